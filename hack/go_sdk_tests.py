@@ -28,7 +28,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--address", default="127.0.0.1:7233", help="where SDKs are served")
     parser.add_argument("--namespace", default="default")
-    parser.add_argument("--timeout", type=int, default=120, help="seconds that one process may take")
+    parser.add_argument("--timeout", type=int, default=300, help="seconds that one process may take")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes run at the same time")
     parser.add_argument("--whole", action="store_true", help="one process per suite, not per test")
     parser.add_argument("--log", type=Path, default=Path(os.devnull), help="where the output of failing tests goes")

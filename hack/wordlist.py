@@ -26,6 +26,14 @@ CLEAN: Final = (
     "operator/perdure/activity",
     "operator/perdure/api",
     "operator/perdure/cli",
+    "operator/perdure/controller/operations",
+    "operator/perdure/controller/queue",
+    "operator/perdure/controller/reconcile",
+    "operator/perdure/engine",
+    "operator/perdure/handlers",
+    "operator/perdure/language/cel",
+    "operator/perdure/observe",
+    "operator/perdure/runtime",
     "packages",
 )
 """Files and folders without any of the phrases. Add a folder once it is rewritten."""

@@ -69,7 +69,7 @@ def play(manifests: list[Manifest], scenario: Json, source: str) -> Play:
 
 def recorded(world: Play) -> list[Recorded]:
     """The histories of all runs of a simulation; one whose input was refused never began."""
-    chains = [player for player in world.players if isinstance(player, SimulatedChain)]
+    chains = [player for player in world.transcript.players if isinstance(player, SimulatedChain)]
     return [
         Recorded(
             name=run.name,

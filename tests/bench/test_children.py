@@ -4,6 +4,7 @@ Pure: the simulation is the real engine and interpreter, in virtual time. Bytes 
 """
 
 import time
+from itertools import count as count_from
 from typing import Any
 
 import msgspec
@@ -11,7 +12,6 @@ import pytest
 import yaml
 
 from perdure.engine import history
-from perdure.engine.events import AnyEvent
 from perdure.engine.state import RunState
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.players import SimulatedChain, SimulatedRun
@@ -61,7 +61,7 @@ def test_what_children_cost() -> None:
         begun = time.process_time()
         world, largest = play(count)
         spent = time.process_time() - begun
-        chains = [player for player in world.players if isinstance(player, SimulatedChain)]
+        chains = [player for player in world.transcript.players if isinstance(player, SimulatedChain)]
         parent, *children = (chain.current for chain in chains)
         assert len(children) == count
         assert parent.state is not None
@@ -81,23 +81,18 @@ def test_what_children_cost() -> None:
 def play(count: int) -> tuple[Play, int]:
     """Simulate; what was played, and the bytes of the largest state of the parent after a pass."""
     told = read_scenario({**SCENARIO, "input": count}, "scenario")
-    played = Measured(read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], told, "scenario"), told)
+    played = Play(read_cast([Manifest("m", one) for one in yaml.safe_load_all(MANIFESTS)], told, "scenario"), told)
+    sizes: list[int] = []
+    commits = count_from(1)
+
+    def measure(run: SimulatedRun, state: RunState) -> None:
+        """Look at the parent's state every now and then."""
+        if run is played.transcript.lead.current and next(commits) % 10 == 1:
+            sizes.append(size(history.encode(state)))
+
+    played.transcript.on_commit = measure
     played.play()
-    return played, played.largest
-
-
-class Measured(Play):
-    """A simulation that looks at the parent's state every now and then."""
-
-    largest = 0
-    passes = 0
-
-    def committed(self, run: SimulatedRun, state: RunState, events: tuple[AnyEvent, ...]) -> None:
-        super().committed(run, state, events)
-        if run is self.lead.current:
-            self.passes += 1
-            if self.passes % 10 == 1:
-                self.largest = max(self.largest, size(history.encode(state)))
+    return played, max(sizes)
 
 
 def bytes_of(run: SimulatedRun) -> int:

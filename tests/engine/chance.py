@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from engine.script import T0, application, first_event, seconds
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import effects as fx
 from perdure.engine import events as ev
@@ -19,7 +20,7 @@ from perdure.engine.decider import Decision, UndecidableError
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.resetting import begin, reset_event, since
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.engine.state import DEAD_LETTER, RunState, apply, as_recorded
 from perdure.engine.step import RunTransition, next_wake, start, step
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
@@ -19,7 +20,7 @@ from perdure.engine.inputs import (
     RunInput,
     SignalRequested,
 )
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.engine.state import PendingActivity, RunState, as_recorded
 from perdure.engine.step import RunTransition, start, step
 

@@ -166,3 +166,29 @@ def test_a_workflow_task_has_no_more_time_than_its_run(run_timeout: float | None
     scheduled = run.events[1]
     assert isinstance(scheduled, ev.WorkflowTaskScheduled)
     assert scheduled.start_to_close_timeout == timedelta(seconds=want)
+
+
+@pytest.mark.parametrize(
+    ("said", "recorded"),
+    [
+        ({"start_to_close": 100}, {"schedule_to_close": 60, "schedule_to_start": 60, "start_to_close": 60}),
+        (
+            {"start_to_close": 5, "heartbeat": 10},
+            {"schedule_to_close": 60, "schedule_to_start": 60, "start_to_close": 5, "heartbeat": 5},
+        ),
+        (
+            {"schedule_to_close": 20, "schedule_to_start": 30, "start_to_close": 100},
+            {"schedule_to_close": 20, "schedule_to_start": 20, "start_to_close": 20},
+        ),
+    ],
+)
+def test_no_timeout_is_longer_than_that_of_the_run_however_late_the_activity_is_scheduled(
+    said: dict[str, float], recorded: dict[str, float]
+) -> None:
+    run = Coded.begin(workflow_run_timeout=seconds(60))
+    run.at(17)
+    run.decide(activity(**{f"{name}_timeout": seconds(length) for name, length in said.items()}))
+    (scheduled,) = (event for event in run.events if isinstance(event, ev.ActivityTaskScheduled))
+    names = ("schedule_to_close", "schedule_to_start", "start_to_close", "heartbeat")
+    found = {name: getattr(scheduled, f"{name}_timeout") for name in names}
+    assert found == {name: seconds(recorded[name]) if name in recorded else None for name in names}

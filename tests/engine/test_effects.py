@@ -3,6 +3,7 @@
 import msgspec
 
 from engine.script import T0, Drive, Reacting, activity, application, child, seconds
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import inputs as inp
 from perdure.engine.effects import (
@@ -18,7 +19,6 @@ from perdure.engine.effects import (
     effects,
 )
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import DEAD_LETTER, CircuitReport, CircuitResult
 
 SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)

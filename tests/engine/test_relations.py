@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engine.script import T0, Drive, Reacting, activity, application, child, seconds, timer
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine import effects as fx
 from perdure.engine import events as ev
@@ -12,7 +13,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import CarriedSignal, ExternalReference, ParentClosePolicy
+from perdure.engine.starts import CarriedSignal, ExternalReference
 from perdure.engine.state import DEAD_LETTER, RunStatus
 
 SIGNAL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other", signal_name="go", input=1)

@@ -361,6 +361,17 @@ def test_38_a_worker_may_prolong_a_task_for_half_an_hour_in_all() -> None:
     assert run.names.count("WorkflowTaskTimedOut") == 1
 
 
+def test_a_timer_fires_between_two_tasks_of_a_worker_that_takes_the_next_with_its_answer() -> None:
+    run = Coded.begin()
+    run.decide(timer("t", 1), force_new_task=True)
+    run.take(0)
+    again = inp.TaskTaken(request_id="next", epoch=run.epoch, identity="worker")
+    assert run.complete(force_new_task=True, following=again, seconds=3).ok
+    assert "TimerFired" in run.names
+    assert run.task.started_time is not None, "the worker has the next task"
+    assert run.task.started_event_id > run.events[run.names.index("TimerFired")].event_id
+
+
 # Speculative tasks and updates
 
 

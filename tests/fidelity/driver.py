@@ -18,6 +18,7 @@ from temporalio.api.operatorservice.v1 import OperatorServiceStub
 from temporalio.api.workflowservice import v1 as workflowservice
 from temporalio.api.workflowservice.v1 import WorkflowServiceStub
 
+from fidelity.inventory import used
 from fidelity.normal import Json, Normalizer
 
 IDENTITY = "the scenario"
@@ -56,6 +57,8 @@ class Session:
     server: Server
     suffix: str = field(default_factory=lambda: secrets.token_hex(4))
     steps: list[Json] = field(default_factory=list)
+    fields: set[str] = field(default_factory=set)
+    """The fields that its requests set."""
     _requests: Iterator[int] = field(default_factory=lambda: count(1))
 
     @cached_property
@@ -68,13 +71,13 @@ class Session:
 
     # Calling
 
-    def call(self, rpc: str, note: str = "", **request: Any) -> Any:
+    def call(self, /, rpc: str, note: str = "", **request: Any) -> Any:
         """Call an RPC and record the answer; the response, an empty one where it failed."""
         while _is_rate_limited(begun := self.begin(rpc, **request)):
             time.sleep(1)
         return self._record(rpc, note, begun)
 
-    def begin(self, rpc: str, **request: Any) -> grpc.Future:
+    def begin(self, /, rpc: str, **request: Any) -> grpc.Future:
         """Call an RPC that answers after something else has happened."""
         method, kind, _ = self.server.rpc(rpc)
         made = kind()
@@ -84,6 +87,7 @@ class Session:
         if "identity" in fields:
             request = {"identity": IDENTITY, **request}
         ParseDict(request, made)
+        self.fields.update(used(made))
         return method.future(made, timeout=_PATIENCE)
 
     def end(self, rpc: str, begun: grpc.Future, note: str = "") -> Any:
@@ -98,6 +102,12 @@ class Session:
             if time.monotonic() > deadline or (begun.exception() is None and so(begun.result())):
                 return self._record(rpc, note, begun)
             time.sleep(0.05)
+
+    def wait(self, so: Callable[[Any], Any], rpc: str, **request: Any) -> None:
+        """Call an RPC until its response is as wanted, without recording that."""
+        before = len(self.steps)
+        self.until(so, rpc, **request)
+        del self.steps[before:]
 
     def _record(self, rpc: str, note: str, begun: grpc.Future) -> Any:
         step: dict[str, Json] = {"rpc": rpc, **({"note": self.normal.text(note)} if note else {})}
@@ -129,16 +139,16 @@ class Session:
     def execution(self, base: str = "w", run_id: str = "") -> Json:
         return {"workflow_id": self.named(base), "run_id": run_id}
 
-    def task(self, queue: str = "q", note: str = "") -> Any:
+    def task(self, queue: str = "q", note: str = "", **options: Any) -> Any:
         """Poll for a workflow task."""
-        return self._poll("PollWorkflowTaskQueue", queue, note)
+        return self._poll("PollWorkflowTaskQueue", queue, note, options)
 
-    def activity_task(self, queue: str = "q", note: str = "") -> Any:
+    def activity_task(self, queue: str = "q", note: str = "", **options: Any) -> Any:
         """Poll for an activity task."""
-        return self._poll("PollActivityTaskQueue", queue, note)
+        return self._poll("PollActivityTaskQueue", queue, note, options)
 
-    def _poll(self, rpc: str, queue: str, note: str) -> Any:
-        polled = {"task_queue": {"name": self.named(queue), "kind": "TASK_QUEUE_KIND_NORMAL"}}
+    def _poll(self, rpc: str, queue: str, note: str, options: Json) -> Any:
+        polled = {"task_queue": {"name": self.named(queue), "kind": "TASK_QUEUE_KIND_NORMAL"}, **options}
         return self.until(lambda response: response.task_token, rpc, note, **polled)
 
     def complete(self, task: Any, *commands: Json, note: str = "", **options: Any) -> Any:

@@ -86,7 +86,7 @@ async def _operate(
         loop,
         Random(1),
         kubernetes,
-        Faults(loop, Random(2), rate=0),
+        Faults(loop, Random(2), rate=0, delay=0.002),  # as long as an API server takes for a write, about 3 ms
         lag=0.005,
         skew=0.0,
         limits=Limits(),

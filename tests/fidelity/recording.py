@@ -11,6 +11,8 @@ from fidelity.driver import SCENARIOS, Server, Session
 from fidelity.normal import Json, leaves
 
 FOLDER = Path(__file__).parent / "recorded"
+REQUESTS = Path(__file__).parent / "requests.json"
+"""By scenario, the fields that its requests set."""
 ABSENT = "(absent)"
 NAMES = sorted(SCENARIOS)
 assert scenarios.__all__
@@ -48,11 +50,11 @@ def prepare(server: Server) -> None:
         session.call("AddSearchAttributes", search_attributes={name: kind})
 
 
-def play(name: str, server: Server) -> list[Json]:
-    """The steps of a scenario, played on a server."""
+def play(name: str, server: Server) -> Session:
+    """A scenario, played on a server."""
     session = Session(server)
     SCENARIOS[name](session)
-    return session.steps
+    return session
 
 
 def recorded(name: str) -> list[Json]:

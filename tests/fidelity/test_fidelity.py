@@ -1,9 +1,11 @@
 """Perdure answers as Temporal's server does, field by field.
 
 `recorded/` has what Temporal's server answers to each scenario, `differences.py` what differs on purpose, `open.txt` what
-still has to be brought in line. A field that is in neither must not differ. With ``--record``, `open.txt` is written again.
+still has to be brought in line. A field that is in neither must not differ. With ``--record``, `open.txt` is written again,
+and `requests.json`, which `test_inventory.py` reads.
 """
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from fidelity.differences import LIST, OPEN, is_explained
 from fidelity.driver import Server
 from fidelity.perdure import in_memory
-from fidelity.recording import NAMES, differences, play, prepare, recorded
+from fidelity.recording import NAMES, REQUESTS, differences, play, prepare, recorded
 from temporal.server import serving
 
 _CLUSTER = [pytest.mark.cluster, pytest.mark.alone, pytest.mark.bench]
@@ -40,11 +42,24 @@ def still_open(record: bool) -> Iterator[set[str]]:
         LIST.write_text("".join(f"{field}\n" for field in sorted(found)))
 
 
+@pytest.fixture(scope="module")
+def requests(record: bool) -> Iterator[dict[str, list[str]]]:
+    """The fields that the requests of each scenario set; collects them with ``--record``."""
+    known: dict[str, list[str]] = {} if record else json.loads(REQUESTS.read_text())
+    yield known
+    if record:
+        REQUESTS.write_text(json.dumps(known, indent=0, sort_keys=True) + "\n")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_responses_are_those_of_a_temporal_server(
-    perdure: Server, still_open: set[str], record: bool, name: str
+    perdure: Server, still_open: set[str], requests: dict[str, list[str]], record: bool, name: str
 ) -> None:
-    found = [one for one in differences(name, recorded(name), play(name, perdure)) if not is_explained(one.field)]
+    session = play(name, perdure)
+    if record:
+        requests[name] = sorted(session.fields)
+    assert requests[name] == sorted(session.fields)
+    found = [one for one in differences(name, recorded(name), session.steps) if not is_explained(one.field)]
     still_open.update(one.field for one in found)
     new = [] if record else [one for one in found if one.field not in OPEN]
     assert not new, "\n".join(f"{one.field}  in  {one}" for one in new)

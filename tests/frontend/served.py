@@ -91,7 +91,7 @@ def served(test: Callable[[Served], Awaitable[None]]) -> Callable[[], None]:
 
     def run() -> None:
         result = simulate(scenario, Setting(seed=0, faults=0.0, kills=0))
-        assert not result.violations
+        assert not result.violations, result.violations
 
     run.__name__, run.__doc__, run.__module__ = getattr(test, "__name__", "test"), test.__doc__, test.__module__
     return run

@@ -10,8 +10,9 @@ from temporalio.api.deployment.v1 import WorkerDeploymentOptions
 from temporalio.api.enums.v1 import WorkerVersioningMode
 
 from frontend.served import Served, served
-from frontend.test_versioning import NAME, options, register, set_current
+from frontend.test_versioning import NAME, options, register, set_current, version
 from perdure.frontend.deployment_registry import CONFIG_MAP
+from perdure.frontend.deployments import MAX_VERSIONS
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import UnfitError
 from perdure.kube import client as kube
@@ -106,3 +107,121 @@ async def test_a_deployment_name_of_an_unversioned_worker_is_bounded(here: Serve
     worker = WorkerDeploymentOptions(deployment_name="x" * 1_001, build_id="1")
     with pytest.raises(UnfitError, match="WorkerDeploymentName length exceeds limit"):
         await here.call("PollWorkflowTaskQueue", deployment_options=worker)
+
+
+@served
+async def test_polls_with_ever_new_versions_write_once_a_second(here: Served) -> None:
+    client = here.frontend.runs.manager.client
+    requests: list[str] = []
+    for verb in ("get", "create", "replace"):
+        counted(client, verb, requests)
+    polling = [asyncio.ensure_future(register_one(here, str(number))) for number in range(50)]
+    await asyncio.sleep(2)
+    assert len(requests) <= 6, "what comes together goes with one write"
+    requests.clear()
+    for number in range(50, 90):  # ten a second
+        polling.append(asyncio.ensure_future(register_one(here, str(number))))
+        await asyncio.sleep(0.1)
+    writes = [verb for verb in requests if verb != "get"]
+    assert 15 <= len(writes) <= 26, "a burst of 20, then one a second"
+    await asyncio.gather(*polling)
+
+
+@served
+async def test_a_version_beyond_the_limit_is_refused_without_a_request(here: Served) -> None:
+    polling = [asyncio.ensure_future(register_one(here, str(number))) for number in range(MAX_VERSIONS)]
+    await asyncio.sleep(5)
+    requests: list[str] = []
+    counted(here.frontend.runs.manager.client, "get", requests)
+    for number in range(3):
+        with pytest.raises(RpcError, match="cannot add version, maximum number of versions"):
+            await here.call("PollNexusTaskQueue", deployment_options=options(f"new-{number}"))
+    assert len(requests) <= 1
+    await asyncio.gather(*polling)
+
+
+@served
+async def test_a_version_is_not_deleted_before_its_workers_could_poll_a_restarted_operator(here: Served) -> None:
+    await register(here, "1")
+    here.restart()
+    with pytest.raises(RpcError, match="cannot be deleted since it has active pollers"):
+        await here.call("DeleteWorkerDeploymentVersion", deployment_version=version("1"))
+    await asyncio.sleep(31)  # in virtual time
+    await here.call("DeleteWorkerDeploymentVersion", deployment_version=version("1"))
+
+
+@served
+async def test_unversioned_workers_go_on_while_the_deployments_cannot_be_read(here: Served) -> None:
+    await here.start("begun")
+    await here.decide()
+    here.restart()
+    unreadable(here)
+    await here.start("new")
+    await here.call("SignalWorkflowExecution", workflow_execution={"workflow_id": "begun"}, signal_name="go")
+    task = await here.task()
+    assert task.workflow_execution.workflow_id == "begun"
+    await here.complete(task)
+    assert not (await here.call("PollWorkflowTaskQueue")).task_token, "a version may be current"
+    with pytest.raises(RpcError, match="unreadable"):
+        await here.call("PollWorkflowTaskQueue", deployment_options=options("1"))
+    del here.frontend.runs.manager.client.get
+    assert (await here.task()).workflow_execution.workflow_id == "new"
+
+
+@served
+async def test_deployments_of_a_namespace_route_nothing_in_another_one(here: Served) -> None:
+    here.world.server.create("namespaces", {"metadata": {"name": "other"}}, namespace="None")
+    await register(here, "1")
+    await set_current(here, "1")
+    await here.start()
+    await here.start("v", namespace="other")
+    other = await here.call("PollWorkflowTaskQueue", namespace="other")
+    assert other.workflow_execution.workflow_id == "v"
+    assert not (await here.call("PollWorkflowTaskQueue")).task_token
+    with pytest.raises(RpcError, match="no Worker Deployment found with name 'shop'"):
+        await here.call("DescribeWorkerDeployment", namespace="other", deployment_name=NAME)
+    with pytest.raises(RpcError, match="no Worker Deployment found with name 'shop'"):
+        await here.call("SetWorkerDeploymentCurrentVersion", namespace="other", deployment_name=NAME, build_id="1")
+    await here.call("PollWorkflowTaskQueue", namespace="other", deployment_options=options("2"))
+    described = await here.call("DescribeWorkerDeployment", deployment_name=NAME)
+    assert [each.deployment_version.build_id for each in described.worker_deployment_info.version_summaries] == ["1"]
+
+
+@served
+async def test_namespaces_that_nobody_asks_about_are_forgotten(here: Served) -> None:
+    registry = here.frontend.deployments
+    for number in range(1_000):
+        await here.operator.do(registry.load(f"n{number}"))
+    await asyncio.sleep(301)  # in virtual time
+    await register(here, "1")
+    assert registry.is_known("default")
+    assert not registry.is_known("n0")
+
+
+async def register_one(here: Served, build: str) -> None:
+    await here.call("PollNexusTaskQueue", deployment_options=options(build))
+
+
+def counted(client: Any, verb: str, requests: list[str]) -> None:
+    """Note the requests about the ConfigMap."""
+    before = getattr(client, verb)
+
+    async def noted(url: str, *args: Any, **options: Any) -> Any:
+        if url.startswith(kube.path(kube.CORE, "default", "configmaps")):
+            requests.append(verb)
+        return await before(url, *args, **options)
+
+    setattr(client, verb, noted)
+
+
+def unreadable(here: Served) -> None:
+    """Let no more reads of the ConfigMap succeed."""
+    client = here.frontend.runs.manager.client
+    get = client.get
+
+    async def refused(url: str, *args: Any, **options: Any) -> Any:
+        if url == URL:
+            raise OSError("unreadable")
+        return await get(url, *args, **options)
+
+    client.get = refused

@@ -9,6 +9,7 @@ from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.deployment.v1 import WorkerDeploymentOptions, WorkerDeploymentVersion
 from temporalio.api.enums.v1 import (
     CommandType,
+    ContinueAsNewVersioningBehavior,
     EventType,
     TaskQueueKind,
     VersioningBehavior,
@@ -23,6 +24,8 @@ from perdure.frontend.errors import RpcError
 
 PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
 AUTO_UPGRADE = VersioningBehavior.VERSIONING_BEHAVIOR_AUTO_UPGRADE
+BY_UPGRADE = ContinueAsNewVersioningBehavior.CONTINUE_AS_NEW_VERSIONING_BEHAVIOR_AUTO_UPGRADE
+USE_RAMPING_VERSION = ContinueAsNewVersioningBehavior.CONTINUE_AS_NEW_VERSIONING_BEHAVIOR_USE_RAMPING_VERSION
 NAME = "shop"
 MINUTE = timedelta(minutes=1)
 
@@ -242,6 +245,94 @@ async def test_children_and_continued_runs_inherit_the_pinned_version(here: Serv
     assert (task.workflow_execution.workflow_id, started.inherited_pinned_version) == ("w", version("1"))
 
 
+def continue_as_new(behavior: int = 0, queue: str = "") -> Command:
+    command = Command(command_type=CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION)
+    said = command.continue_as_new_workflow_execution_command_attributes
+    said.initial_versioning_behavior, said.task_queue.name = behavior, queue
+    return command
+
+
+@served
+async def test_continue_as_new_may_ask_for_the_ramping_version(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "1")
+    await here.call("SetWorkerDeploymentRampingVersion", deployment_name=NAME, build_id="2", percentage=0.0)
+    await here.start()
+    await decide(here, "1", PINNED, continue_as_new(USE_RAMPING_VERSION))
+    task = await decide(here, "2", AUTO_UPGRADE)
+    started = task.history.events[0].workflow_execution_started_event_attributes
+    assert not started.HasField("inherited_pinned_version")
+    upgrade = started.inherited_auto_upgrade_info
+    assert upgrade.source_deployment_version == version("1")
+    assert upgrade.continue_as_new_initial_versioning_behavior == USE_RAMPING_VERSION
+    await signal(here)
+    await decide(here, "1", AUTO_UPGRADE)  # only the first task goes to the ramping version
+
+
+@served
+async def test_continue_as_new_may_ask_for_an_upgrade(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "1")
+    await here.start()
+    await decide(here, "1", PINNED)
+    await set_current(here, "2")
+    await signal(here)
+    await decide(here, "1", PINNED, continue_as_new(BY_UPGRADE))
+    await decide(here, "2", PINNED)
+
+
+@served
+async def test_a_version_is_inherited_only_on_task_queues_that_it_polls(here: Served) -> None:
+    await register(here, "1")
+    await set_current(here, "1")
+    await here.start()
+    child = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
+    said = child.start_child_workflow_execution_command_attributes
+    said.workflow_id, said.workflow_type.name, said.task_queue.name = "child", "Child", "elsewhere"
+    await decide(here, "1", PINNED, child, continue_as_new(queue="elsewhere"))
+    for _ in range(2):
+        task = await here.call("PollWorkflowTaskQueue", queue=TaskQueue(name="elsewhere"))
+        started = task.history.events[0].workflow_execution_started_event_attributes
+        assert not started.HasField("inherited_pinned_version"), task.workflow_execution
+
+
+@served
+async def test_a_reset_workflow_stays_on_its_version(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "1")
+    await here.start()
+    await decide(here, "1", PINNED)
+    await set_current(here, "2")
+    execution = WorkflowExecution(workflow_id="w")
+    await here.call("ResetWorkflowExecution", workflow_execution=execution, workflow_task_finish_event_id=4)
+    info = (await describe(here)).workflow_execution_info.versioning_info
+    assert not info.behavior, "its only workflow task is undone"
+    await decide(here, "2", PINNED)
+    await signal(here)
+    await decide(here, "2", PINNED)
+    await set_current(here, "1")
+    finish = [e.event_id for e in await here.history() if e.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED]
+    await here.call("ResetWorkflowExecution", workflow_execution=execution, workflow_task_finish_event_id=finish[-1])
+    assert not (await poll(here, "1")).task_token
+    await decide(here, "2", PINNED)
+
+
+@served
+async def test_runs_of_a_cron_schedule_inherit_no_version(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "1")
+    await here.start(cron_schedule="* * * * *")
+    for build, after in (("1", "2"), ("2", "1")):
+        task = None
+        while not (task and task.task_token):
+            task = await poll(here, build)
+        await set_current(here, after)
+        done = {"deployment_options": options(build), "versioning_behavior": PINNED}
+        await here.complete(task, complete_workflow(), **done)
+        started = task.history.events[0].workflow_execution_started_event_attributes
+        assert not started.HasField("inherited_pinned_version")
+
+
 @served
 async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> None:
     await register(here, "1", "2")
@@ -250,7 +341,7 @@ async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> 
     assert not (await poll(here, "1")).task_token
     await decide(here, "2", AUTO_UPGRADE)
     info = (await describe(here)).workflow_execution_info.versioning_info
-    assert (info.behavior, info.versioning_override) == (AUTO_UPGRADE, pinned_to("2"))
+    assert (info.behavior, info.versioning_override.pinned) == (AUTO_UPGRADE, pinned_to("2").pinned)
     execution = WorkflowExecution(workflow_id="w")
     answer = await here.call(
         "UpdateWorkflowExecutionOptions",

@@ -9,6 +9,9 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import structlog
 
@@ -31,16 +34,17 @@ def main() -> int:
     parser.add_argument("--operators", type=int, default=1, help="how many run at once")
     parser.add_argument("--faults", type=float, default=0.05, help="share of requests that fail")
     parser.add_argument("--kills", type=int, default=4, help="how often an operator is killed, frozen or cut off")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes share the seeds")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first seed that fails")
     parser.add_argument("--trace", metavar="TEXT", help="print the timeline of what mentions TEXT; '' for all of it")
     parser.add_argument("--digest", action="store_true", help="print only what is the same whenever a seed is run")
     options = parser.parse_args()
     level = logging.INFO if options.trace is not None else logging.CRITICAL
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=True)
-    began, failed, virtual = time.monotonic(), 0, 0.0
-    for seed in range(options.seed, options.seed + options.seeds):
-        setting = Setting(seed=seed, operators=options.operators, faults=options.faults, kills=options.kills)
-        result = _one(options.scenario, setting, options.trace)
+    began, seeds, failed, runs, virtual = time.monotonic(), 0, 0, 0, 0.0
+    for setting, result in _results(options):
+        seeds += 1
+        runs += result.runs
         virtual += result.seconds
         if result.violations:
             failed += 1
@@ -49,15 +53,34 @@ def main() -> int:
                 break
         elif options.seeds == 1:
             print(
-                f"seed {seed}: {result.pods} pods, {result.writes} writes in {result.seconds:.0f} s, digest {result.digest}"
+                f"seed {setting.seed}: {result.runs} runs, {result.pods} pods, {result.writes} writes in "
+                f"{result.seconds:.0f} s, digest {result.digest}"
             )
     if options.digest:
         return min(failed, 100)
     took = time.monotonic() - began
     print(
-        f"{options.scenario}: {options.seeds} seeds, {failed} failed; {took:.1f} s for {virtual:.0f} s of virtual time"
+        f"{options.scenario}: {seeds} seeds, {failed} failed; {took:.1f} s for {runs} runs in {virtual:.0f} s of "
+        f"virtual time: {seeds / took:.2f} seeds and {runs / took:.1f} runs per second"
     )
     return min(failed, 100)
+
+
+def _results(options: argparse.Namespace) -> Iterator[tuple[Setting, Result]]:
+    """What comes of each seed, in order, however many processes share them."""
+    seeds = range(options.seed, options.seed + options.seeds)
+    settings = [
+        Setting(seed=seed, operators=options.operators, faults=options.faults, kills=options.kills) for seed in seeds
+    ]
+    one = partial(_one, options.scenario, wanted=options.trace)
+    if options.jobs == 1:
+        yield from zip(settings, map(one, settings), strict=True)
+        return
+    with ProcessPoolExecutor(options.jobs) as pool:
+        try:
+            yield from zip(settings, pool.map(one, settings), strict=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _one(scenario: str, setting: Setting, wanted: str | None) -> Result:
@@ -69,7 +92,7 @@ def _one(scenario: str, setting: Setting, wanted: str | None) -> Result:
         return simulate(SCENARIOS[scenario], setting, trace if wanted is not None else None)
     except Exception:  # noqa: BLE001 - one seed must not end the others
         traceback.print_exc()
-        return Result(violations=["the scenario has failed"], seconds=0, pods=0, writes=0, digest="")
+        return Result(violations=["the scenario has failed"], seconds=0, runs=0, pods=0, writes=0, digest="")
 
 
 def _show(options: argparse.Namespace, setting: Setting, result: Result) -> None:

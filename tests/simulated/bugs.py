@@ -1,6 +1,20 @@
-"""Bugs of earlier versions, each as the change that brings it back into today's code, for the simulation to find."""
+"""Bugs of earlier versions, each as the change that brings it back into today's code, for the simulation to find.
 
+`python -m simulated.bugs` brings back each of them, and prints which seed finds it.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+CHECKOUT = Path(__file__).parents[2]
+_FAILED = re.compile(r"seed (\d+) of \w+ has failed:\n +(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +41,33 @@ class Bug:
     operators: int = 1
     found: str
     """Part of what the checker reports."""
+
+    def plant(self, directory: Path) -> None:
+        """Copy the operator into a directory, with the bug in it.
+
+        Raises:
+            ValueError: the code is no longer what a change expects.
+        """
+        shutil.copytree(CHECKOUT / "operator", directory / "operator", ignore=shutil.ignore_patterns("__pycache__"))
+        for change in self.changes:
+            file = directory / "operator" / "perdure" / change.file
+            text = file.read_text(encoding="utf-8")
+            if text.count(change.good) != 1:
+                raise ValueError(f"{change.file} has changed: adapt the bug {self.name!r} to it")
+            file.write_text(text.replace(change.good, change.bad), encoding="utf-8")
+
+    def search(self, directory: Path, *, first: int = 0, seeds: int) -> "subprocess.CompletedProcess[str]":
+        """Run seeds on the operator in a directory until one fails."""
+        arguments = ["--scenario", self.scenario, "--operators", str(self.operators), "--until-failure"]
+        path = os.pathsep.join([str(directory / "operator"), str(CHECKOUT / "tests")])
+        return subprocess.run(
+            [sys.executable, "-m", "simulated", *arguments, "--seed", str(first), "--seeds", str(seeds)],
+            env={**os.environ, "PYTHONPATH": path},
+            cwd=directory,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 BUGS = (
@@ -93,14 +134,14 @@ BUGS = (
                 bad="        finally:\n            pass\n",
             ),
             Change(
-                file="controller/runs/run.py",
-                good="                self._state = None"
+                file="controller/runs/run_reconciliation.py",
+                good="                self.state = None"
                 "  # it is recorded already: deciding by what was before would record it twice\n",
                 bad="",
             ),
             Change(
-                file="controller/runs/run.py",
-                good="                self._state = None"
+                file="controller/runs/run_reconciliation.py",
+                good="                self.state = None"
                 "  # what is only kept in memory may be the reason: go on from what is recorded\n",
                 bad="                pass\n",
             ),
@@ -176,3 +217,31 @@ BUGS = (
         found="is created after an earlier attempt of the activity has succeeded",
     ),
 )
+
+
+def main() -> int:
+    """Print a table of all bugs and the seeds that find them; how many bugs no seed has found."""
+    parser = argparse.ArgumentParser(
+        prog="simulated.bugs", description="Bring back bugs of earlier versions, and find them."
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=2_000, help="how many seeds a bug may hide from")
+    options = parser.parse_args()
+    missed = 0
+    print("| bug | fixed in | scenario | operators | seed | seeds needed | what the checker reports |")
+    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    for bug in BUGS:
+        with TemporaryDirectory() as directory:
+            bug.plant(Path(directory))
+            output = bug.search(Path(directory), first=options.seed, seeds=options.seeds).stdout
+        failed = _FAILED.search(output)
+        missed += failed is None
+        seed, report = (int(failed[1]), failed[2]) if failed else (None, "")
+        needed = "not found" if seed is None else seed - options.seed + 1
+        place = f"{bug.scenario} | {bug.operators}"
+        print(f"| {bug.name} | {bug.commit} | {place} | {seed} | {needed} | {report} |", flush=True)
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -53,6 +53,8 @@ class Checker:
         self.violations: list[str] = []
         self.writes: Counter[str] = Counter()
         self.pods: Counter[tuple[str, str]] = Counter()
+        self.runs: Counter[str] = Counter()
+        """How often a run of each name was created."""
         self.named_again: set[str] = set()
         """Names of runs that people delete, and use once more."""
         self.limits = Limits()
@@ -61,7 +63,6 @@ class Checker:
         self._operators = operators
         self._histories: dict[str, list[Object]] = {}
         self._open: dict[tuple[str, str, str], set[str]] = {}
-        self._runs: Counter[str] = Counter()
         self._removed: list[float] = []
         """When runs were removed."""
         self._succeeded: set[tuple[str, str]] = set()
@@ -143,9 +144,9 @@ class Checker:
         run, status = write.after, write.after.get("status") or {}
         uid = run["metadata"]["uid"]
         if write.type == "ADDED":
-            self._runs[write.key.name] += 1
-            if self._runs[write.key.name] > 1 + (write.key.name in self.named_again):
-                self._at(write, f"is created {self._runs[write.key.name]} times")
+            self.runs[write.key.name] += 1
+            if self.runs[write.key.name] > 1 + (write.key.name in self.named_again):
+                self._at(write, f"is created {self.runs[write.key.name]} times")
         kind = "activity" if "activity" in run["spec"] else "workflow"
         identity = (write.key.namespace, kind, run["spec"].get("workflowId") or write.key.name)
         open_ = self._open.setdefault(identity, set())

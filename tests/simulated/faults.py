@@ -30,6 +30,8 @@ class Faults:
     random: Random
     rate: float
     """Share of requests that fail, half of them after they were done."""
+    delay: float = 0.02
+    """How long a request and its answer travel at most, in seconds."""
     outages: list[tuple[float, float]] = field(default_factory=list)
     """When the API server answers nobody."""
 
@@ -37,7 +39,8 @@ class Faults:
         """Of the next request."""
         random = self.random
         slow = random.random() < self.rate / 5
-        before, after = random.uniform(0.001, 0.02), random.uniform(*(0.1, 5.0) if slow else (0.001, 0.02))
+        usual = (0.001, self.delay)
+        before, after = random.uniform(*usual), random.uniform(*(0.1, 5.0) if slow else usual)
         draw, survives = random.random(), random.random() < 0.5
         if any(start <= self.loop.time() + before < end for start, end in self.outages):
             return Fate(arrives_after=before, answered_after=after, refused=503, survives=survives)

@@ -2,6 +2,7 @@
 
 import os
 from random import Random
+from time import monotonic
 from typing import Any
 
 import aiohttp
@@ -64,7 +65,7 @@ def in_memory(server: ApiServer) -> Any:
 @pytest.mark.slow
 async def test_both_give_the_same_answers(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
-    access, found = find_access(), []
+    access, found, began = find_access(), [], monotonic()
     connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)
     async with aiohttp.ClientSession(connector=connector) as session:
         real = Real(session, access.server)
@@ -73,4 +74,5 @@ async def test_both_give_the_same_answers(namespace: Cluster, monkeypatch: pytes
             found += await differences(seed, EACH, namespace.namespace, in_memory(ApiServer(loop, Random(0))), real)
             loop.close()
             await real.clear(namespace.namespace)
+    print(f"{REQUESTS} requests in {monotonic() - began:.0f} s, {len(found)} differences")
     assert not found, "\n".join(found[:20])

@@ -50,6 +50,7 @@ class Result:
     violations: list[str]
     seconds: float
     """Of virtual time."""
+    runs: int
     pods: int
     writes: int
     digest: str
@@ -274,6 +275,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
     return Result(
         violations=checker.violations,
         seconds=loop.time(),
+        runs=checker.runs.total(),
         pods=len(checker.pods),
         writes=sum(checker.writes.values()),
         digest=digest.hexdigest()[:12],

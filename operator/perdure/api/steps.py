@@ -33,6 +33,7 @@ from perdure.api.fields import (
     matching,
     set_list,
 )
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, exactly_one_of
 
@@ -54,19 +55,6 @@ class CancellationType(StrEnum):
 
     ABANDON = "Abandon"
     """Leave the activity running, and cancel the step immediately."""
-
-
-class ParentClosePolicy(StrEnum):
-    """What happens to an open child when its parent closes for any reason."""
-
-    TERMINATE = "Terminate"
-    """Terminate the child."""
-
-    REQUEST_CANCEL = "RequestCancel"
-    """Request the cancellation of the child."""
-
-    ABANDON = "Abandon"
-    """Let the child continue."""
 
 
 class WorkflowIdReusePolicy(StrEnum):

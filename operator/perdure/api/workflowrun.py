@@ -23,9 +23,10 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, cel_name, exactly_one_of
-from perdure.api.steps import ParentClosePolicy, WorkflowIdReusePolicy, WorkflowReference
+from perdure.api.steps import WorkflowIdReusePolicy, WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 
 MAX_PENDING = 2000
@@ -211,7 +212,7 @@ StepPath = Annotated[str, Field(max_length=1024)]
 """Path of a step in a run, with block and item, such as `rooms[3]`; for SDK workflows the activity ID."""
 
 
-class PendingActivity(StatusModel):
+class PendingActivityStatus(StatusModel):
     """An activity that is scheduled and has not ended."""
 
     step: StepPath
@@ -251,7 +252,7 @@ class PendingActivity(StatusModel):
     """Why the attempt has not started, if known: its pod is refused, waits for a node or an image, …"""
 
 
-class PendingTimer(StatusModel):
+class PendingTimerStatus(StatusModel):
     """A timer that has not fired: a sleep or a timeout."""
 
     step: StepPath
@@ -287,7 +288,7 @@ class PendingSignal(StatusModel):
     """When the signal was received."""
 
 
-class PendingChild(StatusModel):
+class PendingChildStatus(StatusModel):
     """A child run that has not closed."""
 
     step: StepPath
@@ -365,10 +366,10 @@ class WorkflowRunStatus(StatusModel):
     progress: Annotated[str, Field(max_length=32)] | None = None
     """Number of ended steps and of known steps, such as `3/7`."""
 
-    pending_activities: Annotated[list[PendingActivity], atomic_list(MAX_PENDING)] = Field(default_factory=list)
+    pending_activities: Annotated[list[PendingActivityStatus], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Activities that are scheduled and have not ended."""
 
-    pending_timers: Annotated[list[PendingTimer], atomic_list(MAX_PENDING)] = Field(default_factory=list)
+    pending_timers: Annotated[list[PendingTimerStatus], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Timers that have not fired."""
 
     pending_signals: Annotated[list[PendingSignal], atomic_list(MAX_PENDING)] = Field(default_factory=list)
@@ -377,7 +378,7 @@ class WorkflowRunStatus(StatusModel):
     awaited_signals: Annotated[list[AwaitedSignal], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Signals that steps wait for. If there are very many, only the first ones. Empty for SDK workflows."""
 
-    pending_children: Annotated[list[PendingChild], atomic_list(MAX_PENDING)] = Field(default_factory=list)
+    pending_children: Annotated[list[PendingChildStatus], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Child runs that have not closed."""
 
     definition: JsonObject | None = None

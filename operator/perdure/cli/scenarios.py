@@ -9,9 +9,10 @@ import yaml
 
 from perdure.cli.documents import STDIN, Loader
 from perdure.simulation.cast import BadFileError, Manifest, read_cast, read_scenario
-from perdure.simulation.playing import EndlessError, Play
+from perdure.simulation.playing import Play
 from perdure.simulation.report import Report
 from perdure.simulation.scenario import Scenario
+from perdure.simulation.transcript import EndlessError
 
 Result = tuple[Scenario, Report]
 

@@ -18,10 +18,10 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.api.lenient import mapping, text
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
-from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.retention import Tally, stored_size

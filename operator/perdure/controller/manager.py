@@ -6,16 +6,15 @@ What a watch misses, the sweep finds.
 """
 
 import asyncio
-from datetime import datetime
 from typing import Final, assert_never
 
 import structlog
 
 from perdure.controller.directory import Directory
-from perdure.controller.expiry import Expiries
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.resync import Sweep
+from perdure.controller.informers.run_expiries import RunExpiries
 from perdure.controller.informers.run_pods import RunPods
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
@@ -78,12 +77,12 @@ class Manager:
             name="runs",
         )
         self._index = Index()
-        self._expiries = Expiries(SWEEP_SECONDS)
+        self._expiries = RunExpiries(self._index.directory, self._queue, SWEEP_SECONDS)
         self.runs = WorkflowRuns(tools, self._index, self._queue, self._expiries, self._observe_retention)
         self.schedules = Schedules(tools, self._index, self._queue, self.runs)
         self._pods = RunPods(tools, self._index, self._queue, self.runs)
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
-        self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules)
+        self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
         self._retention = NamespaceRetention(
             tools.client, tools.recorder, self._index, kept or Limits(), is_over=self._finished.is_over
         )
@@ -216,17 +215,13 @@ class Manager:
             if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
                 self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
                 self.schedules.observe_clock()
-            self._arm_expiries(now())
+            self._expiries.arm(now())
             try:
                 await self.sweep()
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not sweep", error=repr(error))
             except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
                 self._log.exception("Could not sweep")
-
-    def _arm_expiries(self, time: datetime) -> None:
-        for uid, when in self._expiries.due(time):
-            self.runs.remove_at(uid, when)
 
     async def sweep(self) -> None:
         """Find what no watch has told of.

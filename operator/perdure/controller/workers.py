@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from perdure.engine.code import WorkflowTask
 from perdure.engine.nexus import operations_buffered
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
+from perdure.engine.versioning import DeploymentVersion
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 
@@ -55,6 +56,14 @@ class Workers(Protocol):
         """The version whose workers get a run's workflow task, or an activity of it; empty: unversioned ones."""
         ...
 
+    async def has_task_queue(self, namespace: str, task_queue: str, version: DeploymentVersion) -> bool:
+        """Whether workers of a version decide workflows of a task queue.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not respond.
+        """
+        ...
+
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
         """Whether somebody has asked for workflow tasks, or for activities, of a task queue lately."""
         ...
@@ -87,6 +96,11 @@ class NoWorkers:
         """There are no versions."""
         del namespace, state, activity
         return ""
+
+    async def has_task_queue(self, namespace: str, task_queue: str, version: DeploymentVersion) -> bool:
+        """There are no versions."""
+        del namespace, task_queue, version
+        return False
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
         """Nobody does."""

@@ -1,6 +1,6 @@
-"""What clients change of open activities: their options, and how their attempts are counted. Pure.
+"""Changes of open activities by clients: their options, and how their attempts are counted. Pure.
 
-Temporal's server keeps both beside the history (service/history/workflow/activity.go), and so does this engine.
+As on Temporal's server (service/history/workflow/activity.go), no event records them.
 """
 
 from datetime import datetime
@@ -18,7 +18,7 @@ def options_of(activity: PendingActivity) -> OpenActivityOptions:
 
 
 def with_options(activity: PendingActivity, options: OpenActivityOptions | None) -> PendingActivity:
-    """An activity with other options; None: with those that its ActivityTaskScheduled says."""
+    """An activity with other options; None: with those of its ActivityTaskScheduled."""
     said = activity.original or options_of(activity)
     if options is None or options == said:
         return replace(activity, **asdict(said), original=None)

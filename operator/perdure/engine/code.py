@@ -1,4 +1,4 @@
-"""What the engine keeps of a run that Temporal SDK workers decide: its workflow task, and what waits for it."""
+"""The state of a run that Temporal SDK workers decide: its workflow task, and what waits for it."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,38 +9,38 @@ from perdure.engine import events as ev
 from perdure.engine.versioning import UNVERSIONED, Versioning
 
 DEFAULT_TIMEOUT = timedelta(seconds=10)
-"""How long a worker has for a workflow task, where nobody says."""
+"""The default timeout of a workflow task."""
 LONGEST_TIMEOUT = timedelta(seconds=120)
-"""More is cut to this, in silence, as by Temporal's server (create_workflow_util.go)."""
+"""The maximum timeout of a workflow task. Longer ones are silently reduced, as on Temporal's server (create_workflow_util.go)."""
 
 
 def task_timeout(wanted: timedelta | None, run_timeout: timedelta | None) -> timedelta:
-    """How long a worker has for a workflow task: no longer than the run may take (overrideWorkflowTaskTimeout)."""
+    """The timeout of a workflow task: no longer than that of the run (overrideWorkflowTaskTimeout)."""
     return min(wanted or DEFAULT_TIMEOUT, LONGEST_TIMEOUT, run_timeout or LONGEST_TIMEOUT)
 
 
 class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A workflow task that is to be decided, or that a worker is deciding."""
+    """A workflow task that waits for a worker, or that a worker is deciding."""
 
     attempt: int = 1
     scheduled_event_id: int = 0
-    """0: no event says so (yet). So it is with further attempts, and with tasks that may leave no trace (speculative)."""
+    """0: no event records it (yet), which is so for further attempts and speculative tasks."""
     scheduled_time: datetime
     original_scheduled_time: datetime
-    """Of the first of a row of tasks that a worker has only prolonged."""
+    """The time of the first of a row of tasks that a worker has only prolonged."""
     start_to_close_timeout: timedelta
     speculative: bool = False
     sticky_queue: str = ""
-    """The one worker that it is meant for; empty: any of the task queue."""
+    """The queue of the worker that gets it; empty: any worker of the task queue."""
     seen_event_id: int = 0
     """`next_event_id` when a further attempt was scheduled: whether anything has happened since."""
 
-    # Once a worker has it. Kept in memory, and written only if a commit comes by meanwhile.
+    # Once a worker has it. Stored in memory, and written only with another commit.
     started_time: datetime | None = None
     started_event_id: int = 0
-    """What the id of its WorkflowTaskStarted will be: nothing is appended to the history until the task has ended."""
+    """ID of the future WorkflowTaskStarted: nothing is appended to the history until the task has ended."""
     epoch: str = ""
-    """The process that has handed it out; what another one has handed out counts no more."""
+    """The process that delivered it; a delivery of another process is no longer valid."""
     identity: str = ""
     request_id: str = ""
     suggest_continue_as_new: bool = False
@@ -49,7 +49,7 @@ class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def number(self) -> int:
-        """Id of its WorkflowTaskScheduled, also of one that is not written; only once it has started."""
+        """ID of its WorkflowTaskScheduled, even if that is not written; only once it has started."""
         return self.scheduled_event_id or self.started_event_id - 1
 
 
@@ -62,38 +62,38 @@ class UpdateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a run has beside its state when code decides that Temporal SDK workers run."""
+    """The additional state of a run that Temporal SDK workers decide."""
 
     workflow_type: str
     task_queue: str
     task_timeout: timedelta = DEFAULT_TIMEOUT
     cron_schedule: str = ""
     priority: Any = None
-    """As the workflow was started with, JSON of temporal.api.common.v1.Priority; activities and children inherit it."""
+    """Priority of the start, as JSON of temporal.api.common.v1.Priority; activities and children inherit it."""
     previous_started_event_id: int = 0
-    """WorkflowTaskStarted of the last task that was completed."""
+    """WorkflowTaskStarted of the last completed task."""
     updates: dict[str, UpdateRecord] = {}
-    """By update id."""
+    """By update ID."""
     memo: dict[str, Any] = {}
     search_attributes: dict[str, Any] = {}
     versioning: Versioning = UNVERSIONED
 
-    # Kept beside the history:
+    # Not recorded by events:
     admitted: dict[str, int] = {}
-    """Updates that a reset has brought and no worker has accepted or rejected: their events, by update id."""
+    """Updates that a reset has brought and no worker has accepted or rejected: their events, by update ID."""
     task: WorkflowTask | None = None
     wanted: bool = False
-    """Something has happened that a worker has to decide about, and no task is scheduled: the first one waits, or a pause."""
+    """A worker must decide about something, but no task is scheduled: the first one is delayed, or the run is paused."""
     buffered: tuple[ev.AnyEvent, ...] = ()
-    """What has happened while a worker decides: without ids; recorded when the task has ended."""
+    """Events while a worker decides, without IDs; recorded when the task has ended."""
     sticky_queue: str = ""
     sticky_timeout: timedelta = DEFAULT_TIMEOUT
     failure: str = ""
-    """Why the last task came to nothing; empty again once one is completed."""
+    """Why the last task failed; empty again once a task is completed."""
     closing: bool = False
-    """The workflow wanted to close, but something had come up: nothing more is taken until it has decided about that."""
+    """The workflow wanted to close, but there were new events: signals are refused until it has decided about them."""
     completed: str = ""
-    """The token of the last completed task: asked twice, it is answered as before."""
+    """The token of the last completed task: a repeated report gets the same answer."""
 
     @property
     def deciding(self) -> bool:
@@ -101,11 +101,11 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         return self.task is not None and self.task.started_time is not None
 
     def ended_activities(self) -> frozenset[int]:
-        """The activities whose end is buffered, by the ids of their ActivityTaskScheduled."""
+        """The activities whose end is buffered, by the IDs of their ActivityTaskScheduled."""
         return frozenset(event.scheduled_event_id for event in self.buffered if isinstance(event, ACTIVITY_CLOSED))
 
     def operations_buffered(self) -> frozenset[int]:
-        """The Nexus operations about which something is buffered, by the ids of their NexusOperationScheduled."""
+        """The Nexus operations about which something is buffered, by the IDs of their NexusOperationScheduled."""
         return frozenset(event.scheduled_event_id for event in self.buffered if isinstance(event, OF_OPERATIONS))
 
 

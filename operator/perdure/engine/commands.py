@@ -1,4 +1,4 @@
-"""Commands: what a decider asks the engine to do, under Temporal's names.
+"""Commands: what a decider wants the engine to do, with Temporal's names.
 
 Each becomes exactly one event, but for those that ask for what is no longer there, such as to cancel an activity that has
 closed: they become none.
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.failures import Failure
 from perdure.engine.retry import PolicyChoice, RetryPolicy
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import CarriedSignal, WorkflowStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class ScheduleActivityTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelActivityTask:
-    """Ask an activity to stop. One that has not started is cancelled at once; one that runs answers when it has stopped."""
+    """Request the cancellation of an activity. One that has not started is canceled immediately; one that runs, when it stops."""
 
     activity_id: str = ""
     scheduled_event_id: int = 0
@@ -69,14 +70,14 @@ class StartChildWorkflowExecution:
     child_id: str
     start: WorkflowStart
     retry_policy: PolicyChoice | None = None
-    """Of the child's runs, in the place of what `start` says."""
+    """Replaces the value in `start` for the runs of the child."""
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     user_metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalExternalWorkflowExecution:
-    """Tell another run something. `signal_id` is the decider's own name for it."""
+    """Send a signal to another run. `signal_id` is the decider's own name for it."""
 
     signal_id: str
     workflow_id: str
@@ -140,7 +141,7 @@ class RecordMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpsertWorkflowSearchAttributes:
-    """Change what the run can be found by."""
+    """Change search attributes of the run."""
 
     search_attributes: dict[str, Any]
 
@@ -192,7 +193,7 @@ class FailWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelWorkflowExecution:
-    """End the run as cancelled, as it was asked to."""
+    """Close the run as canceled, after a request."""
 
     details: Any = None
     failure: Failure | None = None
@@ -207,13 +208,13 @@ class TimeOutWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueAsNewWorkflowExecution:
-    """End the run, and go on in a new one of the same workflow id with a history of its own."""
+    """Close the run, and continue as a new run of the same workflow ID with its own history."""
 
     input: Any = None
     signals: tuple[CarriedSignal, ...] = ()
-    """Signals that the decider has heard of and not consumed."""
+    """Signals that the decider was asked about and has not consumed."""
     workflow_type: str = ""
-    """From here on: what is to be another in the next run; empty or None: as it is."""
+    """This and the fields below change the next run; empty or None: the same as this run."""
     task_queue: str = ""
     workflow_run_timeout: timedelta | None = None
     workflow_task_timeout: timedelta | None = None

@@ -56,7 +56,7 @@ _NUMBER: Final = re.compile(r"\+?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class _Every:
-    """A run each so many whole seconds."""
+    """A run at each interval, in whole seconds."""
 
     interval: timedelta
 

@@ -9,20 +9,20 @@ from perdure.engine.events import AnyEvent
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a decider answers: commands in order, and its own state for the next time."""
+    """A decision: commands in order, and the state of the decider for the next one."""
 
     commands: tuple[Command, ...]
     memory: Any
     work: int = 0
-    """What the decision has cost, in units of about 0.1 us; how much one pass may do goes by it."""
+    """Cost of the decision, in units of about 0.1 us, which limits the number of decisions of one step."""
     more: bool = False
-    """The decider has stopped to let others have their turn, and is to be asked to go on."""
+    """The decider has stopped to let others have their turn, and must be asked to continue."""
 
 
 class UndecidableError(Exception):
     """The decider cannot decide, for a reason that is not the run's failure.
 
-    The run stays open; the decider is asked again, with backoff, until someone has mended the reason.
+    The run stays open; the decider is asked again, with backoff, until someone has fixed the reason.
     """
 
     def __init__(self, message: str, reason: str = "", *, cause: str = "Unspecified") -> None:
@@ -39,15 +39,15 @@ class UndecidableError(Exception):
 
 
 class Decider(Protocol):
-    """Decides what a run does next. Deterministic: the same memory and event give the same decision, always and everywhere."""
+    """Decides what a run does next. Deterministic: the same memory and event give the same decision, at any time and place."""
 
     def decide(self, memory: Any, event: AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
-        """Decide what follows an event that no command has caused.
+        """Decide what follows an event that records no command.
 
         Args:
             memory: what the last decision left, None at first; as plain JSON after a restart, and then with the keys of its
                 objects in any order.
-            event: what has happened; None to go on where the last decision has stopped with `more`.
+            event: What has happened; None to continue the last decision, which stopped with `more`.
             continue_as_new_suggested: the history was long when the event was recorded.
 
         Raises:

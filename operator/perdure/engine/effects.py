@@ -1,15 +1,15 @@
-"""What is to be done outside of a run for its state: children to be started, other runs to be asked, pods to be made.
+"""Effects: what must happen outside of a run for its state. Children start, other runs get requests, pods are created.
 
-It is read from the state alone. So whoever holds the committed state, before or after a crash, knows what is to be done. What was
-done of `effects` comes back as `inputs.EffectDone`, and the state forgets it; what was done of `attempt_effects` holds until the
-attempt ends. (Temporal: the transfer tasks of its history service.)
+Effects are computed from the state alone, so every operator that has the committed state, before or after a crash, finds the
+same. A completed effect of `effects` returns as `inputs.EffectDone`, and the state forgets it; those of `attempt_effects` last
+until the attempt ends. (Temporal: the transfer tasks of its history service.)
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from perdure.engine.starts import ParentClosePolicy
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.state import PendingChild, RunState
 
 
@@ -98,7 +98,7 @@ AttemptEffect: TypeAlias = StartAttempt | StopAttempt
 
 
 def effects(state: RunState) -> tuple[Effect, ...]:
-    """Everything that the state asks for, in the order in which it is to be done."""
+    """All effects of a state, in the order in which they must happen."""
     found: list[Effect] = [ReportAttempt.of(key) for key in state.reports]
     for child in state.children.values():
         if is_to_be_started(child, state):
@@ -120,7 +120,7 @@ def is_to_be_started(child: PendingChild, state: RunState) -> bool:
 
 
 def attempt_effects(state: RunState, now: datetime) -> tuple[AttemptEffect, ...]:
-    """Everything that the state asks for of the pods of its attempts, in the order in which it is to be done."""
+    """All effects of a state on the pods of its attempts, in the order in which they must happen."""
     by_pods = [activity for activity in state.activities.values() if not activity.by_worker]
     stops = (
         StopAttempt(activity.scheduled_event_id, activity.attempt)

@@ -59,7 +59,7 @@ class TimeoutType(StrEnum):
 
 
 class RetryState(StrEnum):
-    """Why retrying goes on or stopped (temporal.api.enums.v1.RetryState)."""
+    """Why retrying continues or stopped (temporal.api.enums.v1.RetryState)."""
 
     IN_PROGRESS = "InProgress"
     NON_RETRYABLE_FAILURE = "NonRetryableFailure"

@@ -17,20 +17,20 @@ from perdure.engine.state import RunState, apply
 
 
 class NondeterminismError(Exception):
-    """The decider does not decide as the history says it did. Message and attributes tell the first difference."""
+    """The decider decides differently from the history. Message and attributes show the first difference."""
 
     def __init__(self, message: str, number: int, event: ev.AnyEvent | None, command: cmd.Command | None) -> None:
         """`number` is the id of the event that differs, or that of the one that is missing."""
         super().__init__(message)
         self.number = number
         self.event = event
-        """What the history says; None where it ends."""
+        """The event of the history; None if it ends."""
         self.command = command
-        """What the decider asks for; None where it asks for nothing."""
+        """The command of the decider; None if it has none."""
 
 
 def encode(value: RunState | Sequence[ev.AnyEvent]) -> Any:
-    """Plain JSON data of a state or of events: what the API server would give back."""
+    """Plain JSON data of a state or of events, as the API server returns it."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
@@ -55,7 +55,7 @@ def decode_state(data: Any) -> RunState:
 def replay(
     history: Iterable[ev.AnyEvent], decider: Decider, *, undecided: int = 0, unfinished: bool = False
 ) -> RunState:
-    """Fold a history from its beginning, and check that the decider still decides what it once did.
+    """Fold a history from its beginning, and check that the decider still makes the same decisions.
 
     Args:
         history: all events.
@@ -65,13 +65,13 @@ def replay(
         unfinished: whether it had stopped in the middle of a decision, as the state says.
 
     Returns:
-        The state after the last event, but for what is kept beside the history. What the decider had not been asked about is
+        The state after the last event, except for what no event records. What the decider had not been asked about is
         still undecided.
 
     Raises:
         NondeterminismError: it decides differently.
-        UndecidableError: it cannot decide.
-        ValueError: the history has gaps, or goes on after its closing event.
+        UndecidableError: The decider cannot decide.
+        ValueError: The history has gaps, or continues after its closing event.
     """
     replayed = _Replay(decider)
     for event in history:
@@ -96,7 +96,7 @@ def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
 
 
 def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> RunState:
-    """The state of a run that has the first events of a history, and is about to decide anew what follows.
+    """The state of a run that has the first events of a history, and must decide again what follows.
 
     Args:
         events: the history.
@@ -104,7 +104,7 @@ def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) ->
         decider: has to decide the same up to there.
 
     Returns:
-        The state; the events that the decider is to be asked about, the last one among them, are undecided in it.
+        The state; in it, the events that the decider must be asked about are undecided, the last one included.
 
     Raises:
         NondeterminismError, UndecidableError: as for `replay`.
@@ -149,9 +149,9 @@ def _refuse_elsewhere(points: list[int], event_id: int) -> None:
 
 
 def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
-    """Ids of the events that the decider was asked about, but for those that came in the middle of a decision.
+    """IDs of the events that the decider was asked about, except for those in the middle of a decision.
 
-    Those are the activities that had not started when it asked to cancel them: they are cancelled at once.
+    Those are the activities that had not started when it requested their cancellation: they are canceled immediately.
     """
     return [
         event.event_id
@@ -164,9 +164,9 @@ def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
 class _Replay:
     """A history that is gone through.
 
-    The decider is asked as late as possible: when the history tells of a command, and none is left of those it has given. So
-    it is asked about nothing that it was not asked about when the history was made, such as what came in just before the run
-    was terminated; and what a command does not find any more is judged by the same state.
+    The decider is asked as late as possible: when the history records a command, and none of its commands is left. So it is asked
+    about nothing that it was not asked about when the history was written, such as a signal just before the run was terminated;
+    and a command whose target no longer exists is judged by the same state.
     """
 
     def __init__(self, decider: Decider) -> None:
@@ -204,11 +204,11 @@ class _Replay:
             self.ask()
             found = self.recorded(event.event_time, policies)
         if found is None:
-            message = f"the history goes on with {event}, the decider does nothing"
+            message = f"the history continues with {event}, the decider does nothing"
             raise NondeterminismError(message, event.event_id, event, None)
         command, made = found
         if made != event and encode([made]) != encode([event]):
-            message = f"the history goes on with {event}, the decider with {command}"
+            message = f"the history continues with {event}, the decider with {command}"
             raise NondeterminismError(message, event.event_id, event, command)
         self.begun = True
 
@@ -230,7 +230,7 @@ class _Replay:
         return None
 
     def ask(self) -> None:
-        """Ask the decider to go on, or about the next event."""
+        """Ask the decider to continue, or about the next event."""
         event = None if self.unfinished else self.queue.popleft()
         suggested = event is not None and self.state is not None and self.state.suggests_continuing(event)
         try:
@@ -242,7 +242,7 @@ class _Replay:
         self.commands.extend(decision.commands)
 
     def finish(self, undecided: int, *, unfinished: bool) -> None:
-        """The history ends here: unless the run is closed, nothing may be left to do but what nobody was asked about yet."""
+        """Check the end of the history: in an open run, only undecided events may be left."""
         state = self.state
         if state is None or state.closed:
             return
@@ -262,7 +262,7 @@ class _Replay:
     def refuse_more(self, found: tuple[cmd.Command, ev.AnyEvent] | None) -> None:
         if found is not None:
             command, made = found
-            message = f"the history ends, but the decider goes on with {command}"
+            message = f"the history ends, but the decider continues with {command}"
             raise NondeterminismError(message, made.event_id, None, command)
 
 

@@ -1,4 +1,4 @@
-"""What a pass writes: events, the state that they lead to, and the attempts that are over by them."""
+"""What a step writes: events, the state after them, and the attempts that they end."""
 
 from collections import deque
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Due = tuple[datetime, int, str, Callable[[], None]]
 
 
 class TaskRecorder(Protocol):
-    """The workflow task of code that workers run, as far as it bears on what is written."""
+    """What the ledger needs of the workflow task of an SDK workflow."""
 
     @property
     def identity(self) -> str:
@@ -42,7 +42,7 @@ class TaskRecorder(Protocol):
 
 
 class Ledger:
-    """The book that a pass is kept in; the parts of a pass write in it."""
+    """Collects what the parts of a step write."""
 
     def __init__(self, state: RunState, now: datetime) -> None:
         self.state = state
@@ -51,7 +51,7 @@ class Ledger:
         self.queue = deque(state.undecided)
         self.retired: list[Retired] = []
         self.durable = False
-        """Whether the pass must be committed, also without events."""
+        """Whether the step must be committed even without events."""
         self.news = False
         """Whether something has happened that has to be decided about."""
         self.tasks: TaskRecorder | None = None
@@ -62,7 +62,7 @@ class Ledger:
         return not self.state.closed
 
     def takes_others(self) -> bool:
-        """Whether what leaves events, and need not be acknowledged, is taken now: not while a worker decides."""
+        """Whether inputs that leave events and that nobody waits for are processed now: not while a worker decides."""
         return self.state.code is None or not self.state.code.deciding
 
     def change(self, **attributes: Any) -> None:
@@ -70,7 +70,7 @@ class Ledger:
         self.state = msgspec.structs.replace(self.state, **attributes)
 
     def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
-        """Append an event. `decide`: the decider has not asked for it, so it must hear of it."""
+        """Append an event. `decide`: whether the decider must be asked about it, because it records no command."""
         failure: Failure | None = getattr(event, "failure", None)
         if failure is not None:
             event = msgspec.structs.replace(event, failure=bounded(failure))
@@ -95,7 +95,7 @@ class Ledger:
         self.emit(event, decide=False)
 
     def retire(self, activity: PendingActivity, outcome: AttemptOutcome, failure: Failure | None = None) -> None:
-        """The attempt is over: nobody waits for its pod; a circuit breaker that has let it through has to hear of it."""
+        """Record that an attempt is over: its pod is no longer needed, and its circuit breaker gets a report."""
         self.retired.append(Retired(activity.scheduled_event_id, activity.attempt, outcome))
         policy = activity.retry_policy
         if not policy.circuit_breaker:

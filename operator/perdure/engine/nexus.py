@@ -1,4 +1,4 @@
-"""Nexus operations, in a pass: calls of their handlers, timeouts, and how they end.
+"""Nexus operations during a step: calls of their handlers, timeouts, and how they end.
 
 Temporal's model (components/nexusoperations): the server calls a handler to start an operation, and to cancel one that has
 started. A call that fails is repeated with growing delays. The handler completes the operation with its answer, or later.
@@ -33,13 +33,13 @@ class NexusOperations:
     """The Nexus operations of a run during a step."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """`ledger`: what the pass writes in."""
+        """`ledger`: what the step writes to."""
         self._ledger = ledger
 
-    # What handlers say
+    # Answers of handlers
 
     def handle(self, item: inp.OperationInput) -> Answer:
-        """What a handler answers, or what it has started has come to."""
+        """Process the answer of a handler, or the end of an operation that it has started."""
         if not self._ledger.open():
             return Answer(ok=False, reason=inp.CLOSED, message="workflow execution already completed")
         match item:
@@ -75,7 +75,7 @@ class NexusOperations:
         return OK
 
     def _ended(self, item: inp.OperationEnded) -> Answer:
-        """What a handler has started completes the operation, perhaps before the handler has said that it has started it."""
+        """Complete an operation by the run that its handler started, possibly before the handler has answered."""
         operation = self._ledger.state.operations.get(str(item.scheduled_event_id))
         buffered = [
             each for each in self._buffered() if getattr(each, "scheduled_event_id", 0) == item.scheduled_event_id
@@ -103,7 +103,7 @@ class NexusOperations:
             return None
         return self._ledger.state.operations.get(str(number))
 
-    # What others wait for
+    # Callbacks
 
     def attach_callbacks(self, request: inp.CallbacksAttached) -> Answer:
         """Have the end of the run complete further operations."""
@@ -126,7 +126,7 @@ class NexusOperations:
         )
         return OK
 
-    # What becomes of them
+    # How operations start and end
 
     def _started(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
         self._ledger.emit(
@@ -183,7 +183,7 @@ class NexusOperations:
     # Deadlines
 
     def due(self) -> Iterator[Due]:
-        """What is due of Nexus operations: timeouts, and calls that were not answered in time."""
+        """Yield what is due: timeouts, and calls that were not answered in time."""
         for operation in self._ledger.state.operations.values():
             number, calls = operation.scheduled_event_id, operation.open_call
             if self._called(number) is None:
@@ -249,7 +249,7 @@ def wake_times(state: RunState) -> Iterator[datetime]:
 
 
 def too_large(said: Outcome) -> Outcome:
-    """What is said in place of an outcome that the run of the operation has no room for."""
+    """The failure that replaces an outcome for which the run has no space."""
     message = "the run that waits for the operation has no room for its result"
     failure = Failure(kind=FailureKind.APPLICATION, type="PayloadTooLarge", message=message, non_retryable=True)
     return replace(said, outcome=OperationOutcome.FAILED, result=None, failure=failure, links=None)

@@ -1,6 +1,6 @@
-"""Payloads of Temporal SDKs, for whoever wants to look into them: YAML, pods, people.
+"""Payloads of Temporal SDKs, for readers that are not SDKs: YAML, pods, people.
 
-How they are kept is told in ``frontend/payloads.py``; what is plain JSON is a value like any other.
+``frontend/payloads.py`` describes how they are stored; plain JSON is a value like any other.
 """
 
 import base64
@@ -18,7 +18,7 @@ _REFERENCE = re.compile(MARK + rb'([0-9a-f]{64})","name":"(payload-[0-9a-f]{32})
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON where it is some: one payload is itself, several are a list. What is not JSON stays wrapped.
+    """The value as JSON if possible: one payload is itself, several are a list. A payload that is not JSON stays wrapped.
 
     So does what could not be written again, as it nests too deep. Of whole numbers beyond 64 bits, digits are lost.
     """

@@ -1,6 +1,6 @@
-"""What becomes of a command: the event that records it, or none.
+"""Recording: the event that a command becomes, or none.
 
-The one place that knows. A pass appends what it says to the history; replaying compares the history with what it says.
+A step appends that event to the history, and a replay compares the history with it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -77,17 +77,17 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
     """The event that records a command.
 
     Args:
-        command: what the decider asks for.
-        state: where the run stands just then.
-        now: the time.
-        undecided: what the decider has not been asked about yet: its signals go on to the next run of the chain.
+        command: The command.
+        state: The state of the run at that point.
+        now: The time.
+        undecided: Events that the decider has not been asked about: the next run of the chain gets their signals.
         policies: the RetryPolicies that there are, by name: the event records what the named one says now.
 
     Returns:
         The next event; None where the command asks for what is no longer there.
 
     Raises:
-        UndecidableError: the command cannot be obeyed.
+        UndecidableError: The command is not valid.
     """
     here: dict[str, Any] = {"event_id": state.next_event_id, "event_time": now}
     said = {field.name: getattr(command, field.name) for field in fields(command)}
@@ -254,7 +254,7 @@ def resolved(choice: PolicyChoice, policies: Mapping[str, RetryPolicy] | None) -
         return choice
     found = (policies or {}).get(choice.name)
     if found is None:
-        message = f"there is no RetryPolicy `{choice.name}` that can be used; the run goes on when there is one"
+        message = f"there is no RetryPolicy `{choice.name}` that can be used; the run goes on when there is one"  # wordlist: kept
         raise UndecidableError(message, POLICY_NOT_FOUND)
     return found
 
@@ -324,16 +324,19 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: RunState, now: dat
             f"activity {command.activity_id!r}: `startToCloseTimeout` or `scheduleToCloseTimeout` must be set",
             cause="BadScheduleActivityAttributes",
         )
-    left = state.run_deadline - now if state.run_deadline else timedelta.max
-    start = command.schedule_to_start_timeout or whole
-    beat = command.heartbeat_timeout
-    if whole is not None and start is not None and state.for_clients:  # a YAML run must replay as it was recorded
-        close, start = min(close, whole), min(start, whole)
+    start, beat = command.schedule_to_start_timeout or whole, command.heartbeat_timeout
+    if state.for_clients:
+        whole = min(filter(None, (whole, state.run_timeout)), default=None)
+        start, close = min(filter(None, (start, whole)), default=None), min(close, whole or close)
+    else:  # a YAML run must replay as it was recorded
+        left = state.run_deadline - now if state.run_deadline else timedelta.max
+        whole, start = (min(length, left) if length else None for length in (whole, start))
+        close = min(close, left)
     return {
-        "schedule_to_close_timeout": min(whole, left) if whole else None,
-        "schedule_to_start_timeout": min(start, left) if start else None,
-        "start_to_close_timeout": min(close, left),
-        "heartbeat_timeout": min(beat, close, left) if beat else None,
+        "schedule_to_close_timeout": whole,
+        "schedule_to_start_timeout": start,
+        "start_to_close_timeout": close,
+        "heartbeat_timeout": min(beat, close) if beat else None,
     }
 
 

@@ -1,16 +1,16 @@
-"""Other runs, in a pass: children, and runs that were asked for something."""
+"""Other runs during a step: children, and runs that got a signal or a cancellation request."""
 
 from typing import Any, assert_never
 
 import msgspec
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.reasons import ConditionReason
 from perdure.engine import effects as fx
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.ledger import Ledger
-from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PendingChild
 
 
@@ -18,11 +18,11 @@ class RelatedRuns:
     """The children of a run, and the runs that it has sent requests to, during a step."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """`ledger`: what the pass writes in."""
+        """`ledger`: what the step writes to."""
         self._ledger = ledger
 
     def handle_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
-        """What has become of a child."""
+        """Process what happened to a child."""
         child = self._ledger.state.children.get(str(item.initiated_event_id))
         if child is None:
             return  # stale
@@ -52,7 +52,7 @@ class RelatedRuns:
             self.child_closed(child, item)
 
     def _as_if_started(self, item: inp.ChildStartFailed) -> bool:
-        """Whether a child that was not started counts as started and failed, for code.
+        """Whether a child that could not start counts as started and failed, for an SDK workflow.
 
         The SDKs know one cause of a refused start: that the workflow ID is in use
         (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). A child that has failed is something that code can catch.
@@ -63,7 +63,7 @@ class RelatedRuns:
         )
 
     def child_closed(self, child: PendingChild, item: inp.ChildClosed) -> None:
-        """A child has closed."""
+        """Record that a child has closed."""
         attributes: dict[str, Any] = {
             "started_event_id": child.started_event_id,
             "run_id": item.run_id,
@@ -92,13 +92,13 @@ class RelatedRuns:
     def child_left_behind(
         self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed
     ) -> None:
-        """The run has closed: a child needs nothing more once it has ended, or, abandoned, once it has started."""
+        """Forget a child of a closed run that needs nothing more: it has ended or, abandoned, has started."""
         abandoned = child.parent_close_policy is ParentClosePolicy.ABANDON
         if not isinstance(item, inp.ChildStarted) or abandoned:
             self.effect_done(fx.CloseChild(child.initiated_event_id))
 
     def external_done(self, item: inp.ExternalDone) -> None:
-        """What has become of what another run was asked."""
+        """Record the result of a request to another run."""
         external = self._ledger.state.externals.get(str(item.initiated_event_id))
         if external is None:
             return  # stale
@@ -127,7 +127,7 @@ class RelatedRuns:
         self._ledger.emit(done, decide=True)
 
     def effect_done(self, effect: fx.Effect, refused: str = "") -> None:
-        """Forget what was to be done after a commit. An open run has no haste: it forgets with its next commit."""
+        """Forget an effect that is done. An open run forgets it with its next commit."""
         before = self._ledger.state
         match effect:
             case fx.WriteDeadLetter(number):
@@ -143,10 +143,8 @@ class RelatedRuns:
                 self._ledger.change(start_successor=False, successor_refused=refused, callbacks=kept)
             case fx.ReportAttempt():
                 self._ledger.change(reports=_without(before.reports, effect.key))
-                self._ledger.durable = (
-                    True  # in an open run too: what a breaker has counted must not be told it again, later
-                )
-            case _:  # of an open run: what comes of it is an event
+                self._ledger.durable = True  # in an open run too: a breaker must not get a report twice
+            case _:  # of an open run: an event records the result
                 pass
         self._ledger.durable |= before.closed and self._ledger.state != before
 
@@ -162,7 +160,7 @@ class RelatedRuns:
 
 
 def _which(child: PendingChild) -> dict[str, Any]:
-    """What every event about a child says of it."""
+    """The attributes that identify a child in events."""
     return {
         "initiated_event_id": child.initiated_event_id,
         "child_id": child.child_id,

@@ -1,7 +1,7 @@
-"""Resets: a run that begins with a part of another one's history, and decides anew what follows. Pure.
+"""Resets: a run that begins with a part of another run's history, and decides again what follows. Pure.
 
-Temporal's model (service/history/ndc/workflow_resetter.go): the events up to the point are taken over as they are, one event
-tells of the reset, and what came after the point and was not the run's own doing is applied once more.
+Temporal's model (service/history/ndc/workflow_resetter.go): the events up to the point are copied, one event
+records the reset, and what came after the point from outside of the run is applied once more.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _CHILD_CLOSED: dict[type[ev.Event], inp.ChildOutcome] = {
 
 @dataclass(frozen=True, slots=True)
 class KeptResult:
-    """What an activity returned that is not done again."""
+    """The result of an activity that does not run again."""
 
     key: tuple[str, str, bytes]
     """Its id, its type, and its input, encoded."""
@@ -71,14 +71,14 @@ def reset_event(
     identity: str = "",
     principal: str = "",
 ) -> ev.WorkflowTaskFailed:
-    """The event that tells of a reset.
+    """The event that records a reset.
 
     Args:
-        first: The first event of the history; both timeouts of the run begin anew (Temporal: RefreshExpirationTimeoutTask).
+        first: The first event of the history; both timeouts of the run start again (Temporal: RefreshExpirationTimeoutTask).
         event_id: Its own id: the one after the point.
         now: When.
         base_run_id: The run whose history it is.
-        new_run_id: The run that goes on with it.
+        new_run_id: The run that continues it.
         successor: Name that the WorkflowRun which continues or retries this one is to have.
         task: Of code that workers run: the event at the point.
         reason: Why.
@@ -114,14 +114,14 @@ def begin(
     policies: Mapping[str, RetryPolicy] | None = None,
     kept: Iterable[KeptResult] = (),
 ) -> RunTransition:
-    """The first pass of a run that was reset.
+    """The first step of a run that a reset created.
 
     Args:
         forked: The state at the point: see `history.fork`.
-        event: Tells of the reset.
+        event: The event that records the reset.
         inputs: What is applied once more: see `since`.
         decider: Decides what follows.
-        requests: Those that the other run has heeded: asked again, they change nothing.
+        requests: Requests that the other run has applied: sent again, they change nothing.
         policies: The RetryPolicies that deciders may mean by name.
         kept: Results of activities that are not done again, if they are asked for with the same input as before.
     """
@@ -154,9 +154,9 @@ def begin(
 def since(
     forked: RunState, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
 ) -> Iterator[inp.RunInput]:
-    """What happened to a run after the point, without its own doing.
+    """What happened to a run after the point from outside.
 
-    Signals and updates, callbacks, and what became of children, requests and Nexus operations.
+    Signals and updates, callbacks, and the results of children, requests and Nexus operations.
 
     Args:
         forked: The state at the point.
@@ -218,7 +218,7 @@ _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
 
 
 def _operation_again(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
-    """What happened to a Nexus operation. `started`: the namespaces of the handlers that have started theirs."""
+    """What happened to a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
     if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
         return
     match event:

@@ -18,7 +18,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """An attempt whose end this pass has recorded: its pod is no longer needed, and is stopped if it still runs."""
+    """An attempt whose end this step has recorded: its pod is no longer needed, and is stopped if it still runs."""
 
     scheduled_event_id: int
     attempt: int

@@ -1,4 +1,4 @@
-"""Retrying: one pure function that also says why it stops (temporal: service/history/workflow/retry.go)."""
+"""Retries: one pure function that also returns why they stop (temporal: service/history/workflow/retry.go)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -97,18 +97,18 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class PolicyReference(msgspec.Struct, frozen=True):
-    """A RetryPolicy that is meant by name: what it says is looked up, and recorded, when something is scheduled with it."""
+    """A RetryPolicy by name: its spec is looked up, and recorded, when something is scheduled with it."""
 
     name: str
 
 
 PolicyChoice: TypeAlias = RetryPolicy | PolicyReference
-"""What a decider says of retries."""
+"""How a decider names a policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """Whether to try again: after `delay` when `state` is InProgress; otherwise `state` says why not and `delay` is None."""
+    """Whether to retry: after `delay` if `state` is InProgress; otherwise `state` is why not, and `delay` is None."""
 
     state: RetryState
     delay: timedelta | None = None
@@ -140,7 +140,7 @@ def decide_retry(
 ) -> RetryDecision:
     """Decide what follows the failure of the `attempt`-th attempt (from 1).
 
-    A retry whose wait would end past `expiration` (schedule-to-close) is not waited for: the state is Timeout at once. A delay
+    A retry whose wait would end past `expiration` (schedule-to-close) does not happen: the state is Timeout immediately. A delay
     given by the failure replaces the computed one and the maximum interval, but no limit.
 
     Args:
@@ -165,7 +165,7 @@ def decide_retry(
 def decide_retry_of(
     policy: RetryPolicy | None, failure: Failure, *, attempt: int, now: datetime, expiration: datetime | None
 ) -> RetryDecision:
-    """Decide what follows the failure of a run that code has decided: as Temporal's server, by the outermost failure."""
+    """Decide what follows the failure of an SDK workflow: as Temporal's server does, by the outermost failure."""
     if policy is None:
         return RetryDecision(RetryState.RETRY_POLICY_NOT_SET)
     return decide_retry(policy, failure, attempt=attempt, now=now, expiration=expiration)

@@ -20,6 +20,7 @@ from perdure.engine.retired import Retired
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.run_requests import RunRequests
 from perdure.engine.state import RunState
+from perdure.engine.tasks.machine import WorkflowTaskMachine
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,12 @@ class RunStep:
         self._tasks = self._decisions.tasks
         self._requests = RunRequests(self.ledger, self._tasks, self._activities.requests, self._operations)
         self._answers: dict[str, Answer] = {}
+        self._checked: Collection[tuple[int, int]] = ()
+        """The attempts whose heartbeats are known, by event and number."""
 
     def run(self, inputs: Sequence[inp.RunInput], *, together: bool = False) -> RunTransition:
         """Process the inputs, then what is due."""
-        checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
+        self._checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
         if self._tasks is None:
             self._activities.closing.cancel_all_unstarted()
         if not together:
@@ -67,11 +70,7 @@ class RunStep:
                 self._decisions.decide()
         if together:
             self._decisions.decide()
-        while self.ledger.open() and (due := sorted(self._due(checked), key=lambda d: d[:3])):
-            for _, _, _, fire in due:
-                if self.ledger.open():
-                    fire()
-                    self._decisions.decide()
+        self._take_due()
         return self.transition()
 
     def transition(self) -> RunTransition:
@@ -122,6 +121,8 @@ class RunStep:
                 self._answers[item.request_id] = self._activities.workers.handle(item)
             case inp.OperationReported() | inp.OperationCancelReported() | inp.OperationEnded():
                 self._answers[item.request_id] = self._operations.handle(item)
+            case inp.TaskCompleted() if self._tasks is not None:
+                self._complete(item, self._tasks)
             case (
                 inp.TaskWanted()
                 | inp.TaskTaken()
@@ -141,7 +142,22 @@ class RunStep:
         if code is not None and item.update_id not in code.updates and item.update_id not in code.admitted:
             self.ledger.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.ledger.here), decide=True)
 
-    def _due(self, checked: Collection[tuple[int, int]]) -> Iterator[Due]:
+    def _complete(self, item: inp.TaskCompleted, tasks: WorkflowTaskMachine) -> None:
+        """Process a decision. What waits for the end of one is taken before its worker begins the next."""
+        self._answers[item.request_id] = tasks.handle(item)
+        if tasks.wants_next:
+            self._take_due()
+            tasks.start_next()
+
+    def _take_due(self) -> None:
+        """Do what is due."""
+        while self.ledger.open() and (due := sorted(self._due(), key=lambda d: d[:3])):
+            for _, _, _, fire in due:
+                if self.ledger.open():
+                    fire()
+                    self._decisions.decide()
+
+    def _due(self) -> Iterator[Due]:
         """Yield the deadlines that have passed."""
         state, now = self.ledger.state, self.ledger.now
         if state.run_deadline and state.run_deadline <= now:
@@ -151,7 +167,7 @@ class RunStep:
         for timer in self.ledger.state.timers.values() if self.ledger.takes_others() else ():
             if timer.fire_time <= now:
                 yield timer.fire_time, 0, timer.timer_id, partial(self._fire_timer, timer.timer_id)
-        yield from self._activities.deadlines.due(checked)
+        yield from self._activities.deadlines.due(self._checked)
         yield from self._operations.due()
 
     def _time_out(self) -> None:

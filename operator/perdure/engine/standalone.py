@@ -1,4 +1,4 @@
-"""Standalone activities: what decides for a run that does one activity, and closes as that closes. Pure."""
+"""Standalone activities: the decider of a run that schedules one activity, and closes as that closes. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ class OneActivity:
     """Decides for a standalone activity."""
 
     activity: cmd.ScheduleActivityTask
-    """What is to be done."""
+    """The activity."""
 
     def decide(
         self,

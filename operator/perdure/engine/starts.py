@@ -1,34 +1,25 @@
-"""Starting workflows from workflows: what to start, and what ties runs together."""
+"""Starts of workflows by workflows: what to start, and the relations between runs."""
 
 from datetime import timedelta
-from enum import StrEnum
 from typing import Any
 
 import msgspec
 
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.versioning import DeploymentVersion, VersioningOverride
+from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 
 MAX_CHILD_DEPTH = 20
-"""How many ancestors a run may have: enough to divide work by levels, and few enough to stop a workflow that starts itself before
-it fills the namespace. Temporal has no limit; Argo stops templates that call each other 100 times."""
+"""Maximum number of ancestors of a run: enough to divide work by levels, and few enough to stop a workflow that starts itself
+before it fills the namespace. Temporal has no limit; Argo stops templates that call each other 100 times."""
 
 
 SHORTEST_RUN = timedelta(seconds=1)
 """From the first step of a run to that of the run that follows it (Temporal: WorkflowIdReuseMinimalInterval)."""
 
 
-class ParentClosePolicy(StrEnum):
-    """What becomes of an open child when its parent closes, in whatever way."""
-
-    TERMINATE = "Terminate"
-    REQUEST_CANCEL = "RequestCancel"
-    ABANDON = "Abandon"
-
-
 class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Whom the end of a workflow completes a Nexus operation for."""
+    """The caller of a Nexus operation that the end of a workflow completes."""
 
     url: str
     header: dict[str, str] = {}
@@ -37,7 +28,7 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a Temporal client says of a run that it starts, beside what the spec of a WorkflowRun holds. Opaque to the engine."""
+    """Options of a Temporal client for a run that it starts, besides those of the spec. Opaque to the engine."""
 
     identity: str = ""
     header: Any = None
@@ -54,10 +45,21 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     links: Any = None
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None
+    inherited_auto_upgrade_info: InheritedAutoUpgradeInfo | None = None
+
+    def inherited_versions(self) -> dict[str, DeploymentVersion]:
+        """By field: the versions that a run which continues or is started by another one inherits."""
+        override, upgrade = self.versioning_override, self.inherited_auto_upgrade_info
+        found = {
+            "versioning_override": override.version if override is not None else None,
+            "inherited_pinned_version": self.inherited_pinned_version,
+            "inherited_auto_upgrade_info": upgrade.source_deployment_version if upgrade is not None else None,
+        }
+        return {field: version for field, version in found.items() if version is not None}
 
 
 class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a start says of the run that it wants."""
+    """The run that a start creates."""
 
     workflow_type: str
     """Name of a Workflow, or the type of a workflow that SDK workers run."""
@@ -85,7 +87,7 @@ class ParentReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class ExternalReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The run that has signaled another one, or asked it to cancel, and the event in which it decided that."""
+    """The run that sent a signal or a cancellation request to another one, and the event that recorded its decision."""
 
     workflow_id: str
     run_id: str
@@ -93,7 +95,7 @@ class ExternalReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A signal that goes on from one run to the next."""
+    """A signal that one run hands to the next."""
 
     signal_name: str
     input: Any = None

@@ -6,6 +6,8 @@ The rules are those of Temporal's server (service/history/workflow/mutable_state
 import msgspec
 
 PINNED, AUTO_UPGRADE, ONE_TIME = "Pinned", "AutoUpgrade", "OneTime"
+USE_RAMPING_VERSION = "UseRampingVersion"
+"""What continue-as-new may ask for: the first workflow task of the next run goes to the ramping version."""
 
 
 class DeploymentVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -27,6 +29,14 @@ class VersioningOverride(msgspec.Struct, frozen=True, kw_only=True, omit_default
     """None with AutoUpgrade."""
 
 
+class InheritedAutoUpgradeInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a run inherits of one that is not pinned, or that wants the next run not to be."""
+
+    source_deployment_version: DeploymentVersion
+    continue_as_new_initial_versioning_behavior: str = ""
+    """AutoUpgrade or UseRampingVersion, as the command that continues the run says; empty otherwise."""
+
+
 class Versioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The versioning of a run; all empty while only unversioned workers have decided."""
 
@@ -35,6 +45,8 @@ class Versioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     version: DeploymentVersion | None = None
     """Of the worker that completed the last workflow task; before the first one, the version that the run has inherited."""
     override: VersioningOverride | None = None
+    initial_behavior: str = ""
+    """UseRampingVersion until the first workflow task is completed, if the run before has asked for it."""
 
     @property
     def effective_behavior(self) -> str:
@@ -61,6 +73,21 @@ class Versioning(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def inherited_override(self) -> VersioningOverride | None:
         """The override that they inherit: one that pins them."""
         return self.override if self.override is not None and self.override.behavior == PINNED else None
+
+    def inherited_upgrade(self, initial_behavior: str = "") -> InheritedAutoUpgradeInfo | None:
+        """What they inherit if they inherit no pinned version.
+
+        Args:
+            initial_behavior: What the command that continues this run says.
+        """
+        if self.effective_behavior != AUTO_UPGRADE and not (self.effective_behavior == PINNED and initial_behavior):
+            return None
+        source = self.pinned_to or self.version
+        if source is None:
+            return None
+        return InheritedAutoUpgradeInfo(
+            source_deployment_version=source, continue_as_new_initial_versioning_behavior=initial_behavior
+        )
 
     def completed(self, behavior: str, version: DeploymentVersion | None) -> "Versioning":
         """The versioning after a worker has completed a workflow task."""

@@ -19,10 +19,11 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.update.v1 import Acceptance, Rejection, Response
 from temporalio.api.update.v1 import Request as UpdateRequest
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import ParentClosePolicy, StartExtras, WorkflowStart
+from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
@@ -102,7 +103,7 @@ def asked_by(request: UpdateRequest) -> dict[str, Any]:
     return {
         "name": request.input.name,
         "input": _whole(request.input.args),
-        "header": data.fields_to_json(request.input.header.fields),
+        "header": data.header_to_json(request.input),
         "identity": request.meta.identity,
     }
 
@@ -260,7 +261,7 @@ class CommandReader:
             activity_type=name(said.activity_type.name, "ActivityType"),
             task_queue=name(said.task_queue.name, "TaskQueue"),
             input=_whole(said.input),
-            header=data.fields_to_json(said.header.fields),
+            header=data.header_to_json(said),
             schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
             schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
             start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
@@ -297,7 +298,7 @@ class CommandReader:
         return cmd.RecordMarker(
             marker_name=name(said.marker_name, "MarkerName"),
             details={each: _whole(kept) for each, kept in said.details.items()} or None,
-            header=data.fields_to_json(said.header.fields),
+            header=data.header_to_json(said),
             failure=failures.to_json(said.failure) if said.HasField("failure") else None,
             user_metadata=metadata,
         )
@@ -307,7 +308,7 @@ class CommandReader:
         if said.HasField("search_attributes"):
             attributes = self._attributes(said.search_attributes)
         extras = StartExtras(
-            header=data.fields_to_json(said.header.fields),
+            header=data.header_to_json(said),
             memo=data.memo_to_json(said.memo),
             last_completion_result=_whole(said.last_completion_result),
         )
@@ -343,7 +344,7 @@ class CommandReader:
         policy = from_enum(ProtoParentClosePolicy, said.parent_close_policy)
         reuse = from_enum(WorkflowIdReusePolicy, said.workflow_id_reuse_policy)
         extras = StartExtras(
-            header=data.fields_to_json(said.header.fields),
+            header=data.header_to_json(said),
             memo=data.memo_to_json(said.memo),
             user_metadata=metadata,
             priority=priorities.asked_for(said),
@@ -377,7 +378,7 @@ class CommandReader:
             run_id=name(said.execution.run_id, "RunId", required=False),
             signal_name=name(said.signal_name, "SignalName"),
             input=data.to_json(said.input.payloads, apart=True),
-            header=data.fields_to_json(said.header.fields),
+            header=data.header_to_json(said),
             child_workflow_only=said.child_workflow_only,
             control=said.control,
             user_metadata=metadata,

@@ -24,6 +24,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import failures, priorities
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.deployment_registry import DeploymentRegistry
+from perdure.frontend.deployments import is_registered
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError, damaged
 from perdure.frontend.given import UNLIMITED
@@ -110,7 +111,7 @@ class Core:
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
         self.deployments = DeploymentRegistry(lambda: self.runs.manager.client, self._route_again)
-        self.versions = Versions(self.deployments, self.queues, self.is_pinned)
+        self.versions = Versions(self.deployments, self.queues, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)
         self._memory = MessageMemory(_MEMORY)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,13 +146,14 @@ class Core:
             if run.ref.namespace == namespace:
                 self.follow(run)
 
-    def is_pinned(self, namespace: str, version: DeploymentVersion) -> bool:
-        """Whether an open workflow is pinned to a version."""
-        return any(
-            run.state.code.versioning.pinned_to == version
+    def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:
+        """The versions that open workflows of a namespace are pinned to."""
+        pinned = {
+            run.state.code.versioning.pinned_to
             for run in self.runs.manager.runs.all()
             if run.ref.namespace == namespace and run.state and run.state.code and not run.state.closed
-        )
+        }
+        return {version for version in pinned if version is not None}
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A WorkflowRun is there, has changed, or is gone."""
@@ -174,6 +176,14 @@ class Core:
         versions = self.versions
         found = versions.of_activity(namespace, state, activity) if activity else versions.of_task(namespace, state)
         return str(found) if found is not None else ""
+
+    async def has_task_queue(self, namespace: str, task_queue: str, version: DeploymentVersion) -> bool:
+        """Whether workers of a version decide workflows of a task queue.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not respond.
+        """
+        return is_registered(await self.deployments.read(namespace), version, Kind.WORKFLOW, task_queue)
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
         """Whether a worker asks for workflow tasks of a task queue, or did a moment ago; or has not had the time to.

@@ -112,6 +112,9 @@ def _version_summary(
         _set(made, field, getattr(version_of, field))
     _set(made, "routing_update_time", version_of.routing_changed_time)
     _set_drainage(made, version_of, drained[build])
+    if build == found.current:  # as Temporal's server has it, without a status
+        _set(made.drainage_info, "last_changed_time", version_of.current_since_time)
+        _set(made.drainage_info, "last_checked_time", version_of.current_since_time)
     return made
 
 

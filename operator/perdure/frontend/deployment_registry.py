@@ -19,6 +19,10 @@ CONFIG_MAP = "perdure-worker-deployments"
 """Name of the ConfigMap."""
 _FRESH = timedelta(seconds=10)
 """How long a ConfigMap that was read counts: a change by another operator, or with `kubectl`, takes effect within this time."""
+_KEPT = timedelta(minutes=5)
+"""How long a ConfigMap that was read is remembered at least."""
+_MANY = 1_000
+"""So many namespaces are remembered without a look at whether somebody still asks about them."""
 _TRIES = 20
 _MAX_KEY = 253
 _log = structlog.get_logger("perdure.frontend.deployments")
@@ -37,8 +41,15 @@ class DeploymentRegistry:
         self._client = client
         self._changed = changed
         self._read: dict[str, tuple[datetime, Deployments]] = {}
+        self._reading: dict[str, asyncio.Task[kube.Object]] = {}
+        """Those who ask about a namespace at the same time share one request."""
+        self._many = _MANY
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """One change of a namespace at a time, so that the last one to be learned is the last one that was written."""
+
+    def is_known(self, namespace: str) -> bool:
+        """Whether the deployments were read."""
+        return namespace in self._read
 
     def known(self, namespace: str) -> Deployments:
         """Return the deployments as they were last read."""
@@ -50,15 +61,31 @@ class DeploymentRegistry:
         Raises:
             RpcError: the API server did not answer, and no earlier answer is known.
         """
+        try:
+            return await self.read(namespace)
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+
+    async def read(self, namespace: str) -> Deployments:
+        """Return the deployments.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not answer, and no earlier answer is known.
+        """
         read = self._read.get(namespace)
         if read is not None and now() - read[0] < _FRESH:
             return read[1]
+        reading = self._reading.get(namespace)
+        if reading is None:
+            reading = asyncio.get_running_loop().create_task(self._get(namespace), name="worker deployments")
+            self._reading[namespace] = reading
+            reading.add_done_callback(lambda _: self._reading.pop(namespace))
         try:
-            found = _decoded(await self._get(namespace))
-        except (kube.ApiError, *kube.TRANSIENT) as error:
+            found = _decoded(await asyncio.shield(reading))
+        except (kube.ApiError, *kube.TRANSIENT):
             if read is not None:
                 return read[1]
-            raise unavailable(str(error)) from error
+            raise
         if self._read.get(namespace) is not read:  # a change ended meanwhile, which this read may not have seen
             return self.known(namespace)
         return self._learn(namespace, found)
@@ -110,11 +137,23 @@ class DeploymentRegistry:
             return {}
 
     def _learn(self, namespace: str, deployments: Deployments) -> Deployments:
-        before = self.known(namespace)
+        before = self._read.get(namespace)
+        if before is None and len(self._read) >= self._many:
+            self._forget()
         self._read[namespace] = now(), deployments
-        if before != deployments:
+        if before is None or before[1] != deployments:
             self._changed(namespace)
         return deployments
+
+    def _forget(self) -> None:
+        """Forget the namespaces that nobody has asked about for a while; their deployments are read again when somebody does."""
+        since = now() - _KEPT
+        self._read = {namespace: read for namespace, read in self._read.items() if read[0] > since}
+        for namespace in [
+            each for each, lock in self._changing.items() if each not in self._read and not lock.locked()
+        ]:
+            del self._changing[namespace]
+        self._many = max(_MANY, 2 * len(self._read))
 
 
 def _url(namespace: str, name: str | None = None) -> str:

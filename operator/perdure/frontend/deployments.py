@@ -347,12 +347,23 @@ def _deactivated(version: Version, time: datetime, *, still: bool) -> Version:
 # Where work goes
 
 
-def target(known: Deployments, kind: Kind, queue: str, workflow_id: str) -> DeploymentVersion | None:
+def target(
+    known: Deployments, kind: Kind, queue: str, workflow_id: str, *, ramped: bool = False
+) -> DeploymentVersion | None:
     """The version that a workflow of a task queue goes to unless it is pinned; None: unversioned workers.
 
     A deployment counts whose current or ramping version polls the queue; of several, the one that was changed last.
+
+    Args:
+        known: The deployments.
+        kind: Of the task queue.
+        queue: The task queue.
+        workflow_id: Decides, with the percentage, whether the workflow goes to the ramping version.
+        ramped: It goes there whatever the percentage is, if there is one.
     """
     current, ramping, percentage = routing(known, kind, queue)
+    if ramped and ramping is not None and ramping[0] is not None:
+        return ramping[0]
     if ramping is not None and percentage > 0 and _threshold(workflow_id) < percentage:
         return ramping[0]
     return current
@@ -434,6 +445,8 @@ def with_manager(found: Deployment, manager: str, identity: str, conflict_token:
     Raises:
         RpcError: the client has read another state of it.
     """
+    if (manager, identity) == (found.manager_identity, found.last_modifier_identity):
+        return found
     if conflict_token and conflict_token != found.conflict_token:
         raise precondition("conflict token mismatch")
     return replace(found, manager_identity=manager, last_modifier_identity=identity, changes=found.changes + 1)

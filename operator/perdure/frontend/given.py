@@ -50,7 +50,7 @@ def is_uuid(text: str) -> bool:
 
 
 def duration(message: Any, field: str) -> timedelta:
-    """A duration; zero where it is not set.
+    """A duration, rounded up to microseconds so that none but zero becomes zero; zero where it is not set.
 
     Raises:
         UnfitError: it is negative, or none.
@@ -64,7 +64,7 @@ def duration(message: Any, field: str) -> timedelta:
         raise UnfitError(f"invalid {field}: negative duration")
     if given.seconds >= LONGEST.total_seconds():
         return LONGEST
-    return timedelta(seconds=given.seconds, microseconds=given.nanos // 1_000)
+    return timedelta(seconds=given.seconds, microseconds=-(-given.nanos // 1_000))
 
 
 def duration_or_none(message: Any, field: str) -> timedelta | None:

@@ -18,8 +18,14 @@ from temporalio.api import enums
 from temporalio.api.common.v1 import Callback as ProtoCallback
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.deployment.v1 import InheritedAutoUpgradeInfo as ProtoInheritedAutoUpgradeInfo
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
-from temporalio.api.enums.v1 import EventType, TaskQueueKind, UpdateAdmittedEventOrigin
+from temporalio.api.enums.v1 import (
+    ContinueAsNewVersioningBehavior,
+    EventType,
+    TaskQueueKind,
+    UpdateAdmittedEventOrigin,
+)
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Request
@@ -31,7 +37,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback
-from perdure.engine.versioning import ONE_TIME, DeploymentVersion, VersioningOverride
+from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 from perdure.frontend import failures, links
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
@@ -177,10 +183,8 @@ def _message(kind: str, value: Any) -> Message | None:
             return data.memo(value)
         case "SearchAttributes":
             return data.attributes(value)
-        case "WorkerDeploymentVersion" if isinstance(value, DeploymentVersion):
-            return deployment_version(value)
-        case "VersioningOverride" if isinstance(value, VersioningOverride):
-            return versioning_override(value)
+        case "WorkerDeploymentVersion" | "VersioningOverride" | "InheritedAutoUpgradeInfo":
+            return _of_versioning(value)
         case "RetryPolicy" if isinstance(value, RetryPolicy):
             return retry_policy(value)
         case _:
@@ -190,6 +194,24 @@ def _message(kind: str, value: Any) -> Message | None:
 def deployment_version(version: DeploymentVersion) -> WorkerDeploymentVersion:
     """A version as Temporal's."""
     return WorkerDeploymentVersion(deployment_name=version.deployment_name, build_id=version.build_id)
+
+
+def _of_versioning(value: DeploymentVersion | VersioningOverride | InheritedAutoUpgradeInfo) -> Message:
+    match value:
+        case DeploymentVersion():
+            return deployment_version(value)
+        case VersioningOverride():
+            return versioning_override(value)
+        case InheritedAutoUpgradeInfo():
+            return _inherited_upgrade(value)
+
+
+def _inherited_upgrade(info: InheritedAutoUpgradeInfo) -> ProtoInheritedAutoUpgradeInfo:
+    initial = info.continue_as_new_initial_versioning_behavior
+    return ProtoInheritedAutoUpgradeInfo(
+        source_deployment_version=deployment_version(info.source_deployment_version),
+        continue_as_new_initial_versioning_behavior=to_enum(ContinueAsNewVersioningBehavior, initial),
+    )
 
 
 def versioning_override(override: VersioningOverride) -> ProtoOverride:
@@ -256,13 +278,15 @@ def callback(found: Callback) -> ProtoCallback:
 
 
 def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated) -> None:
-    attributes.ClearField("identity")
+    if event.attached_request_id:
+        attributes.ClearField("identity")
     attributes.attached_completion_callbacks.extend(map(callback, event.attached_completion_callbacks))
 
 
 def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> None:
     if event.new_run_backoff is not None:
         attributes.backoff_start_interval.FromTimedelta(event.new_run_backoff)
+    attributes.workflow_run_timeout.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
 

@@ -244,9 +244,18 @@ def fields_to_json(fields: Mapping[str, Payload], most: int = given.MAX_BLOB) ->
     return {name: one_to_json(payload) for name, payload in fields.items()} or None
 
 
+def header_to_json(message: Any) -> dict[str, Any] | None:
+    """The header of a message as JSON; None where it is not set, which is not the same as empty.
+
+    Raises:
+        UnfitError: its fields are too many, or too large.
+    """
+    return (fields_to_json(message.header.fields) or {}) if message.HasField("header") else None
+
+
 def header(value: Any) -> Header | None:
     """A header from JSON."""
-    return Header(fields={name: one_payload(each) for name, each in value.items()}) if value else None
+    return None if value is None else Header(fields={name: one_payload(each) for name, each in value.items()})
 
 
 def memo(value: Any) -> Memo | None:

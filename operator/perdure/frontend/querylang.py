@@ -260,7 +260,7 @@ def _compare(sign: str, value: Any, wanted: Any) -> bool:
         found = any(_compare("=", each, wanted) for each in value)
         return not found if sign in {"!=", "<>"} else found and sign == "="
     if value is None:
-        return sign in {"!=", "<>"}
+        return False  # as with null in SQL
     if isinstance(value, datetime):
         wanted = moment_of(wanted)
     elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):

@@ -58,9 +58,11 @@ class Offer:
 
 @dataclass(slots=True)
 class Throttle:
-    """So many a second, and as many as that at once after a pause (generic cell rate algorithm)."""
+    """So many a second, and several at once after a pause (generic cell rate algorithm)."""
 
     per_second: float
+    at_once: float | None = None
+    """How many after a pause; None: as many as in a second."""
     _due: float = -math.inf
 
     def wait(self, time: float) -> float:
@@ -73,8 +75,9 @@ class Throttle:
 
     @property
     def _burst(self) -> float:
-        """Seconds that may be saved up: one second's worth, of which one is for the one that passes."""
-        return max(0.0, 1.0 - 1 / self.per_second)
+        """Seconds that may be saved up; of what they are worth, one is for the one that passes."""
+        at_once = self.per_second if self.at_once is None else self.at_once
+        return max(0.0, at_once - 1) / self.per_second
 
 
 @dataclass(slots=True)

@@ -42,6 +42,7 @@ from perdure.frontend.service.scheduling import Scheduling
 from perdure.frontend.service.standalone import StandaloneActivities
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
+from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
@@ -98,11 +99,12 @@ class Frontend(Core):
 
     def handlers(self) -> dict[str, Handler]:
         """Every RPC that is offered, by its name."""
-        tasks = WorkflowTasks(self)
-        starting = Starting(self, tasks)
+        dispatch = TaskDispatch(self)
+        starting = Starting(self, dispatch)
         found: dict[str, Handler] = {}
         for service in (
-            tasks,
+            dispatch,
+            WorkflowTasks(self, dispatch),
             Activities(self),
             StandaloneActivities(self),
             starting,

@@ -71,7 +71,7 @@ def run_asked_for(
     if found_by:
         spec["searchAttributes"] = found_by
     extras = StartExtras(
-        header=data.fields_to_json(asked.header.fields),
+        header=data.header_to_json(asked),
         memo=data.memo_to_json(asked.memo),
         user_metadata=data.user_metadata_to_json(asked.user_metadata) if asked.HasField("user_metadata") else None,
         priority=priorities.asked_for(asked),

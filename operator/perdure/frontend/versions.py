@@ -1,20 +1,28 @@
 """Which version of a worker deployment gets a task, and which version a poller has."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from temporalio.api.enums.v1 import VersioningBehavior, WorkerVersioningMode
 
 from perdure.engine.state import PendingActivity, RunState
-from perdure.engine.versioning import PINNED, DeploymentVersion
+from perdure.engine.versioning import PINNED, UNVERSIONED, USE_RAMPING_VERSION, DeploymentVersion
 from perdure.frontend import deployments, given
 from perdure.frontend.deployment_registry import DeploymentRegistry, fits_key
 from perdure.frontend.enums import from_enum
-from perdure.frontend.errors import invalid
+from perdure.frontend.errors import RpcError, invalid
 from perdure.frontend.queues import Kind, QueueName, TaskQueues
+from perdure.frontend.registrations import Registration, Registrations
 from perdure.kube.clock import now
 
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
+_WORKERS_COME_WITHIN = timedelta(seconds=30)
+"""After a restart of the operator."""
+NOT_READ = DeploymentVersion(deployment_name="?", build_id="?")
+"""No worker polls for it: what the routing of the worker deployments decides waits until that was read."""
 
 
 def version_of(options: Any) -> DeploymentVersion | None:
@@ -52,21 +60,25 @@ class Versions:
         self,
         registry: DeploymentRegistry,
         queues: TaskQueues,
-        pinned: Callable[[str, DeploymentVersion], bool],
+        pinned: Callable[[str], Collection[DeploymentVersion]],
     ) -> None:
         """Create a router.
 
         Args:
             registry: The worker deployments.
             queues: The task queues.
-            pinned: Whether an open workflow of a namespace is pinned to a version.
+            pinned: The versions that open workflows of a namespace are pinned to.
         """
         self.registry = registry
         self._queues = queues
         self._pinned = pinned
+        self._registrations = Registrations(registry, self._removable)
+        self._begun = now()
 
     async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
         """The queue that a worker polls, once its version is registered. Only the first poll of each queue writes.
+
+        Unversioned workers need no worker deployments: what surely is for them is given to them also if those cannot be read.
 
         Args:
             name: The task queue that the poll names.
@@ -77,29 +89,23 @@ class Versions:
             RpcError: the options are invalid, there are too many versions, or the API server does not answer.
         """
         version = version_of(options)
-        known = await self.registry.load(name.namespace)
         if version is None or sticky:
+            with suppress(RpcError):
+                await self.registry.load(name.namespace)
             return name
+        known = await self.registry.load(name.namespace)
         if not deployments.is_registered(known, version, name.kind, name.name):
-            time = now()
-            await self.registry.change(
-                name.namespace,
-                lambda found: deployments.registered(
-                    found,
-                    version,
-                    name.kind,
-                    name.name,
-                    time,
-                    removable=lambda each: self._removable(name.namespace, each),
-                ),
-            )
+            await self._registrations.add(name.namespace, Registration(version, name.kind, name.name))
         return queue_of(name, version)
 
-    def _removable(self, namespace: str, version: DeploymentVersion) -> bool:
-        return not self.has_pollers(namespace, version) and not self._pinned(namespace, version)
+    def _removable(self, namespace: str) -> Callable[[DeploymentVersion], bool]:
+        pinned = cache(lambda: self._pinned(namespace))
+        return lambda version: not self.has_pollers(namespace, version) and version not in pinned()
 
     def has_pollers(self, namespace: str, version: DeploymentVersion) -> bool:
-        """Whether workers of a version poll, or did a moment ago."""
+        """Whether workers of a version poll, or did a moment ago; or have not had the time to."""
+        if now() < self._begun + _WORKERS_COME_WITHIN:
+            return True
         found = self.registry.known(namespace).get(version.deployment_name)
         build = found.versions.get(version.build_id) if found is not None else None
         return build is not None and any(
@@ -109,7 +115,7 @@ class Versions:
         )
 
     def of_task(self, namespace: str, state: RunState) -> DeploymentVersion | None:
-        """The version that decides a run next; None: unversioned workers."""
+        """The version that decides a run next; None: unversioned workers, `NOT_READ`: that is not known yet."""
         code = state.code
         if code is None:
             return None
@@ -120,10 +126,13 @@ class Versions:
             or deployments.is_registered(known, pinned, Kind.WORKFLOW, code.task_queue)
         ):
             return pinned
-        return deployments.target(known, Kind.WORKFLOW, code.task_queue, state.workflow_id)
+        if not self.registry.is_known(namespace):
+            return None if code.previous_started_event_id and not code.versioning.behavior else NOT_READ
+        ramped = code.versioning.initial_behavior == USE_RAMPING_VERSION and not code.previous_started_event_id
+        return deployments.target(known, Kind.WORKFLOW, code.task_queue, state.workflow_id, ramped=ramped)
 
     def of_activity(self, namespace: str, state: RunState, activity: PendingActivity) -> DeploymentVersion | None:
-        """The version that gets an activity; None: unversioned workers.
+        """The version that gets an activity; None: unversioned workers, `NOT_READ`: that is not known yet.
 
         Activities of a pinned workflow stay on its version where that polls their task queue.
         """
@@ -133,6 +142,8 @@ class Versions:
         )
         if pinned is not None and deployments.is_registered(known, pinned, Kind.ACTIVITY, activity.task_queue):
             return pinned
+        if not self.registry.is_known(namespace) and (state.code is None or state.code.versioning != UNVERSIONED):
+            return NOT_READ
         return deployments.target(known, Kind.ACTIVITY, activity.task_queue, state.workflow_id)
 
     def of_closed(

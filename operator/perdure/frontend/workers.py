@@ -50,6 +50,10 @@ class KnownWorkers:
                 break
             self._forget(key)
 
+    def forget(self, namespace: str, key: str) -> None:
+        """A worker has shut down."""
+        self._forget((namespace, key))
+
     def _forget(self, key: tuple[str, str]) -> None:
         known = self._told.pop(key, None)
         if known is not None:

@@ -27,7 +27,7 @@ from perdure.kube.decoding import UndecodableError, decode, undecodable
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between tries, the last of them for good."""
 _BREATH: Final = 50
-"""So many listed objects are passed to kopf at a time; its handlers then have their turn."""
+"""The number of listed objects that are passed to kopf before its handlers run."""
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n'
 """Makes kopf begin again with a list."""
 _HTTP_GONE: Final = 410
@@ -64,7 +64,7 @@ class Feed:
         return next((f"cannot watch {path}: {problem}" for path, problem in self._failing.items()), None)
 
     async def close(self) -> None:
-        """As kopf asks for it at its end; the connections belong to whoever opened the client."""
+        """Do nothing: kopf closes its session when it ends, but the connections belong to the client."""
         self.closed = True
 
     async def request(self, method: str, url: str, **options: Any) -> Any:

@@ -21,17 +21,18 @@ from perdure.observe import garbage, health, logs
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python
-3.11 decodes them, and their owner is told what is wrong; what still cannot be decoded is skipped (`perdure.kube.decoding`)."""
+3.11 decodes them, and their status reports what is wrong. Objects that still cannot be decoded are skipped
+(`perdure.kube.decoding`)."""
 _SWITCH_SECONDS = 0.001
 """How long a thread that compiles may keep the interpreter from the event loop. With Python's 5 ms, and two threads that
 compile, one in a hundred turns of the loop took 98 ms; with 1 ms, 5 ms."""
 
 
 async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Event) -> None:
-    """Run the operator until `stop` is set, or until it cannot go on.
+    """Run the operator until `stop` is set, or until it cannot continue.
 
     Raises:
-        Exception: the watches have given up, or the work has; the process is to be started anew.
+        Exception: the watches or the work have failed; the process must be restarted.
     """
     log = structlog.get_logger("perdure")
     agent = f"perdure-operator/{__version__}"

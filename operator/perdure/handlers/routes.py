@@ -1,4 +1,4 @@
-"""Which kinds the operator watches, and what takes the events of each."""
+"""The kinds that the operator watches, and the method that takes the events of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from perdure.kube.client import Object
 
 
 class Take(Protocol):
-    """Takes an object that was seen, changed or deleted. It may only note what it sees."""
+    """Takes an object that was listed, created, changed, or deleted. It only notes the object."""
 
     def __call__(self, obj: Object, *, deleted: bool) -> None:
         """Take it."""
@@ -27,7 +27,7 @@ class Route:
     plural: str
     take: Take
     label: str | None = None
-    """A label that objects must have to be told of; None: of all."""
+    """A label that objects must have; None selects all objects."""
 
 
 def routes(manager: Manager, operations: Operations) -> Iterator[Route]:

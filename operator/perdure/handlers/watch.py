@@ -1,4 +1,4 @@
-"""What kopf watches for us. The handlers only pass on what they see; they write nothing, so kopf patches nothing."""
+"""The kopf handlers. They only pass watch events on; they write nothing, so kopf patches nothing."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _DELETED = "DELETED"
 
 
 def register(registry: kopf.OperatorRegistry, manager: Manager, operations: Operations) -> None:
-    """Have kopf tell of all that the operator watches."""
+    """Register a handler for each kind that the operator watches."""
     for route in routes(manager, operations):
         _register(registry, route)
 

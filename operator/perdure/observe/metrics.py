@@ -17,34 +17,38 @@ NEXUS_OPERATIONS = Counter(
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
-COMMITS = Counter("perdure_commits", "Status writes of runs: one is one transition.", registry=REGISTRY)
+COMMITS = Counter(
+    "perdure_commits", "Status writes of runs, Schedules, and Operations: one is one transition.", registry=REGISTRY
+)
 SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed.", registry=REGISTRY)
 BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
-    "perdure_commit_conflicts", "Passes that found the run changed and were done again.", registry=REGISTRY
+    "perdure_commit_conflicts", "Reconciliations that were repeated because the object had changed.", registry=REGISTRY
 )
 DAMAGED = Counter(
     "perdure_state_damaged",
-    "Statuses that were found edited, removed, put back or unreadable, by kind.",
+    "Statuses that were edited, removed, restored or unreadable, by kind.",
     ["namespace", "kind"],
     registry=REGISTRY,
 )
 PASSES = Histogram(
     "perdure_pass_duration_seconds",
-    "How long one pass over a run takes, writes included.",
+    "Duration of the reconciliation of a run, writes included.",
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,
 )
 OPERATIONS = Counter(
     "perdure_operations",
-    "Operations that were answered, by what was asked and the answer.",
+    "Answered Operations, by request and answer.",
     ["verb", "outcome"],
     registry=REGISTRY,
 )
-QUEUE_DEPTH = Gauge("perdure_queue_depth", "Objects that wait for a pass, by queue.", ["queue"], registry=REGISTRY)
+QUEUE_DEPTH = Gauge(
+    "perdure_queue_depth", "Objects that wait to be reconciled, by queue.", ["queue"], registry=REGISTRY
+)
 QUEUE_WAIT = Histogram(
     "perdure_queue_wait_seconds",
-    "How long an object waited for its turn after it was woken, by queue.",
+    "How long objects waited after they were woken, by queue.",
     ["queue"],
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,

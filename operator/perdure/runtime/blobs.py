@@ -46,7 +46,7 @@ class Reference(Json):
 
     content: bytes | None = None
     version: object = None
-    """As which it was stored, if whoever has stored it may remove it again."""
+    """The stored version, if the client that stored it may remove it."""
 
     @property
     def name(self) -> str:
@@ -140,7 +140,7 @@ def further_parts(reference: Reference, namespace: str, first_uid: str) -> list[
 
 
 def parts_of(size: int) -> int:
-    """How many objects a blob of so many bytes has."""
+    """Number of objects of a blob of this size, in bytes."""
     return max(1, -(-size // PART))
 
 

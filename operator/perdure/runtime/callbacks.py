@@ -57,7 +57,7 @@ def token_of(callback: Callback) -> CallbackToken | None:
 
 
 def ending_of(closing: ev.AnyEvent) -> OperationEnding:
-    """How a run that has closed with this event, and does not go on, ends an operation.
+    """How a run that has closed with this event, and is not continued, ends an operation.
 
     As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
     """

@@ -1,6 +1,6 @@
-"""DeadLetters: built from what an activity has left, run again as a run of one step, and told what came of that. Pure.
+"""DeadLetters: built from a failed activity, run again as a run of one step, and updated with the result. Pure.
 
-A re-drive is a WorkflowRun like any other: it has attempts, heartbeats, a history, and survives whatever a run survives.
+A re-drive is a WorkflowRun like any other: it has attempts, heartbeats, a history, and survives everything that a run survives.
 """
 
 from collections.abc import Mapping, Sequence
@@ -89,7 +89,7 @@ def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> 
 
 
 def next_number(letter: KubeObject) -> int:
-    """Number of the next re-drive of a DeadLetter, from 1; its status tells of all so far."""
+    """Number of the next re-drive of a DeadLetter, from 1; its status counts all so far."""
     redrives: int = (letter.get("status") or {}).get("redrives", 0)
     return redrives + 1
 
@@ -139,7 +139,7 @@ def asked_by(run: KubeObject) -> str | None:
 
 
 def redrives(run: KubeObject, letter: KubeObject) -> bool:
-    """Whether a run re-drives that DeadLetter, or goes on for one that does."""
+    """Whether a run re-drives this DeadLetter, or continues a run that does."""
     return bool((run["metadata"].get("labels") or {}).get(labels.DEAD_LETTER_LABEL) == letter["metadata"]["uid"])
 
 
@@ -154,9 +154,9 @@ def letter_of(run: KubeObject) -> str | None:
 def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime) -> dict[str, Any]:
     """The status of a DeadLetter, by the runs that re-drive it.
 
-    A re-drive goes on in the runs that its run is reset to, retried or continued by; the newest of them tells. Runs may be
-    removed when their time is over: what they told stays. One that is removed before it has ended has failed. One whose status
-    was edited has not ended, whatever it says.
+    A re-drive continues in the runs that its run is reset to, retried or continued by; the newest of them counts. Runs may be
+    deleted after their retention time: their results stay. A run that is deleted before it has ended has failed. A run whose
+    status was edited has not ended, even if the status says so.
 
     Args:
         letter: The DeadLetter.
@@ -194,7 +194,7 @@ def _without_its_run(letter: KubeObject, now: datetime) -> dict[str, Any]:
     """The status of a DeadLetter when the run of its last re-drive is gone."""
     before: dict[str, Any] = letter.get("status") or {}
     if not runs_again(letter):
-        return before  # it was told before how that has ended
+        return before  # its end was reported before
     message = "the WorkflowRun that re-drove it was deleted before it closed"
     return before | _condition(letter, now, done=False, reason=ConditionReason.REDRIVE_DELETED, message=message)
 
@@ -254,7 +254,7 @@ def tie_of(run: KubeObject) -> KubeObject:
 
 
 def newest_of(runs: Sequence[KubeObject]) -> KubeObject | None:
-    """The run that the last re-drive has come to: none of the others goes on for it."""
+    """The newest run of the last re-drive: no other run continues it."""
     gone_on_from = {tie.run_id for run in runs if (tie := continuation_of(run)) is not None}
     gone_on_from |= {reset.base.run_id for run in runs if (reset := reset_of(run)) is not None}
     last = [run for run in runs if run["metadata"]["uid"] not in gone_on_from]
@@ -262,7 +262,7 @@ def newest_of(runs: Sequence[KubeObject]) -> KubeObject | None:
 
 
 def _order(run: KubeObject) -> tuple[int, bool, str, str]:
-    """Of runs that none goes on for, the last re-drive comes last; in it the one that is open; else the one made last."""
+    """Sort key of runs that no other run continues: the last re-drive is last; in it the open run, otherwise the newest."""
     meta, told = run["metadata"], run.get("status") or {}
     return _number(run), not told.get("completionTime"), meta["creationTimestamp"], meta["name"]
 

@@ -82,7 +82,7 @@ class Pulse:
     """When the API server was asked for the last reading."""
     exact: bool = False
     """Whether `renewTime` is exact, as in a simulation with a single clock. It may be in the future there: a Lease then shows
-    at once until when it is renewed, and is not polled in between."""
+    immediately until when it is renewed, and is not polled in between."""
 
     @classmethod
     def begin(cls, now: datetime, *, exact: bool = False) -> "Pulse":
@@ -107,7 +107,7 @@ class Pulse:
         return replace(self, renewed=text, since=self.since if text == self.renewed else shown, looked=asked)
 
     def look_at(self, timeout: timedelta) -> datetime:
-        """When the Lease is to be read next."""
+        """When the Lease must be read next."""
         if self.exact:
             return max(self.since + timeout, self.looked)
         return min(self.looked + timeout / 6 + _LATENCY, max(self.since + timeout, self.looked))

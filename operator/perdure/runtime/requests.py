@@ -52,10 +52,10 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
     """What the engine is asked.
 
     Args:
-        spec: The Operation's; it asks something of a run, and not to reset it.
-        uid: The Operation's: the id of the request, so that it is heeded once.
+        spec: The spec of the Operation, which requests something else of a run than a reset.
+        uid: UID of the Operation: the ID of the request, so that it is applied once.
         identity: Who asks, for the history.
-        principal: The user that has made it, as the API server says; empty where that is not known.
+        principal: The user that created it, authenticated by the API server; empty if it is not known.
 
     Raises:
         ValueError: it asks nothing that the engine could be asked.

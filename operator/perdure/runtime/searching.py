@@ -11,7 +11,7 @@ from perdure.api.searching import text_of, unfit
 def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Labels where the value fits into one, annotations where not; of what is no text, its JSON.
 
-    What a run cannot carry is left out: one that is refused for it is to be found by the others.
+    Attributes that a run cannot store as labels are left out, so that the others still find it.
     """
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

@@ -48,7 +48,7 @@ class Past:
 
 
 def is_due(tail: Sequence[Json]) -> bool:
-    """Whether a tail is to be sealed."""
+    """Whether a tail must be sealed."""
     return len(tail) > MAX_TAIL_EVENTS or size_of(tail) > MAX_TAIL_BYTES
 
 

@@ -1,4 +1,4 @@
-"""The sidecar: a native one (an init container that goes on), which knows what `perdure.activity` knows, and speaks files.
+"""The sidecar: a native one (an init container that keeps running), which does what `perdure.activity` does, by files.
 
     activity's container                          sidecar                                    API server
     writes $PERDURE_FILES/heartbeat        ──▶    heartbeats with what stands in it    ──▶   Lease

@@ -79,7 +79,7 @@ class PodStatus:
     sidecars: frozenset[str]
     """Init containers that run beside the others; their end decides nothing."""
     delete_requested: datetime | None
-    """When somebody asked to delete the pod, at the earliest; None where nobody did."""
+    """When the deletion of the pod was first requested; None if it was not."""
     delete_deadline: datetime | None
     """When the containers' grace period ends."""
     active_deadline: datetime | None

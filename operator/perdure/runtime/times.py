@@ -11,7 +11,7 @@ def read_time(text: Any) -> datetime | None:
     """Read a time of a Kubernetes object.
 
     Args:
-        text: Such as `2026-01-31T12:00:00Z` or `2026-01-31T12:00:00.000000Z`; anything else is no time.
+        text: Such as `2026-01-31T12:00:00Z` or `2026-01-31T12:00:00.000000Z`; anything else is invalid.
 
     Returns:
         The time in UTC, or None where there is none.

@@ -29,12 +29,12 @@ class Report:
     """What came of a simulation that has been played."""
 
     def __init__(self, world: Play) -> None:
-        self.world = world
-        self.lead = world.lead
+        self.transcript = world.transcript
+        self.lead = self.transcript.lead
         self.last = self.lead.current
         self.start = world.start
         closed = self.last.state.close_time if self.last.state else None
-        self.elapsed = (closed or world.end) - self.start
+        self.elapsed = (closed or self.transcript.end) - self.start
 
     # What there is to know
 
@@ -57,7 +57,7 @@ class Report:
     def attempts(self) -> dict[str, list[Try]]:
         """The attempts of each activity, of all runs."""
         found: dict[str, list[Try]] = {}
-        for tried in self.world.tries:
+        for tried in self.transcript.tries:
             found.setdefault(tried.activity, []).append(tried)
         return found
 
@@ -88,9 +88,9 @@ class Report:
         }
         found["steps"] = self._nodes(self.last.tree.nodes)
         found["events"] = [event for run in self.lead.runs for event in self._events(run)]
-        found["children"] = [self._child(p) for p in self.world.players if p is not self.lead]
-        if self.world.dead_letters:
-            found["deadLetters"] = self.world.dead_letters
+        found["children"] = [self._child(p) for p in self.transcript.players if p is not self.lead]
+        if self.transcript.dead_letters:
+            found["deadLetters"] = self.transcript.dead_letters
         return found
 
     def _attempt(self, tried: Try) -> Json:

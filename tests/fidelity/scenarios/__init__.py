@@ -2,6 +2,7 @@
 
 from fidelity.scenarios import (
     activities,
+    batching,
     children,
     closing,
     listing,
@@ -12,10 +13,12 @@ from fidelity.scenarios import (
     system,
     tasks,
     telling,
+    versioning,
 )
 
 __all__ = [
     "activities",
+    "batching",
     "children",
     "closing",
     "listing",
@@ -26,4 +29,5 @@ __all__ = [
     "system",
     "tasks",
     "telling",
+    "versioning",
 ]

@@ -119,6 +119,18 @@ def activity_timeouts(s: Session) -> None:
 
 
 @scenario
+def activity_timeouts_within_that_of_the_run(s: Session) -> None:
+    s.start(workflow_run_timeout="60s")
+    s.decide(
+        schedule(s, "longer"),
+        schedule(s, "shorter", start_to_close_timeout="5s", heartbeat_timeout="10s"),
+        schedule(s, "to close", schedule_to_close_timeout="20s", schedule_to_start_timeout="30s"),
+    )
+    s.history()
+    s.close()
+
+
+@scenario
 def activity_retries_that_do_not_fit(s: Session) -> None:
     s.start()
     s.decide(schedule(s, schedule_to_close_timeout="3s", retry_policy={"initial_interval": "10s"}))

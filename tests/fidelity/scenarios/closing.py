@@ -1,6 +1,7 @@
 """How workflows end and continue."""
 
 from fidelity.driver import Session, command, payload, payloads, scenario
+from fidelity.scenarios import activities
 from fidelity.scenarios.starting import COMPLETE, EVERY_OPTION, FAIL
 
 
@@ -144,3 +145,17 @@ def cron_refused(s: Session) -> None:
         s.start(note=schedule, cron_schedule=schedule)
     s.start(note="on a Sunday in Berlin", cron_schedule="CRON_TZ=Europe/Berlin 30 2 ? jan-mar/2 SUN")
     s.call("TerminateWorkflowExecution", workflow_execution=s.execution())
+
+
+@scenario
+def empty_headers(s: Session) -> None:
+    first = s.start(header={})
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal", header={})
+    s.decide(
+        activities.schedule(s, header={}),
+        command("RECORD_MARKER", marker_name="marker", header={}),
+        command("CONTINUE_AS_NEW_WORKFLOW_EXECUTION", header={}),
+    )
+    s.history(run_id=first.run_id)
+    s.decide(COMPLETE, note="the second run")
+    s.history(note="the second run")

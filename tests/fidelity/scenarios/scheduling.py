@@ -139,3 +139,101 @@ def schedule_refused(s: Session) -> None:
     for note, options in refused.items():
         s.call("CreateSchedule", note, **schedule(s, **options))
         s.begin("DeleteSchedule", schedule_id=s.named("s")).exception()
+
+
+@scenario
+def schedule_backfilled(s: Session) -> None:
+    mine = {"schedule_id": s.named("s")}
+    s.call("CreateSchedule", **schedule(s, state={"paused": True}))
+    times = {"start_time": "2022-01-01T00:00:00Z", "end_time": "2022-01-02T12:00:00Z"}
+    backfill = [{**times, "overlap_policy": "SCHEDULE_OVERLAP_POLICY_BUFFER_ALL"}]
+    s.call("PatchSchedule", **mine, patch={"backfill_request": backfill}, request_id="one")
+    s.until(
+        lambda response: response.info.buffer_size == 1 and response.info.running_workflows,
+        "DescribeSchedule",
+        "backfilled",
+        **mine,
+    )
+    s.decide(command("COMPLETE_WORKFLOW_EXECUTION"), note="the first time")
+    s.decide(command("COMPLETE_WORKFLOW_EXECUTION"), note="the second time")
+    s.wait(lambda response: not response.info.running_workflows, "DescribeSchedule", **mine)
+    s.call("PatchSchedule", "nothing", **mine)
+    s.call("DeleteSchedule", **mine)
+
+
+@scenario
+def schedule_overlaps(s: Session) -> None:
+    mine = {"schedule_id": s.named("s")}
+    s.call(
+        "CreateSchedule",
+        **schedule(s, policies={"overlap_policy": "SCHEDULE_OVERLAP_POLICY_SKIP"}),
+        initial_patch={"trigger_immediately": {}},
+    )
+    s.until(lambda response: response.info.running_workflows, "DescribeSchedule", "triggered", **mine)
+    s.call("PatchSchedule", "skip", **mine, patch={"trigger_immediately": {"overlap_policy": 1}})
+    s.until(lambda response: response.info.overlap_skipped, "DescribeSchedule", "skipped", **mine)
+    s.call("PatchSchedule", "buffer one", **mine, patch={"trigger_immediately": {"overlap_policy": 2}})
+    s.until(lambda response: response.info.buffer_size, "DescribeSchedule", "buffered", **mine)
+    s.call("DeleteSchedule", **mine)
+
+
+@scenario
+def schedule_specs(s: Session) -> None:
+    midnight: Any = {field: [{}] for field in ("second", "minute", "hour")} | {"day_of_week": [{"end": 6}]}
+    midnight |= {"day_of_month": [{"start": 1, "end": 31}], "month": [{"start": 1, "end": 12}]}
+    specs = {
+        "with years and a comment": {
+            "structured_calendar": [midnight | {"year": [{"start": 2031, "end": 2032}], "comment": "x"}]
+        },
+        "with all of a calendar": {
+            "calendar": [
+                {
+                    "second": "0",
+                    "minute": "*/30",
+                    "hour": "8-10",
+                    "day_of_month": "1,15",
+                    "month": "JAN-MAR",
+                    "year": "2031",
+                    "comment": "x",
+                }
+            ]
+        },
+        "with exclusions": {
+            "interval": [{"interval": "3600s"}],
+            "exclude_structured_calendar": [midnight | {"hour": [{"end": 11}]}],
+        },
+        "as a cron with a comment": {"cron_string": ["@every 1h/5m", "0 12 * * MON-FRI # at noon", "@daily"]},
+    }
+    times = {"start_time": "2031-01-01T00:00:00Z", "end_time": "2031-01-02T00:00:00Z"}
+    for number, (note, spec) in enumerate(specs.items()):
+        mine = {"schedule_id": s.named(f"s{number}")}
+        s.call("CreateSchedule", note, **schedule(s, f"s{number}", spec, state={"paused": True}))
+        s.call("DescribeSchedule", note, **mine)
+        s.call("ListScheduleMatchingTimes", note, **mine, **times)
+        s.call("DeleteSchedule", **mine)
+    s.call("ListScheduleMatchingTimes", "no schedule", schedule_id="none", **times)
+
+
+@scenario
+def schedule_updates(s: Session) -> None:
+    mine = {"schedule_id": s.named("s")}
+    policies = {"overlap_policy": "SCHEDULE_OVERLAP_POLICY_ALLOW_ALL"}
+    s.call("CreateSchedule", **schedule(s, policies=policies, state={"paused": True}))
+    changed = schedule(s, policies={"overlap_policy": "SCHEDULE_OVERLAP_POLICY_CANCEL_OTHER"}, state={"paused": True})
+    found = {"indexed_fields": {"CustomKeywordField": payload("new")}}
+    s.call("UpdateSchedule", **changed, search_attributes=found)
+    s.until(lambda response: response.search_attributes.indexed_fields, "DescribeSchedule", "updated", **mine)
+    mine_only = f"ScheduleId = '{s.named('s')}'"
+    s.until(lambda response: response.count, "CountSchedules", query=mine_only)
+    s.until(lambda response: response.schedules, "ListSchedules", query=mine_only, maximum_page_size=5)
+    s.call("ListSchedules", "bad query", query="ScheduleId =")
+    s.call("CountSchedules", "bad query", query="ScheduleId =")
+    s.call("ListSchedules", "bad token", next_page_token="AAAA")
+    refused = {
+        "a cron schedule": {"cron_schedule": "@daily"},
+        "a reuse policy": {"workflow_id_reuse_policy": "WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY"},
+        "unknown search attribute": {"search_attributes": {"indexed_fields": {"Unheard": payload("x")}}},
+    }
+    for note, action in refused.items():
+        s.call("UpdateSchedule", note, **schedule(s, action=action, state={"paused": True}))
+    s.call("DeleteSchedule", **mine)

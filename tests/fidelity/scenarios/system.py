@@ -57,3 +57,84 @@ def batches(s: Session) -> None:
     s.call("StartBatchOperation", "no job ID", visibility_query="WorkflowId = 'none'", reason="enough")
     s.call("DescribeBatchOperation", "no such job", job_id="none")
     s.call("StopBatchOperation", "no such job", job_id="none", reason="enough")
+
+
+@scenario
+def known_search_attributes(s: Session) -> None:
+    kinds = ("TEXT", "KEYWORD", "INT", "DOUBLE", "BOOL", "DATETIME", "KEYWORD_LIST")
+    own = {s.named(kind.title().replace("_", "")): f"INDEXED_VALUE_TYPE_{kind}" for kind in kinds}
+    s.call("AddSearchAttributes", search_attributes=own)
+    s.call("RemoveSearchAttributes", search_attributes=list(own))
+    s.call("RemoveSearchAttributes", "none")
+    s.call("ListSearchAttributes", "unknown namespace", namespace="nowhere")
+
+
+@scenario
+def namespaces_listed(s: Session) -> None:
+    s.call("ListNamespaces", page_size=1, namespace_filter={"include_deleted": True})
+    s.call("DescribeNamespace", "by an unknown ID", namespace="", id="none")
+
+
+@scenario
+def workers_listed(s: Session) -> None:
+    queue = s.named("q")
+    now = "2030-01-01T00:00:00Z"
+    slots = {"current_available_slots": 10, "current_used_slots": 1, "slot_supplier_kind": "Fixed"}
+    slots |= {"total_processed_tasks": 5, "total_failed_tasks": 1}
+    slots |= {"last_interval_processed_tasks": 2, "last_interval_failure_tasks": 1}
+    pollers = {"current_pollers": 2, "last_successful_poll_time": now, "is_autoscaling": True}
+    beat = {
+        "worker_instance_key": s.named("worker"),
+        "worker_identity": s.named("identity"),
+        "host_info": {"host_name": "host", "process_id": "1", "current_host_cpu_usage": 0.5},
+        "task_queue": queue,
+        "deployment_version": {"deployment_name": "d", "build_id": "1"},
+        "sdk_name": "temporal-python",
+        "sdk_version": "1.0.0",
+        "status": "WORKER_STATUS_RUNNING",
+        "start_time": now,
+        "heartbeat_time": now,
+        "elapsed_since_last_heartbeat": "60s",
+        "workflow_task_slots_info": slots,
+        "activity_task_slots_info": slots,
+        "nexus_task_slots_info": slots,
+        "local_activity_slots_info": slots,
+        "workflow_poller_info": pollers,
+        "workflow_sticky_poller_info": pollers,
+        "activity_poller_info": pollers,
+        "nexus_poller_info": pollers,
+        "total_sticky_cache_hit": 3,
+        "total_sticky_cache_miss": 1,
+        "current_sticky_cache_size": 2,
+        "plugins": [{"name": "plugin", "version": "1"}],
+        "drivers": [{"type": "driver"}],
+    }
+    s.call("RecordWorkerHeartbeat", worker_heartbeat=[beat])
+    found = f'TaskQueue = "{queue}"'
+    s.until(lambda response: response.workers_info, "ListWorkers", query=found, page_size=5)
+    s.call("DescribeWorker", worker_instance_key=s.named("worker"))
+    s.call("ListWorkers", "none", query='TaskQueue = "none"')
+    s.call("ListWorkers", "bad query", query="TaskQueue =")
+    s.call("ListWorkers", "unknown field", query="Unheard = 'x'")
+    s.call("CountWorkers", "unknown field", query="Unheard = 'x'")
+    s.call("ListWorkers", "bad token", next_page_token="AAAA")
+    s.call(
+        "ShutdownWorker",
+        sticky_task_queue=s.named("sticky"),
+        reason="enough",
+        worker_heartbeat=beat | {"status": "WORKER_STATUS_SHUTDOWN"},
+        worker_instance_key=s.named("worker"),
+        task_queue=queue,
+        task_queue_types=["TASK_QUEUE_TYPE_WORKFLOW", "TASK_QUEUE_TYPE_ACTIVITY"],
+    )
+    s.call("ListWorkers", "shut down", query=found)
+
+
+@scenario
+def task_queue_reports(s: Session) -> None:
+    queue = {"task_queue": {"name": s.named("q")}}
+    s.start()
+    s.decide(COMPLETE)
+    whole = {"report_stats": True, "report_config": True, "task_queue_type": "TASK_QUEUE_TYPE_WORKFLOW"}
+    s.call("DescribeTaskQueue", **queue, **whole)
+    s.call("DescribeTaskQueue", "of Nexus", **queue, task_queue_type="TASK_QUEUE_TYPE_NEXUS")

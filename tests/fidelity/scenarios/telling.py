@@ -251,6 +251,190 @@ def histories(s: Session) -> None:
 
 
 @scenario
+def update_with_start(s: Session) -> None:
+    start = {"start_workflow": {"namespace": s.server.namespace, **s.started()}}
+    chosen = {"workflow_id_conflict_policy": "WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING"}
+    start["start_workflow"] |= chosen
+    update = {"update_workflow": {"namespace": s.server.namespace, **_update(s, "u1", "COMPLETED")}}
+    asked = s.begin("ExecuteMultiOperation", operations=[start, update])
+    task = s.task(note="with an update")
+    told = task.messages[0] if task.messages else None
+    accept = _message(
+        task,
+        "Acceptance",
+        accepted_request_message_id=told.id if told else "",
+        accepted_request_sequencing_event_id=told.event_id if told else 0,
+    )
+    finish = _message(task, "Response", meta={"update_id": "u1"}, outcome={"success": payloads("changed")})
+    s.complete(
+        task,
+        command("PROTOCOL_MESSAGE", message_id=accept["id"]),
+        command("PROTOCOL_MESSAGE", message_id=finish["id"]),
+        messages=[accept, finish],
+    )
+    s.end("ExecuteMultiOperation", asked, "completed")
+    s.call("ExecuteMultiOperation", "sent again", operations=[start, update])
+    s.history()
+    refused = {
+        "nothing": [],
+        "only a start": [start],
+        "only an update": [update],
+        "twice a start": [start, start],
+        "the other way round": [update, start],
+        "no operation": [start, {}],
+        "no policy": [{"start_workflow": start["start_workflow"] | {"workflow_id_conflict_policy": 0}}, update],
+        "another workflow": [{"start_workflow": start["start_workflow"] | {"workflow_id": "other"}}, update],
+        "a cron": [{"start_workflow": start["start_workflow"] | {"cron_schedule": "@daily"}}, update],
+        "eagerly": [{"start_workflow": start["start_workflow"] | {"request_eager_execution": True}}, update],
+        "after a delay": [{"start_workflow": start["start_workflow"] | {"workflow_start_delay": "1s"}}, update],
+        "no update ID": [start, {"update_workflow": update["update_workflow"] | {"request": {}}}],
+    }
+    for note, operations in refused.items():
+        s.call("ExecuteMultiOperation", note, operations=operations)
+    fail = {"start_workflow": start["start_workflow"] | {"workflow_id_conflict_policy": 1, "request_id": "another"}}
+    s.call("ExecuteMultiOperation", "it runs", operations=[fail, update])
+    s.close()
+
+
+@scenario
+def update_options(s: Session) -> None:
+    started = s.start()
+    s.decide()
+    s.call("UpdateWorkflowExecution", "admitted", **_update(s, "u1", "ADMITTED"))
+    s.call("UpdateWorkflowExecution", "another chain", **_update(s, "u1", "ACCEPTED", first_execution_run_id=NO_RUN))
+    asked = s.begin("UpdateWorkflowExecution", **_update(s, "u1", "ACCEPTED", first_execution_run_id=started.run_id))
+    task = s.task(note="with an update")
+    told = task.messages[0] if task.messages else None
+    accept = _message(
+        task,
+        "Acceptance",
+        accepted_request_message_id=told.id if told else "",
+        accepted_request_sequencing_event_id=told.event_id if told else 0,
+    )
+    s.complete(task, command("PROTOCOL_MESSAGE", message_id=accept["id"]), messages=[accept])
+    s.end("UpdateWorkflowExecution", asked, "accepted")
+    reference = {"workflow_execution": s.execution(), "update_id": "u1"}
+    for stage in ("ACCEPTED", "UNSPECIFIED"):
+        policy = {"lifecycle_stage": f"UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_{stage}"}
+        s.call("PollWorkflowExecutionUpdate", stage, update_ref=reference, wait_policy=policy)
+    s.call("PollWorkflowExecutionUpdate", "no update", wait_policy={})
+    failed = _message(
+        task,
+        "Response",
+        meta={"update_id": "u1"},
+        outcome={"failure": {"message": "no", "application_failure_info": {"type": "Refused"}}},
+    )
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    s.decide(
+        command("PROTOCOL_MESSAGE", message_id=failed["id"]),
+        COMPLETE,
+        messages=[failed],
+    )
+    policy = {"lifecycle_stage": "UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED"}
+    s.call("PollWorkflowExecutionUpdate", "failed", update_ref=reference, wait_policy=policy)
+    s.call("UpdateWorkflowExecution", "closed", **_update(s, "u2", "ACCEPTED"))
+    s.history()
+
+
+@scenario
+def reset_options(s: Session) -> None:
+    started = s.start()
+    s.decide()
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal", input=payloads("told"))
+    s.decide(COMPLETE)
+    reset = {"workflow_execution": s.execution(run_id=started.run_id), "reason": "again"}
+    reset |= {"workflow_task_finish_event_id": 4}
+    kinds = ("SIGNAL", "UPDATE", "NEXUS")
+    excluded = {"reset_reapply_exclude_types": [f"RESET_REAPPLY_EXCLUDE_TYPE_{kind}" for kind in kinds]}
+    again = s.call("ResetWorkflowExecution", "nothing reapplied", **reset, **excluded, request_id="one")
+    s.history(note="nothing reapplied", run_id=again.run_id)
+    for kind in ("SIGNAL", "NONE", "ALL_ELIGIBLE"):
+        again = s.call(
+            "ResetWorkflowExecution",
+            kind,
+            **reset,
+            reset_reapply_type=f"RESET_REAPPLY_TYPE_{kind}",
+            request_id=f"request {kind}",
+        )
+        s.history(note=kind, run_id=again.run_id)
+    signal = {"signal_name": "after", "input": payloads("told"), "header": {"fields": {"trace": payload("id")}}}
+    again = s.call(
+        "ResetWorkflowExecution",
+        "a signal afterwards",
+        **reset,
+        request_id="signal",
+        post_reset_operations=[{"signal_workflow": signal}],
+    )
+    s.history(note="a signal afterwards", run_id=again.run_id)
+    override = {"workflow_execution_options": {"versioning_override": {"auto_upgrade": True}}}
+    again = s.call(
+        "ResetWorkflowExecution",
+        "other options afterwards",
+        **reset,
+        request_id="options",
+        post_reset_operations=[{"update_workflow_options": override | {"update_mask": "versioningOverride"}}],
+    )
+    s.history(note="other options afterwards", run_id=again.run_id)
+    s.call("ResetWorkflowExecution", "no operation", **reset, request_id="none", post_reset_operations=[{}])
+    s.close()
+
+
+@scenario
+def links_of_requests(s: Session) -> None:
+    link = {"workflow_event": {"namespace": s.server.namespace, "workflow_id": "other", "run_id": NO_RUN}}
+    link["workflow_event"] |= {"event_ref": {"event_id": 5, "event_type": "EVENT_TYPE_WORKFLOW_TASK_COMPLETED"}}
+    links = {"links": [link]}
+    s.start(**links)
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal", **links)
+    s.call("RequestCancelWorkflowExecution", workflow_execution=s.execution(), **links)
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution(), **links)
+    s.history()
+    s.call("SignalWithStartWorkflowExecution", **s.started("other", signal_name="signal", **links))
+    s.history("other")
+    s.close("other")
+
+
+@scenario
+def requests_to_one_chain(s: Session) -> None:
+    started = s.start()
+    own = {"workflow_execution": s.execution(), "first_execution_run_id": started.run_id}
+    other = own | {"first_execution_run_id": NO_RUN}
+    s.call("RequestCancelWorkflowExecution", "another chain", **other)
+    s.call("RequestCancelWorkflowExecution", **own)
+    s.call("TerminateWorkflowExecution", "another chain", **other)
+    s.call("TerminateWorkflowExecution", **own)
+
+
+@scenario
+def pages_of_histories(s: Session) -> None:
+    s.start()
+    s.decide()
+    s.call("SignalWorkflowExecution", workflow_execution=s.execution(), signal_name="signal")
+    s.decide(COMPLETE)
+    for rpc in ("GetWorkflowExecutionHistory", "GetWorkflowExecutionHistoryReverse"):
+        s.call(rpc, "a page", execution=s.execution(), maximum_page_size=100)
+        s.call(rpc, "bad token", execution=s.execution(), next_page_token=encoded(b"page"))
+        s.call(rpc, "no workflow", execution=NOBODY)
+    s.history(note="all events", history_event_filter_type="HISTORY_EVENT_FILTER_TYPE_ALL_EVENT", skip_archival=True)
+
+
+@scenario
+def query_options(s: Session) -> None:
+    s.start()
+    s.decide()
+    whole = {"query_args": payloads("which"), "header": {"fields": {"trace": payload("id")}}}
+    query = {"query": {"query_type": "look", **whole}}
+    asked = s.begin("QueryWorkflow", execution=s.execution(), **query, query_reject_condition=1)
+    task = s.task(note="with arguments")
+    s.call("RespondQueryTaskCompleted", task_token=token(task), completed_type=1, query_result=payloads("seen"))
+    s.end("QueryWorkflow", asked, "answered")
+    s.call("TerminateWorkflowExecution", workflow_execution=s.execution())
+    for condition in ("NOT_OPEN", "NOT_COMPLETED_CLEANLY"):
+        chosen = f"QUERY_REJECT_CONDITION_{condition}"
+        s.call("QueryWorkflow", condition, execution=s.execution(), **query, query_reject_condition=chosen)
+
+
+@scenario
 def update_with_start_refused(s: Session) -> None:
     """Nothing is started, and each operation says why."""
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from engine.coded import STICKY, Coded, activity, timer
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.cli.view.changes import changes
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
@@ -18,7 +19,7 @@ from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
 from perdure.engine.inputs import ChildOutcome
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import WorkflowStart
 from unit.cli.coderun import object_of, page, seen
 from unit.cli.flow import Flow, golden, plain
 

@@ -10,13 +10,14 @@ import orjson
 from aiohttp import web
 
 from engine.coded import Coded
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.controller.directory import Directory
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
 from perdure.engine import commands as cmd
 from perdure.engine.effects import CloseChild, StartChild
 from perdure.engine.inputs import EffectDone
-from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import WorkflowStart
 from perdure.engine.state import RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client

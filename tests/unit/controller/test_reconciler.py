@@ -26,13 +26,13 @@ class Thing:
         self.ends = ends
         self.called: list[str] = []
 
-    async def take_further(self, time: datetime) -> datetime | None:
+    async def reconcile(self, time: datetime) -> datetime | None:
         assert abs(time - now()) < timedelta(minutes=1)
         self.called.append("pass")
         found: datetime | None = self.ends()
         return found
 
-    async def wind_up(self) -> None:
+    async def finalize(self) -> None:
         self.called.append("wind up")
 
     async def read_again(self) -> None:

@@ -324,3 +324,16 @@ def test_a_child_without_a_task_queue_has_that_of_its_parent(said: dict[str, str
     (read,) = CommandReader(3, {}, task_queue="orders").read([child(task_queue=said)], []).commands
     assert isinstance(read, StartChildWorkflowExecution)
     assert read.start.task_queue == meant
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "microseconds"), [(0, 0), (1, 1), (1_000, 1), (1_001, 2), (999_999_999, 1_000_000)]
+)
+def test_no_duration_but_zero_becomes_zero(nanoseconds: int, microseconds: int) -> None:
+    policy = RetryPolicy(initial_interval=Duration(nanos=nanoseconds))
+    assert given.duration(policy, "initial_interval") == timedelta(microseconds=microseconds)
+
+
+def test_a_retry_after_a_nanosecond_does_not_wait_for_the_default_of_a_second() -> None:
+    policy = given.retry_policy(RetryPolicy(initial_interval=Duration(nanos=1), backoff_coefficient=1))
+    assert policy.interval(1) == timedelta(microseconds=1)

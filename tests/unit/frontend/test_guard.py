@@ -268,3 +268,16 @@ async def test_tokens_for_the_api_server_are_accepted_where_allowed() -> None:
     assert await code_of(guard, token(aud=["https://kubernetes.default.svc"])) is grpc.StatusCode.OK
     assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
     assert server.asked_for == [None, [AUDIENCE]]
+
+
+def test_workers_register_versions_and_only_those_who_may_change_config_maps_route_to_them() -> None:
+    of_worker = needed("PollWorkflowTaskQueue")
+    assert [(right.verb, right.resource, right.subresource) for right in of_worker] == [
+        ("update", "workflowruns", "tasks")
+    ]
+    for rpc in (
+        "SetWorkerDeploymentCurrentVersion",
+        "SetWorkerDeploymentRampingVersion",
+        "DeleteWorkerDeploymentVersion",
+    ):
+        assert [(right.verb, right.resource) for right in needed(rpc)] == [("update", "configmaps")], rpc

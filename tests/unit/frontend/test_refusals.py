@@ -26,7 +26,7 @@ from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.starting import Starting, _policies
-from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.frontend.service.task_dispatch import TaskDispatch
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
@@ -48,7 +48,7 @@ async def test_a_signal_with_start_cannot_be_refused_because_the_workflow_is_ope
     request = SignalWithStartWorkflowExecutionRequest(signal_name="go", workflow_id_conflict_policy=fail)
     core = Core()
     with pytest.raises(RpcError, match="WORKFLOW_ID_CONFLICT_POLICY_FAIL is not supported") as caught:
-        await Starting(core, WorkflowTasks(core)).signal_with_start_workflow_execution(request, CallContext(None))
+        await Starting(core, TaskDispatch(core)).signal_with_start_workflow_execution(request, CallContext(None))
     assert caught.value.code is StatusCode.INVALID_ARGUMENT
 
 

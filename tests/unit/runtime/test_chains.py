@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from engine.coded import Coded
 from engine.script import Drive, Reacting
 from perdure.api.durations import LONGEST
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import COEFFICIENT_PATTERN, RetryPolicyChoice
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import SHORTEST_RUN, ParentClosePolicy, StartExtras, WorkflowStart
+from perdure.engine.starts import SHORTEST_RUN, StartExtras, WorkflowStart
 from perdure.engine.state import PendingChild
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import (

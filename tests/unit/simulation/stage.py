@@ -84,7 +84,7 @@ def play(spec: str | Json, scenario: str = "{}", *others: Json) -> Played:
     told = read_scenario(yaml.safe_load(scenario), "s.yaml")
     world = Play(read_cast(manifests, told, "s.yaml"), told)
     world.play()
-    for player in world.players:
+    for player in world.transcript.players:
         for run in player.runs if isinstance(player, SimulatedChain) else ():
             hold_to_its_history(run)
     return Played(Report(world))

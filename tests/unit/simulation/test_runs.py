@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from perdure.engine import history
-from perdure.simulation.playing import EndlessError
+from perdure.simulation.transcript import EndlessError
 from unit.simulation.stage import play, workflow
 
 SUBSCRIPTION = """
@@ -158,7 +158,7 @@ def test_a_terminated_run_runs_no_handlers() -> None:
 def test_what_comes_after_the_end_is_told_and_changes_nothing() -> None:
     played = play(WORK_AND_SLEEP % "work", "{cancelAt: 1h, signals: [{at: 2h, name: late}]}")
     assert (played.phase, played.elapsed) == ("Completed", 10)
-    told = [moment.told for moment in played.report.world.timeline if moment.word == "Skipped"]
+    told = [moment.told for moment in played.report.transcript.timeline if moment.word == "Skipped"]
     assert [what.split(" ")[0] for what in told] == ["`cancel`", "`late`"]
 
 
@@ -441,7 +441,7 @@ def test_a_failure_far_below_is_recorded_in_bounded_space_at_each_level() -> Non
     fail = {"type": "KeyError", "message": "m" * 2_000, "details": "d" * 4_000}
     played = play(spec, json.dumps({"input": 20, "activities": {"work": [{"fail": fail}]}}))
     assert played.phase == "Failed"
-    for player in played.report.world.players:
+    for player in played.report.transcript.players:
         (run,) = player.runs
         failure = run.events[-1].failure
         assert len(failure.message) <= 4_096

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api.lenient import Json, convert, integer, mapping
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.cli.view.text import duration, read_time
-from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state import PODS_QUEUE
 
 _IDS = ("activityId", "childId", "signalId", "timerId")

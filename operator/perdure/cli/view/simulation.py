@@ -52,7 +52,7 @@ def show(report: Report, unmet: Sequence[str] | None, page: Page) -> Iterator[Te
 
 
 def _timeline(report: Report, page: Page) -> Iterator[Text]:
-    moments = report.world.timeline
+    moments = report.transcript.timeline
     runs = len({moment.run for moment in moments}) > 1
     head = ("TIME", *(("RUN",) if runs else ()), "STEP", "WHAT HAPPENED")
     shown = (
@@ -86,7 +86,7 @@ def _when(time: datetime | None, report: Report, page: Page) -> str:
 
 def _steps(report: Report, page: Page) -> Iterator[Text]:
     tries: dict[str, int] = {}
-    for tried in report.world.tries:
+    for tried in report.transcript.tries:
         if tried.run is report.last:
             tries[tried.path] = max(tries.get(tried.path, 0), tried.number)
     rows = [

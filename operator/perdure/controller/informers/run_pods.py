@@ -2,7 +2,8 @@
 
 from perdure.api import labels
 from perdure.controller.informers.index import Index
-from perdure.controller.informers.workflowruns import WorkflowRuns, is_finished
+from perdure.controller.informers.run_expiries import expiry_of
+from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.pods import attempt_pods as pods
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, OrphanKey, RunKey
@@ -75,7 +76,7 @@ class RunPods:
         if run is not None and edited(run.get("status") or {}, OF_RUNS):
             self._runs.suspect(run)
             self.take(pod)
-        elif run is not None and not is_finished(run):
+        elif run is not None and expiry_of(run) is None:
             self._runs.take(run)
             self.take(pod)
         else:

@@ -5,54 +5,50 @@ They are each other's `Peers`. One that has closed and has nothing left to do is
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime, timedelta
 
 import structlog
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing
-from perdure.controller.expiry import Expiries, expiry, has_chores
+from perdure.controller.expiry import has_chores
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
+from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
+from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, ScheduleKey
+from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey
 from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
-from perdure.engine.starts import ParentClosePolicy
 from perdure.kube import client as kube
-from perdure.kube.clock import now
 from perdure.observe import metrics
-from perdure.runtime.chains import is_open
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import letter_of
 
 _ASK_AGAIN_SECONDS = 1.0
-_DEFAULT_TTL = 86_400
-"""Seconds; the API server fills it in, so only an object from before that knows it not."""
 
 
 class WorkflowRuns:
     """Every run that something is left to do for."""
 
     def __init__(
-        self, tools: Tools, index: Index, queue: KeyedQueue[Key], expiries: Expiries, changed: Callable[[str], None]
+        self, tools: Tools, index: Index, queue: KeyedQueue[Key], expiries: RunExpiries, changed: Callable[[str], None]
     ) -> None:
-        """Begin to work on runs.
+        """Create an informer that has seen no run yet.
 
         Args:
-            tools: What every run works with.
-            index: What is known; runs are added to it here.
+            tools: What all runs work with.
+            index: The index that runs are added to.
             queue: Calls `advance`.
-            expiries: When finished runs are to be removed.
-            changed: Called with a namespace when anything is learned of its runs.
+            expiries: When finished runs expire.
+            changed: Called with a namespace when one of its runs has changed.
         """
         self._tools = tools
         self._index = index
         self._queue = queue
         self._expiries = expiries
-        self._changed = changed
+        self._neighbors = RunNeighbors(index, queue, tools.workers, changed, self.ask)
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
@@ -78,9 +74,9 @@ class WorkflowRuns:
         uid, namespace = obj["metadata"]["uid"], obj["metadata"]["namespace"]
         self._index.see(obj, deleted=deleted)
         run = self.get(uid)
-        over = _expiry(obj)
+        over = expiry_of(obj)
         before = self.directory.get(uid)
-        self._enter(obj, deleted=deleted)
+        self._neighbors.enter(obj, deleted=deleted)
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._queue.forget(ExpiryKey.of(obj))
             if run is not None:
@@ -88,7 +84,7 @@ class WorkflowRuns:
                 self._queue.wake(RunKey(namespace, uid))
             return
         if over is not None:
-            self.remove_at(uid, over)
+            self._expiries.add(uid, over)
         if run is None:
             if self.directory.is_newer(obj):
                 return  # the watch lags behind what was written here: the run has closed since, and is done
@@ -103,7 +99,7 @@ class WorkflowRuns:
 
     def take_finished(self, obj: kube.Object) -> bool:
         """Take a run that a list shows, if it is finished and nothing is left to do for it; whether it was taken."""
-        if self.get(obj["metadata"]["uid"]) is not None or _expiry(obj) is None or has_chores(obj):
+        if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or has_chores(obj):
             return False
         take_in(obj, self.take)
         return True
@@ -115,7 +111,7 @@ class WorkflowRuns:
 
     def noted(self, obj: kube.Object) -> None:
         """A run was written, and is now like this."""
-        self._enter(obj, deleted=False)
+        self._neighbors.enter(obj, deleted=False)
 
     def lost(self, entry: Entry) -> None:
         """A run is gone, and no watch has told."""
@@ -146,67 +142,11 @@ class WorkflowRuns:
         if self.get(uid) is None:
             self._add(obj)
 
-    def over(self, run: kube.Object) -> datetime | None:
-        """When the time of a run is over; None for one whose status was edited, its times perhaps: it is reported and stays."""
-        if edited(run.get("status") or {}, OF_RUNS):
-            self.suspect(run)
-            return None
-        over = _expiry(run)
-        return max(over, now() + timedelta(seconds=_ASK_AGAIN_SECONDS)) if over and has_chores(run) else over
-
-    def remove_at(self, uid: str, over: datetime) -> None:
-        """Have a closed run removed when its time is over. Only those that are due soon have a timer."""
-        entry = self.directory.get(uid)
-        if entry is not None and not self._expiries.add(uid, over, now()):
-            self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid), over)
-
     def _add(self, obj: kube.Object) -> Run:
         key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
         run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
         self._queue.wake(key)
         return run
-
-    def _enter(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Note which run that is, and wake those whom it concerns: its parent, and who waits for its workflow id."""
-        self._tools.workers.seen(obj, deleted=deleted)
-        if deleted:
-            before, after = self.directory.drop(obj["metadata"]["uid"]), None
-        else:
-            before, after = self.directory.put(obj)
-        namespace = obj["metadata"]["namespace"]
-        self._changed(namespace)
-        letter = letter_of(obj)
-        if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
-            self._queue.wake(LetterKey(namespace, letter))
-        known = before or after
-        if known is None or (
-            before and after and (before.standing, before.successor) == (after.standing, after.successor)
-        ):
-            return
-        self._wake_those_who_wait(known)
-        for other in self.directory.sharing(known):
-            if other.standing is Standing.WAITING:
-                self._queue.wake(RunKey(other.namespace, other.uid))
-        if deleted:
-            self._orphan_children(known)
-
-    def _wake_those_who_wait(self, run: Entry) -> None:
-        """Wake the Schedule and the parent of a run: it has started, closed or gone."""
-        if run.schedule_uid in self._index.schedules:
-            self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid))
-        parent = self.get(run.parent_uid)
-        if parent is not None:
-            parent.observe_child(run.uid)
-            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid))
-
-    def _orphan_children(self, parent: Entry) -> None:
-        """The object of a run is gone: the garbage collector removes its children but for those that are to close in order."""
-        for child in self.directory.children_of(parent.namespace, parent.uid):
-            if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
-                reason = f"its parent `{parent.name}` was deleted"
-                self.ask(
-                    child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
-                )
 
     # Asking
 
@@ -257,7 +197,7 @@ class WorkflowRuns:
             return None
         run = self.get(entry.uid)
         if run is None:
-            self._enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
+            self._neighbors.enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
             run = self._add(obj)
         return run
 
@@ -306,20 +246,10 @@ class WorkflowRuns:
         letter = letter_of(run.object)
         if letter is not None:
             self._queue.wake(LetterKey(run.ref.namespace, letter))
-        self._wake_those_who_wait(entry)
-
-
-def is_finished(run: kube.Object) -> bool:
-    """Whether a run has closed, as its status says."""
-    return _expiry(run) is not None
+        self._neighbors.wake(entry)
 
 
 def _was_edited(before: Entry, run: kube.Object) -> bool:
     """Whether someone has edited the status of a run that was known as closed. Looked at only if the run was written since."""
     written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
     return written and bool(edited(run.get("status") or {}, OF_RUNS))
-
-
-def _expiry(run: kube.Object) -> datetime | None:
-    """When the time to live of a run ends; None while it is open."""
-    return None if is_open(run.get("status") or {}) else expiry(run, _DEFAULT_TTL)

@@ -150,7 +150,7 @@ class ReconciledOperation:
 
     # Reconciliation
 
-    async def take_further(self, time: datetime) -> datetime | None:
+    async def reconcile(self, time: datetime) -> datetime | None:
         """Deliver the request, or record its answer."""
         match self.progress:
             case Pending():
@@ -163,7 +163,7 @@ class ReconciledOperation:
                 assert_never(self.progress)
         return None
 
-    async def wind_up(self) -> None:
+    async def finalize(self) -> None:
         """Do nothing more: the Operation was deleted."""
 
     async def read_again(self) -> None:

@@ -44,11 +44,11 @@ class RunResets:
             await self._check_alone(entry, name_of(entry.name, wanted, uid))
         who = {"identity": identity(obj), "principal": created_by(obj)}
         made = await reset(self._client, self._definitions, run, wanted, request_id=uid, **who)
-        message = f"`{made.name}` goes on from event {made.event_id} of `{entry.name}`"
+        message = f"`{made.name}` continues from event {made.event_id} of `{entry.name}`"
         if made.kept:
             message += f" and keeps {made.kept} later results"
         if made.left_out:
-            message += f"; {made.left_out} more are too large together, and their activities are done again"
+            message += f"; {made.left_out} more are too large together, and their activities run again"
         result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
         return Outcome(Answer(ok=True, message=message), entry, {**result, "eventId": made.event_id})
 

@@ -1,4 +1,4 @@
-"""Which run an Operation asks: found by its name or its workflow id, or started for it."""
+"""The run that an Operation targets: found by its name or workflow ID, or started for it."""
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, entry_of
@@ -13,27 +13,27 @@ _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
 
 
 class HoldError(Exception):
-    """An Operation has to wait, and what was made after it for the same target too."""
+    """An Operation must wait, and so must later ones for the same target."""
 
     def __init__(self, *, until_answered: bool) -> None:
-        """`until_answered`: what is before it has to be answered first; otherwise it is tried again in a moment."""
+        """`until_answered`: earlier ones must be answered first; otherwise it is retried in a moment."""
         super().__init__()
         self.until_answered = until_answered
 
 
 class Targets:
-    """Finds the runs that Operations ask."""
+    """Finds the runs that Operations target."""
 
     def __init__(self, client: kube.Client, runs: WorkflowRuns) -> None:
         self._client = client
         self._runs = runs
 
     async def find(self, obj: kube.Object, request: inputs.Request | None, *, again: bool) -> Entry:
-        """The run that an Operation asks.
+        """The run that an Operation targets.
 
         Raises:
-            RefusedError: there is none.
-            HoldError: there will be one.
+            RefusedError: it does not exist.
+            HoldError: it is about to be created.
         """
         namespace, target, status = obj["metadata"]["namespace"], obj["spec"]["target"], obj.get("status") or {}
         if status.get("runId") and not again:
@@ -51,7 +51,7 @@ class Targets:
     async def _of_workflow(
         self, obj: kube.Object, workflow_id: str, request: inputs.Request | None, *, again: bool
     ) -> Entry:
-        """The open run of a workflow id; else the newest that has closed, which answers for itself."""
+        """The open run of a workflow ID; otherwise the newest closed one, which answers that it is closed."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
         if directory.open_run(namespace, workflow_id) is None:
             await self.look(namespace, workflow_id)
@@ -60,7 +60,7 @@ class Targets:
             return entry
         known = directory.runs_of(namespace, workflow_id)
         if any(each.successor for each in known):
-            raise HoldError(until_answered=False)  # the next run of the chain is about to be made
+            raise HoldError(until_answered=False)  # the next run of the chain is about to be created
         if isinstance(request, inputs.SignalRequested) and "signalWithStart" in obj["spec"]:
             return await self._start(obj, request, again=again)
         newest = max(known, key=lambda each: (each.closed, each.uid), default=None)
@@ -70,7 +70,7 @@ class Targets:
         return newest
 
     async def _start(self, obj: kube.Object, signal: inputs.SignalRequested, *, again: bool) -> Entry:
-        """Make the run that a `signalWithStart` starts, or find it made."""
+        """Create the run of a `signalWithStart`, unless it exists."""
         namespace, body = obj["metadata"]["namespace"], run_to_start(obj, signal)
         name = body["metadata"]["name"]
         try:
@@ -104,7 +104,7 @@ class Targets:
             return None
 
     async def look(self, namespace: str, workflow_id: str) -> None:
-        """Read the runs of a workflow id: watches may lag. The id of a run that gives none is its name."""
+        """Read the runs of a workflow ID: watches may lag. A run without a workflow ID has its name as the ID."""
         url = kube.path(kube.PERDURE, namespace, "workflowruns")
         async for found in self._client.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
             self._runs.take(found)
@@ -115,7 +115,7 @@ class Targets:
         self._runs.take(found)
 
     def goes_on(self, obj: kube.Object, entry: Entry) -> bool:
-        """Whether there is, or will be, another run of the workflow id."""
+        """Whether another run of the workflow ID exists or will exist."""
         return "signalWithStart" in obj["spec"] or self._runs.directory.goes_on(entry)
 
 

@@ -1,7 +1,7 @@
 """Fairness between namespaces: whose turn it is, when all of them want more than there is.
 
 The tenant with the fewest items in progress goes first; among equals, the one that has waited longest for its turn. So each
-tenant gets the same share of what there is, however much it has waiting and however long its items take, and a newcomer
+tenant gets the same share of the workers, however much it has waiting and however long its items take, and a newcomer
 waits for one item to end at most. A tenant has a bound of its own as well: what it leaves is free for the next one.
 """
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def share(slots: int) -> int:
-    """How much of what there is one tenant may have at a time: half, so that the next one never waits for it."""
+    """The number of slots that one tenant may use at a time: half, so that the next tenant never waits for it."""
     return max(1, slots // 2)
 
 
@@ -88,7 +88,7 @@ class FairQueue(Generic[Item]):
 
 
 class FairPool:
-    """Does jobs of several tenants in the background, so many at a time, fairly."""
+    """Runs jobs of several tenants in the background, with a limit and in turn."""
 
     def __init__(self, *, slots: int, each: int) -> None:
         """`slots` jobs at a time, `each` of one tenant."""

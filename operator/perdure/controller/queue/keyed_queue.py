@@ -1,6 +1,6 @@
-"""A queue of keys: each key is worked on by one task at a time, at once or at a given time.
+"""A queue of keys: one task processes a key at a time, immediately or at a given time.
 
-This is what makes a run single-flight, and it holds the one timer heap of the operator. Whose turn it is, `fairness` says.
+The queue makes runs single-flight, and has their timer heap. `fairness` decides which namespace is next.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from perdure.observe import metrics
 Key = TypeVar("Key")
 
 _LONGEST_SLEEP = timedelta(seconds=30)
-"""The heap is looked at this often even if nothing is due, so that a step of the wall clock delays nothing for longer."""
+"""The heap is checked this often even if nothing is due, so that a step of the wall clock delays nothing for longer."""
 _SLACK = 1_000
-"""How many entries the heap may hold beyond the armed ones before those that were re-armed since are thrown out."""
+"""The number of entries in the heap, beyond the armed ones, at which outdated entries are removed."""
 _FIRST_BACKOFF = timedelta(milliseconds=200)
 _LONGEST_BACKOFF = timedelta(seconds=30)
 
@@ -30,8 +30,8 @@ _LONGEST_BACKOFF = timedelta(seconds=30)
 class KeyedQueue(Generic[Key]):
     """Calls ``work(key)`` for keys that were woken.
 
-    A key woken while it is worked on is worked on once more afterwards. When ``work`` raises, the key is tried again, later each
-    time; other keys are not delayed by it. When it raises NotYetError, the key holds no worker until what it waits for is done.
+    A key woken while it is processed is processed once more afterwards. If ``work`` raises, the key is retried with growing
+    delays; other keys are not delayed. If it raises NotYetError, the key occupies no worker until the awaited result exists.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class KeyedQueue(Generic[Key]):
         each: int | None = None,
         name: str = "",
     ) -> None:
-        """Create a queue that is not worked on yet.
+        """Create a queue that is not processed yet.
 
         Args:
-            work: What is done about a key.
+            work: Processes a key.
             clock: The time.
-            workers: How many keys are worked on at a time.
-            tenant: Whose key it is: tenants take turns.
-            each: How many keys of one tenant are worked on at a time; None: as many as there are workers.
-            name: What its metrics call it.
+            workers: The number of keys that are processed at the same time.
+            tenant: The tenant of a key; tenants take turns.
+            each: The number of keys of one tenant that are processed at the same time; None: as many as there are workers.
+            name: The name of the queue in metrics.
         """
         self._work = work
         self._clock = clock
@@ -62,7 +62,7 @@ class KeyedQueue(Generic[Key]):
         self._ready: FairQueue[tuple[Key, float]] = FairQueue(slots=workers, each=each or workers)
         self._idle: deque[asyncio.Future[None]] = deque()
         self._parked: dict[Key, asyncio.Future[Any]] = {}
-        """What keys wait for, and what came of it until they are worked on again."""
+        """The results that keys wait for, kept until the keys are processed."""
         self._queued: set[Key] = set()
         self._running: set[Key] = set()
         self._again: set[Key] = set()
@@ -75,16 +75,16 @@ class KeyedQueue(Generic[Key]):
 
     @property
     def depth(self) -> int:
-        """How many keys wait to be worked on now."""
+        """The number of keys that wait for a worker."""
         return len(self._queued) + len(self._again)
 
     @property
     def armed(self) -> int:
-        """How many keys have a timer."""
+        """The number of keys with a timer."""
         return len(self._armed)
 
     def wake(self, key: Key) -> None:
-        """Have the key worked on as soon as possible."""
+        """Process a key as soon as possible."""
         if key in self._running:
             self._again.add(key)
         elif key not in self._queued:
@@ -94,7 +94,7 @@ class KeyedQueue(Generic[Key]):
             self._call_worker()
 
     def wake_at(self, key: Key, when: datetime | None) -> None:
-        """Have the key worked on at `when`, instead of at the time it was armed for before; None disarms it."""
+        """Process a key at `when`, instead of at the time set before; None removes its timer."""
         if when is None:
             self._armed.pop(key, None)
             return
@@ -106,7 +106,7 @@ class KeyedQueue(Generic[Key]):
         if self._heap[0][2] == key:
             self._earlier.set()
         if len(self._heap) > 2 * len(self._armed) + _SLACK:
-            # Made of what is armed, not sifted: a key armed for the same time again and again is in the heap as often.
+            # Rebuilt from the armed keys: a key that was armed for the same time several times is in the heap as often.
             self._heap = [(due, order, each) for order, (each, due) in enumerate(self._armed.items())]
             heapq.heapify(self._heap)
 
@@ -117,7 +117,7 @@ class KeyedQueue(Generic[Key]):
         self._parked.pop(key, None)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start working, as tasks of `group`; they run until they are cancelled."""
+        """Start the workers as tasks of `group`; they run until they are cancelled."""
         group.create_task(self._tick())
         for _ in range(self._workers):
             group.create_task(self._serve())
@@ -136,7 +136,7 @@ class KeyedQueue(Generic[Key]):
                 self._parked.pop(key, None)
             except NotYetError as error:
                 self._park(key, error)
-            except Exception as error:  # noqa: BLE001 - one key's trouble must not end the others' work
+            except Exception as error:  # noqa: BLE001 - the failure of one key must not stop the others
                 self._retry(key, error)
             finally:
                 self._ready.done(tenant)
@@ -153,7 +153,7 @@ class KeyedQueue(Generic[Key]):
         return taken
 
     def _call_worker(self) -> None:
-        """Have an idle worker look for a key. A worker that has finished one looks for the next by itself."""
+        """Wake an idle worker. A worker that has finished a key takes the next one on its own."""
         while self._idle:
             called = self._idle.popleft()
             if not called.done():
@@ -170,7 +170,7 @@ class KeyedQueue(Generic[Key]):
 
     def _unpark(self, key: Key, made: asyncio.Future[Any]) -> None:
         if not made.cancelled():
-            made.exception()  # whoever asks for it again is told
+            made.exception()  # the next caller gets the exception
         if self._parked.get(key) is made:
             self.wake(key)
 
@@ -180,14 +180,14 @@ class KeyedQueue(Generic[Key]):
         self._failures[key] = failures + 1
         backoff = min(_FIRST_BACKOFF * 2 ** min(failures, 20), _LONGEST_BACKOFF)
         self._log.warning(
-            "Could not finish a pass, trying again", key=str(key), error=repr(error), backoff=backoff.total_seconds()
+            "Could not reconcile, retrying", key=str(key), error=repr(error), backoff=backoff.total_seconds()
         )
-        self._log.debug("Where it failed", key=str(key), exc_info=error)
+        self._log.debug("Traceback of the failed reconciliation", key=str(key), exc_info=error)
         due = self._clock() + backoff
         self.wake_at(key, min(due, self._armed.get(key, due)))
 
     async def _tick(self) -> None:
-        """Wake keys whose time has come."""
+        """Wake keys whose timers are due."""
         while True:
             self._earlier.clear()
             now = self._clock()

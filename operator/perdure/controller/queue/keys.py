@@ -1,4 +1,4 @@
-"""What the queue of the operator works on: one key for each piece of work. Each says in which namespace it is, for fairness."""
+"""The keys in the queue of the operator: one for each piece of work. Each has its namespace, for fairness."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from perdure.kube import client as kube
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """Take a WorkflowRun further."""
+    """Reconcile a WorkflowRun."""
 
     namespace: str
     uid: str
@@ -15,7 +15,7 @@ class RunKey:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleKey:
-    """Take a Schedule further."""
+    """Reconcile a Schedule."""
 
     namespace: str
     uid: str
@@ -70,7 +70,7 @@ class PolicyKey:
 
 @dataclass(frozen=True, slots=True)
 class LetterKey:
-    """Record what has become of a DeadLetter."""
+    """Record the outcome of a DeadLetter's re-drive."""
 
     namespace: str
     name: str

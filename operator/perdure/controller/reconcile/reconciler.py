@@ -1,4 +1,4 @@
-"""Takes one object further, pass by pass, whatever goes wrong: conflicts, objects that are full, unforeseen errors."""
+"""The reconcile loop of one object: conflicts, objects that are full, and unexpected errors."""
 
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -13,67 +13,67 @@ _FIRST_CONFLICT_PAUSE: Final = timedelta(milliseconds=5)
 
 
 class Reconciled(Protocol):
-    """What is done with one object of a kind."""
+    """An object of a kind that the reconciler processes."""
 
-    async def take_further(self, time: datetime) -> datetime | None:
-        """Observe, decide, commit, apply; when to call again, None if only something outside can wake the object.
+    async def reconcile(self, time: datetime) -> datetime | None:
+        """Observe, decide, commit, and apply the effects; when to call again, or None if only an event can wake the object.
 
         Raises:
-            Exception: the object is not taken further now.
+            Exception: the reconciliation failed.
         """
         ...
 
-    async def wind_up(self) -> None:
-        """The object was deleted: release what it holds, and answer whoever has asked it for something."""
+    async def finalize(self) -> None:
+        """Release the objects of a deleted object, and answer its pending requests."""
         ...
 
     async def read_again(self) -> None:
-        """Someone else has written: take what the API server has now."""
+        """Read the object: another client has written it."""
         ...
 
     def look_again(self) -> None:
-        """A pass has failed half-way: do not take for done what it has begun."""
+        """Repeat what a failed reconciliation has begun: it may not be done."""
         ...
 
     def full(self, error: kube.TooLargeError) -> None:
-        """The spec alone fills the object, so that nothing can be written beside it. No other try would do better."""
+        """Report that the spec leaves no room for the status. A retry would fail, too."""
         ...
 
     async def broken(self, error: Exception) -> None:
-        """The operator cannot process the object, whatever is wrong with it: say so, and answer what was asked of it."""
+        """Report that the operator cannot process the object, and answer its pending requests."""
         ...
 
 
 class Reconciler:
-    """The passes over one object. `advance` is called by one task at a time."""
+    """Reconciles one object. `advance` is called by one task at a time."""
 
     def __init__(self, one: Reconciled, record: Record) -> None:
-        """`record`: the object as it is known here."""
+        """`record` has the last known state of the object."""
         self._one = one
         self._record = record
         self._conflicts = 0
 
     async def advance(self) -> datetime | None:
-        """Take the object as far as it goes now; when to call again, None if only something outside can wake it.
+        """Reconcile the object once; when to call again, or None if only an event can wake it.
 
         Raises:
-            NotYetError: something that it needs is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            NotYetError: a definition that it needs is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again.
         """
         if self._is_gone():
-            await self._one.wind_up()
+            await self._one.finalize()
             return None
         try:
-            # What was committed in an earlier pass may be old by now: this process may have stood still meanwhile.
+            # An earlier commit may be outdated: this process may have been suspended since.
             self._record.doubt()
             if self._record.outdated:
                 await self._one.read_again()
-            wake = None if self._is_gone() else await self._one.take_further(now())
+            wake = None if self._is_gone() else await self._one.reconcile(now())
         except kube.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
             await self._one.read_again()
-            # At once the first time; were somebody to write all the time, ever later.
+            # Immediately the first time; with growing delays if another client writes all the time.
             return now() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
         except kube.TooLargeError as error:
             self._one.full(error)

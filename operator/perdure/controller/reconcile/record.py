@@ -1,8 +1,8 @@
-"""The commit: an object, a run or a schedule, as it is known here, and the one write that takes it further.
+"""The commit: the last known state of an object, and its compare-and-swap write.
 
-A write is a JSON patch of the status that also replaces `resourceVersion` with itself. If anyone has written since the object was
-read, the API server answers 409 and nothing has happened: the pass reads again and decides again. So two operators cannot corrupt
-a run, and one whose answer was lost finds at its next write that the last one was done.
+A write is a JSON patch of the status that also replaces `resourceVersion` with itself. If another client has written since the
+object was read, the API server returns 409 and changes nothing: the reconciliation reads the object and decides again. So two
+operators cannot corrupt a run, and after a lost response the next write finds that the last one was done.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ Status = dict[str, Any]
 """The `status` of an object, as JSON."""
 
 _FRESH_SECONDS: Final = 0.5
-"""How long an object counts as current after the request was sent that has shown it so. What is done by it is sent within that
-time, also by a process that has stood still meanwhile."""
+"""How long an object counts as current, from the time its request was sent. Effects are sent within that time, also by a process
+that was suspended in between."""
 
 
 def encoded(status: Status) -> bytes:
@@ -30,16 +30,16 @@ def encoded(status: Status) -> bytes:
 
 
 class Record:
-    """An object as the API server has it, as far as is known: read from watch events, written by compare-and-swap."""
+    """The last known state of an object: read from watch events, written by compare-and-swap."""
 
     def __init__(self, client: kube.Client, obj: kube.Object, plural: str = "workflowruns") -> None:
         meta = obj["metadata"]
         self.object = obj
         self.status: Status = obj.get("status") or {}
         self.gone = False
-        """It was deleted, and is never written again."""
+        """Whether it was deleted; it is never written again."""
         self._confirmed = -math.inf
-        """Time of the loop at which the last request was sent that has shown the object to be current."""
+        """Loop time of the last request whose response showed that the object is current."""
         self._client = client
         self._url = kube.path(kube.PERDURE, meta["namespace"], plural, meta["name"])
         self._version: str = meta["resourceVersion"]
@@ -47,11 +47,11 @@ class Record:
 
     @property
     def outdated(self) -> bool:
-        """Whether a watch has shown something newer than what is known here."""
+        """Whether a watch has reported a newer version."""
         return self._newest != self._version and not kube.older(self._newest, self._version)
 
     def observe(self, obj: kube.Object) -> bool:
-        """A watch shows the run; whether that is news: our own writes come back too, some before their answers."""
+        """Take a watch event; whether it is news. The watch also reports our own writes, some before their responses."""
         self._newest = obj["metadata"]["resourceVersion"]
         return self.outdated
 
@@ -61,11 +61,11 @@ class Record:
         return {**self.object, "metadata": meta, "status": self.status}
 
     async def write(self, status: Status) -> None:
-        """Commit: replace the status, if nobody else has written since it was read.
+        """Commit: replace the status, unless another client has written since it was read.
 
         Raises:
-            ConflictError: somebody has, or has deleted the run.
-            TooLargeError: the object would be larger than the API server takes.
+            ConflictError: another client has written or deleted the object.
+            TooLargeError: the object would be larger than the API server accepts.
         """
         operations = [self._unchanged]
         if "status" in self.object or self.status:
@@ -76,10 +76,10 @@ class Record:
         try:
             answer = await self._client.patch(f"{self._url}/status", operations)
         except kube.NotFoundError as error:
-            # Deleted meanwhile: the same as any other change by somebody else.
+            # A deletion counts as a change by another client.
             raise kube.ConflictError(error.status, error.reason, error.message) from error
         except kube.InvalidError as error:
-            # A patch of what has changed meanwhile may fit nowhere, which is found before the versions are compared.
+            # A patch may not apply to a changed object, and the API server finds that before it compares the versions.
             if await self._has_changed():
                 raise kube.ConflictError(error.status, error.reason, error.message) from error
             raise
@@ -89,10 +89,10 @@ class Record:
         self._confirmed = sent
 
     async def mark(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-        """Give the object labels and annotations, if nobody else has written since it was read.
+        """Set labels and annotations, unless another client has written since the object was read.
 
         Raises:
-            ConflictError: somebody has.
+            ConflictError: another client has written.
         """
         meta = self.object["metadata"]
         wanted = {
@@ -108,19 +108,19 @@ class Record:
         self.object = {**self.object, "metadata": {**meta, **changed}}
 
     def doubt(self) -> None:
-        """Take nothing as current any more: a new pass begins, and the last one may be long ago."""
+        """Treat the object as unconfirmed: a new reconciliation begins, and the last one may be long ago."""
         self._confirmed = -math.inf
 
     async def confirm(self, *, afresh: bool = False) -> None:
-        """Make sure that what was read is still so, before anything is made, stopped, released or removed by it.
+        """Make sure that the object has not changed, before effects create, stop, release, or remove anything.
 
-        What this process has committed or confirmed just now needs no request.
+        An object that this process has just committed or confirmed needs no request.
 
         Args:
-            afresh: Send a request in any case: something was seen that may be newer than what was confirmed before.
+            afresh: Always send a request: an observation may be newer than the last confirmation.
 
         Raises:
-            ConflictError: it is not, or the object was deleted.
+            ConflictError: it has changed or was deleted.
         """
         if afresh:
             self.doubt()
@@ -133,7 +133,7 @@ class Record:
             self._confirmed = sent
 
     async def read_again(self) -> bool:
-        """Take what the API server has now; whether the status is another than the one known here."""
+        """Read the object; whether its status has changed."""
         sent = _time()
         try:
             fresh = await self._client.get(self._url)

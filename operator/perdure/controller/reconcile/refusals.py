@@ -1,4 +1,4 @@
-"""Objects that the API server refuses to create for now, because of a quota or a policy. Each is retried with growing delays."""
+"""Objects that the API server rejects temporarily, because of a quota or a policy. Each is retried with growing delays."""
 
 from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
@@ -12,7 +12,7 @@ Key = TypeVar("Key", bound=Hashable)
 _FIRST_PAUSE = timedelta(seconds=1)
 _LONGEST_PAUSE = timedelta(minutes=1)
 LONGEST_MESSAGE = 512
-"""Characters of what the API server says that are kept."""
+"""Characters of the API server's message that are kept."""
 
 
 @dataclass(slots=True)
@@ -23,24 +23,24 @@ class _Refusal:
 
 
 class Refusals(Generic[Key]):
-    """The refusals of one run. One of them delays nothing else of the run."""
+    """The rejected objects of one run. They delay nothing else of the run."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Begin without any.
+        """Create refusals without any object.
 
         Args:
-            tell: Told once for each object why it cannot be created.
+            tell: Called once for each object with the reason why it cannot be created.
         """
         self._tell = tell
         self._refused: dict[Key, _Refusal] = {}
 
     def note(self, key: Key, what: str, error: kube.ApiError, now: datetime) -> None:
-        """Note that an object was refused.
+        """Note that an object was rejected.
 
         Args:
-            key: Of the object.
-            what: What it is, for people.
-            error: What the API server said.
+            key: The key of the object.
+            what: The object, in messages.
+            error: The error of the API server.
             now: The time.
         """
         tries = self._refused[key].tries if key in self._refused else 0
@@ -50,29 +50,29 @@ class Refusals(Generic[Key]):
             self._tell(message)
 
     def __bool__(self) -> bool:
-        """Whether anything is refused."""
+        """Whether any object is rejected."""
         return bool(self._refused)
 
     def clear(self, key: Key) -> None:
-        """Forget a refusal: the object exists."""
+        """Remove an object that exists now."""
         self._refused.pop(key, None)
 
     def waits(self, key: Key, now: datetime) -> bool:
-        """Whether it is too early to try again."""
+        """Whether it is too early to retry."""
         refusal = self._refused.get(key)
         return refusal is not None and now < refusal.until
 
     def next_try(self, wanted: AbstractSet[Key]) -> datetime | None:
-        """When to retry the next of the objects; None if none of them is refused."""
+        """When to retry the next of the objects; None if none of them is rejected."""
         return min((refusal.until for key, refusal in self._refused.items() if key in wanted), default=None)
 
     def message(self, wanted: AbstractSet[Key]) -> str:
-        """Why the first of the refused objects cannot be created; empty if none of them is refused."""
+        """Why the first rejected object cannot be created; empty if none is rejected."""
         return next((refusal.message for key, refusal in self._refused.items() if key in wanted), "")
 
 
 def pause(tries: int) -> timedelta:
-    """How long to wait before the next try, after so many earlier ones."""
+    """The delay before the next try, by the number of earlier ones."""
     return min(_FIRST_PAUSE * (1 << min(tries, 10)), _LONGEST_PAUSE)
 
 

@@ -1,19 +1,30 @@
 """Finished runs are removed when their time to live is over, or when their namespace has too many of them."""
 
+from datetime import datetime, timedelta
+from typing import Final
+
 from perdure.controller.directory import Entry
 from perdure.controller.expiry import has_chores, remove_expired
 from perdure.controller.informers.index import Index
+from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.kube import client as kube
+from perdure.kube.clock import now
+from perdure.runtime.commits import OF_RUNS, edited
+
+_CHORES_PAUSE: Final = timedelta(seconds=1)
+"""Delay before a finished run that still has something to do is looked at again."""
 
 
 class FinishedRuns:
     """Removes runs whose time to live is over."""
 
-    def __init__(self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules) -> None:
+    def __init__(
+        self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules, expiries: RunExpiries
+    ) -> None:
         """Begin to look after finished runs.
 
         Args:
@@ -21,11 +32,13 @@ class FinishedRuns:
             index: What is known.
             runs: The runs that are worked on.
             schedules: The Schedules; they remove their runs themselves.
+            expiries: When runs expire.
         """
         self._client = client
         self._index = index
         self._runs = runs
         self._schedules = schedules
+        self._expiries = expiries
 
     async def remove(self, key: ExpiryKey) -> None:
         """Remove a closed run whose time to be kept is over; its spec may have been given more time since.
@@ -39,13 +52,21 @@ class FinishedRuns:
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
             return
         url = kube.path(kube.PERDURE, key.namespace, "workflowruns", key.name)
-        again = await remove_expired(self._client, url, key.uid, self._runs.over, EndRecorded(self._client).everywhere)
+        again = await remove_expired(self._client, url, key.uid, self._expiry, EndRecorded(self._client).everywhere)
         if again is not None:
-            self._runs.remove_at(key.uid, again)
+            self._expiries.add(key.uid, again)
 
     def is_over(self, run: kube.Object) -> bool:
         """Whether a run has closed and nothing is left to do for it."""
-        return self._runs.over(run) is not None and not has_chores(run)
+        return self._expiry(run) is not None and not has_chores(run)
+
+    def _expiry(self, run: kube.Object) -> datetime | None:
+        """When a run may be removed; None while it is open, and if its status was edited: such a run is reported and stays."""
+        if edited(run.get("status") or {}, OF_RUNS):
+            self._runs.suspect(run)
+            return None
+        over = expiry_of(run)
+        return max(over, now() + _CHORES_PAUSE) if over and has_chores(run) else over
 
     async def _has_schedule(self, entry: Entry) -> bool:
         """Whether the Schedule that a run belongs to exists; one that no watch has shown yet is read."""

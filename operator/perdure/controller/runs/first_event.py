@@ -226,6 +226,7 @@ def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Pa
         "links": extras.links,
         "versioning_override": extras.versioning_override,
         "inherited_pinned_version": extras.inherited_pinned_version,
+        "inherited_auto_upgrade_info": extras.inherited_auto_upgrade_info,
         "root_workflow_id": root[0],
         "root_run_id": root[1],
     }

@@ -189,13 +189,23 @@ class Starter:
             return
         if spec.workflow is not None and spec.workflow.type is not None:
             draft.workflow_type, draft.given = spec.workflow.type, spec.input
-            draft.extras = extras_of(self._record.object)
+            draft.extras = await self._extras(spec.workflow.task_queue or "")
             draft.policy = await self._find_policies(spec, frozenset())
             return
         definition, draft.given = await self._find_definition(spec)
         draft.workflow_type = definition.workflow_type
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
         draft.decider, draft.definition = self._interpreter(definition, spec, now), definition
+
+    async def _extras(self, task_queue: str) -> StartExtras:
+        """What was said beside the spec, without inherited versions whose workers do not poll the task queue."""
+        extras = extras_of(self._record.object)
+        if continuation_of(self._record.object) is None and parent_of(self._record.object) is None:
+            return extras
+        for field, version in extras.inherited_versions().items():
+            if not await self._tools.workers.has_task_queue(self._run.namespace, task_queue, version):
+                extras = msgspec.structs.replace(extras, **{field: None})
+        return extras
 
     async def _first_transition(self, draft: _Draft, now: datetime) -> Begun:
         continues = continuation_of(self._record.object)

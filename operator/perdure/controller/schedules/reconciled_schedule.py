@@ -132,7 +132,7 @@ class ReconciledSchedule:
 
     # The pass
 
-    async def wind_up(self) -> None:
+    async def finalize(self) -> None:
         """The Schedule was deleted."""
         self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
 
@@ -158,7 +158,7 @@ class ReconciledSchedule:
         with suppress(kube.ApiError, *kube.TRANSIENT):
             await self._stand_still(problem, EventReason.INTERNAL_ERROR, wall_clock())
 
-    async def take_further(self, now: datetime) -> datetime | None:
+    async def reconcile(self, now: datetime) -> datetime | None:
         """One pass."""
         changed = self._rules is None or self._rules[0] != self._generation
         if (self._state is None or changed) and not await self._load(now):

@@ -1,10 +1,10 @@
 """Events: what has happened to a run, under Temporal's names and attribute names.
 
-A history is a gap-free, append-only list of these. Temporal's ``temporal.api.history.v1`` is the model; what differs:
+A history is a gap-free, append-only list of these. Temporal's ``temporal.api.history.v1`` is the model; the differences are:
 
-* attributes stand beside ``eventId`` and ``eventTime`` instead of in a nested object, payloads are plain JSON values;
+* attributes are next to ``eventId`` and ``eventTime`` instead of in a nested object, payloads are plain JSON values;
 * the closing events of an activity also carry its ``activityId`` and `attempt`, so that a decider needs no table to know
-  which step ended, and how often it was tried;
+  which step ended, and after how many attempts;
 * a decider that runs in the operator's process (the YAML interpreter) decides within the commit, so its workflow tasks leave no
   WorkflowTask events. Where a Temporal SDK worker decides, they are all here, and the history is Temporal's own.
 """

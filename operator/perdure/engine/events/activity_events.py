@@ -9,7 +9,7 @@ from perdure.engine.retry import RetryPolicy
 
 
 class ActivityTaskScheduled(CommandEvent, frozen=True, kw_only=True):
-    """A decider asked for an activity. Timeouts and retry policy are final here: later edits of resources change nothing."""
+    """A decider scheduled an activity. Timeouts and retry policy are final: later edits of resources change nothing."""
 
     activity_id: str
     activity_type: str
@@ -20,7 +20,7 @@ class ActivityTaskScheduled(CommandEvent, frozen=True, kw_only=True):
     heartbeat_timeout: timedelta | None = None
     retry_policy: RetryPolicy = RetryPolicy()
     task_queue: str = ""
-    """Where workers poll for it; empty: it is done by a pod."""
+    """The task queue that its workers poll; empty: each attempt is a pod."""
     header: Any = None
     priority: Any = None
     start_delay: timedelta | None = None
@@ -28,17 +28,17 @@ class ActivityTaskScheduled(CommandEvent, frozen=True, kw_only=True):
 
 
 class ActivityTaskStarted(Event, frozen=True, kw_only=True):
-    """An activity's last attempt had started. As in Temporal, written when the activity closes, and for no earlier attempt."""
+    """The last attempt of an activity started. As in Temporal, it is written when the activity closes, for no other attempt."""
 
     scheduled_event_id: int
     attempt: int
     last_failure: Failure | None = None
     identity: str = ""
-    """Of the worker that does it."""
+    """Identity of the worker that runs it."""
 
 
 class ActivityTaskCancelRequested(CommandEvent, frozen=True, kw_only=True):
-    """A decider asked an activity to stop."""
+    """A decider requested the cancellation of an activity."""
 
     scheduled_event_id: int
     activity_id: str
@@ -47,13 +47,13 @@ class ActivityTaskCancelRequested(CommandEvent, frozen=True, kw_only=True):
 class _ActivityClosed(Event, frozen=True, kw_only=True):
     scheduled_event_id: int
     started_event_id: int
-    """0 where the last attempt never started."""
+    """0 if the last attempt did not start."""
     activity_id: str
     attempt: int
     identity: str = ""
-    """Of the worker that reported it."""
+    """Identity of the worker that reported it."""
     losses: int = 0
-    """How many of the attempts were lost to the infrastructure: the retry policy has not counted them."""
+    """Number of attempts that were lost to the infrastructure, which the retry policy does not count."""
 
 
 class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
@@ -70,14 +70,14 @@ class ActivityTaskFailed(_ActivityClosed, frozen=True, kw_only=True):
 
 
 class ActivityTaskTimedOut(_ActivityClosed, frozen=True, kw_only=True):
-    """An activity ran into a timeout for good."""
+    """An activity timed out for good."""
 
     failure: Failure
     retry_state: RetryState
 
 
 class ActivityTaskCanceled(_ActivityClosed, frozen=True, kw_only=True):
-    """An activity was asked to stop, and has stopped or had not started."""
+    """An activity was canceled on request: it has stopped, or had not started."""
 
     details: Any = None
     latest_cancel_requested_event_id: int = 0

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.events.event import CommandEvent, Event
 from perdure.engine.failures import Failure, RetryState
-from perdure.engine.starts import ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import WorkflowStart
 
 
 class StartChildWorkflowExecutionInitiated(CommandEvent, frozen=True, kw_only=True):
-    """A decider asked for a child. The run that is to be made for it follows after the commit."""
+    """A decider started a child. Its run is created after the commit."""
 
     child_id: str
     """The decider's own name for it, unique among the run's open children: the step."""
@@ -48,7 +49,7 @@ class _ChildClosed(Event, frozen=True, kw_only=True):
 
 
 class ChildWorkflowExecutionCompleted(_ChildClosed, frozen=True, kw_only=True):
-    """The child has ended well."""
+    """The child completed."""
 
     result: Any = None
 
@@ -67,12 +68,12 @@ class ChildWorkflowExecutionCanceled(_ChildClosed, frozen=True, kw_only=True):
 
 
 class ChildWorkflowExecutionTimedOut(_ChildClosed, frozen=True, kw_only=True):
-    """The child ran into its timeout."""
+    """The child timed out."""
 
     retry_state: RetryState = RetryState.TIMEOUT
 
 
 class ChildWorkflowExecutionTerminated(_ChildClosed, frozen=True, kw_only=True):
-    """The child was stopped from outside, or its resource was deleted."""
+    """The child was terminated, or its WorkflowRun was deleted."""
 
     reason: str = ""

@@ -10,45 +10,45 @@ from perdure.engine.starts import CarriedSignal
 
 
 class WorkflowExecutionCompleted(CommandEvent, frozen=True, kw_only=True):
-    """The run has ended well. A closing event: nothing follows it."""
+    """The run completed. A closing event: nothing follows it."""
 
     result: Any = None
     new_workflow_run: str = ""
-    """Name of the WorkflowRun that follows by the cron schedule; empty where there is none."""
+    """Name of the next WorkflowRun of the cron schedule; empty if there is none."""
     new_run_backoff: timedelta | None = None
 
 
 class WorkflowExecutionFailed(CommandEvent, frozen=True, kw_only=True):
-    """The run has failed. A closing event: nothing follows it."""
+    """The run failed. A closing event: nothing follows it."""
 
     failure: Failure
     retry_state: RetryState = RetryState.RETRY_POLICY_NOT_SET
     new_workflow_run: str = ""
-    """Name of the WorkflowRun that retries it, or follows by the cron schedule; empty where none does."""
+    """Name of the WorkflowRun that retries it, or that the cron schedule starts next; empty if there is none."""
     new_run_backoff: timedelta | None = None
-    """How long that one waits before its first decision."""
+    """How long that run waits before its first decision."""
 
 
 class WorkflowExecutionCanceled(CommandEvent, frozen=True, kw_only=True):
-    """The run was asked to cancel itself, and has. A closing event: nothing follows it."""
+    """The run was canceled on request. A closing event: nothing follows it."""
 
     details: Any = None
     failure: Failure | None = None
-    """What went wrong while it cancelled itself: handlers and compensations that failed."""
+    """Failures during the cancellation, of handlers and compensations."""
 
 
 class WorkflowExecutionContinuedAsNew(CommandEvent, frozen=True, kw_only=True):
-    """The run goes on as another run of the same workflow id. A closing event: nothing follows it."""
+    """The run continues as another run of the same workflow ID. A closing event: nothing follows it."""
 
     input: Any = None
     signals: tuple[CarriedSignal, ...] = ()
-    """Signals that were received and not consumed, in order: the next run begins with them."""
+    """Signals that were received and not consumed, in order: the next run starts with them."""
     new_workflow_run: str
     """Name of the WorkflowRun that continues it."""
     new_run_backoff: timedelta | None = None
-    """How long that one waits before its first decision."""
+    """How long that run waits before its first decision."""
     workflow_type: str = ""
-    """From here on: what is to be another in the next run; empty or None: as it is."""
+    """This and the fields below change the next run; empty or None: the same as this run."""
     task_queue: str = ""
     workflow_run_timeout: timedelta | None = None
     workflow_task_timeout: timedelta | None = None
@@ -65,28 +65,28 @@ class WorkflowExecutionContinuedAsNew(CommandEvent, frozen=True, kw_only=True):
 
 
 class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
-    """The run was stopped from outside, unasked. A closing event: nothing follows it."""
+    """The run was terminated. A closing event: nothing follows it."""
 
     reason: str
     details: Any = None
     identity: str = ""
     reset_run: str = ""
-    """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
+    """Name of the WorkflowRun that a reset of this one created; empty if it was not reset."""
     reset_event_id: int = 0
-    """That point: children and requests to other runs from up to there are no longer this run's affair, but that one's."""
+    """The point of the reset: children and requests to other runs up to it belong to the new run."""
 
 
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     """The run or execution timeout has passed. A closing event: nothing follows it."""
 
     failure: Failure | None = None
-    """The timeout of the activity, where the run is a standalone activity and a timeout of that has passed."""
+    """The timeout of the activity, if the run is a standalone activity."""
 
     retry_state: RetryState = RetryState.TIMEOUT
     new_workflow_run: str = ""
-    """Name of the WorkflowRun that retries it, or follows by the cron schedule; empty where none does."""
+    """Name of the WorkflowRun that retries it, or that the cron schedule starts next; empty if there is none."""
     new_run_backoff: timedelta | None = None
-    """How long that one waits before its first decision."""
+    """How long that run waits before its first decision."""
 
 
 ClosingEvent: TypeAlias = (
@@ -106,11 +106,11 @@ CLOSING: tuple[type[Event], ...] = (
     WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
 )
-"""The events that end a history. Exactly one stands at the end of every closed run's."""
+"""The events that close a run. Each history of a closed run ends with exactly one."""
 
 
 def failure_of(event: Event) -> Failure | None:
-    """Why a run closed with this event; None if it completed, or if the event closes nothing."""
+    """Why a run closed with this event; None if it completed, or if the event does not close a run."""
     match event:
         case WorkflowExecutionFailed():
             return event.failure

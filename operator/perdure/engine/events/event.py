@@ -15,20 +15,20 @@ class Event(
     tag_field="eventType",
     tag=True,
 ):
-    """What every event has."""
+    """The attributes of every event."""
 
     event_id: int
-    """Position in the history, from 1, without gaps."""
+    """Position in the history: 1, 2, 3, … without gaps."""
     event_time: datetime
     """When it was recorded (UTC); for ActivityTaskStarted, when the attempt started."""
     user_metadata: Any = None
-    """Summary and details that a program gave along, opaque; only where a Temporal SDK decides."""
+    """Summary and details from the code of an SDK workflow, opaque."""
     principal: str = ""
-    """User that asked for what it records, as the API server has authenticated it; empty where none did, or it is not known."""
+    """User that requested it, authenticated by the API server; empty if no user did, or if it is not known."""
 
 
 class CommandEvent(Event, frozen=True, kw_only=True):
-    """What every event has that records a command."""
+    """The attributes of every event that records a command."""
 
     workflow_task_completed_event_id: int = 0
-    """The workflow task that asked for it; 0 where the decider runs in the operator's process."""
+    """The workflow task that the command comes from; 0 if the decider runs in the operator's process."""

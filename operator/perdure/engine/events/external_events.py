@@ -7,13 +7,13 @@ from perdure.engine.failures import Failure
 
 
 class SignalExternalWorkflowExecutionInitiated(CommandEvent, frozen=True, kw_only=True):
-    """A decider asked to signal another run."""
+    """A decider sent a signal to another run."""
 
     signal_id: str
     """The decider's own name for it: the step."""
     workflow_id: str
     run_id: str = ""
-    """Empty: whichever run of that workflow id is open."""
+    """Empty: the open run of the workflow ID."""
     signal_name: str
     input: Any = None
     child_workflow_only: bool = False
@@ -32,7 +32,7 @@ class ExternalWorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
 
 
 class SignalExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
-    """The signal could not be given: no such run is open."""
+    """The signal could not be delivered: no such run is open."""
 
     initiated_event_id: int
     signal_id: str
@@ -43,7 +43,7 @@ class SignalExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
 
 
 class RequestCancelExternalWorkflowExecutionInitiated(CommandEvent, frozen=True, kw_only=True):
-    """A decider asked to cancel another run, for the most part a child of its own."""
+    """A decider requested the cancellation of another run, usually a child."""
 
     workflow_id: str
     run_id: str = ""
@@ -62,7 +62,7 @@ class ExternalWorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True)
 
 
 class RequestCancelExternalWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
-    """The other run could not be asked: none is open."""
+    """The request could not be delivered: no such run is open."""
 
     initiated_event_id: int
     workflow_id: str

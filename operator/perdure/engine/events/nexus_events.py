@@ -10,12 +10,12 @@ from perdure.engine.failures import Failure
 
 
 class NexusOperationScheduled(CommandEvent, frozen=True, kw_only=True):
-    """A decider asked for an operation, which workers of another namespace may handle."""
+    """A decider scheduled an operation, which workers of another namespace may handle."""
 
     endpoint: str
     endpoint_id: str
     handler_namespace: str
-    """That the endpoint named then: only from there can the operation be completed."""
+    """The namespace that the endpoint named then: only it can complete the operation."""
     service: str
     operation: str
     input: Any = None
@@ -24,7 +24,7 @@ class NexusOperationScheduled(CommandEvent, frozen=True, kw_only=True):
     start_to_close_timeout: timedelta | None = None
     nexus_header: dict[str, str] = msgspec.field(default_factory=dict)
     request_id: str
-    """The same for every attempt: a handler that is asked again finds what it has started. A secret of both namespaces."""
+    """The same for every attempt, so that a handler finds the operation it has started. A secret of both namespaces."""
 
 
 class NexusOperationStarted(Event, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class NexusOperationStarted(Event, frozen=True, kw_only=True):
 
 
 class NexusOperationCancelRequested(CommandEvent, frozen=True, kw_only=True):
-    """A decider asked for the cancellation of an operation."""
+    """A decider requested the cancellation of an operation."""
 
     scheduled_event_id: int
 
@@ -83,6 +83,6 @@ class NexusOperationCanceled(_OperationClosed, frozen=True, kw_only=True):
 
 
 class NexusOperationTimedOut(_OperationClosed, frozen=True, kw_only=True):
-    """The operation ran into one of its timeouts."""
+    """A timeout of the operation has passed."""
 
     failure: Failure

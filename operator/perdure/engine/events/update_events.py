@@ -7,7 +7,7 @@ from perdure.engine.failures import Failure
 
 
 class WorkflowExecutionUpdateAdmitted(Event, frozen=True, kw_only=True):
-    """A run that was reset is given an update which the run before had accepted."""
+    """A run that a reset created gets an update that the previous run had accepted."""
 
     update_id: str
     name: str = ""
@@ -17,7 +17,7 @@ class WorkflowExecutionUpdateAdmitted(Event, frozen=True, kw_only=True):
 
 
 class WorkflowExecutionUpdateAccepted(Event, frozen=True, kw_only=True):
-    """A decider has taken on an update; from here on it is durable. Where it was admitted, that event has its request."""
+    """A decider accepted an update, which is durable now. If it was admitted before, that event has its request."""
 
     update_id: str
     accepted_request_message_id: str = ""
@@ -29,7 +29,7 @@ class WorkflowExecutionUpdateAccepted(Event, frozen=True, kw_only=True):
 
 
 class WorkflowExecutionUpdateCompleted(Event, frozen=True, kw_only=True):
-    """An update has come to its end: with a result, or with a failure."""
+    """An update completed, with a result or a failure."""
 
     update_id: str
     accepted_event_id: int

@@ -9,19 +9,19 @@ from perdure.engine.versioning import DeploymentVersion
 
 
 class WorkflowTaskScheduled(Event, frozen=True, kw_only=True):
-    """A worker is to decide what follows."""
+    """A worker must decide what follows."""
 
     task_queue: str
     sticky: bool = False
-    """Whether that is the queue of the one worker that has the workflow in its memory."""
+    """Whether the queue is that of the worker that has the workflow in its cache."""
     normal_name: str = ""
-    """Of a sticky queue: the task queue that its worker polls for new workflows."""
+    """For a sticky queue: the task queue that its worker polls for new workflows."""
     start_to_close_timeout: timedelta
     attempt: int = 1
 
 
 class WorkflowTaskStarted(Event, frozen=True, kw_only=True):
-    """A worker has taken the task. Written with what became of it: handing a task out needs no write."""
+    """A worker took the task. It is written together with the result: the delivery of a task needs no write."""
 
     scheduled_event_id: int
     identity: str = ""
@@ -42,40 +42,40 @@ class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
     metering_metadata: Any = None
     worker_version: Any = None
     binary_checksum: str = ""
-    """Which build of the worker has decided, where `worker_version` does not say so: code may ask, also when replayed."""
+    """The build of the worker, if `worker_version` does not have it: workflow code may read it, even during a replay."""
     worker_deployment_name: str = ""
     deployment_version: DeploymentVersion | None = None
-    """Of a versioned worker."""
+    """The version of a versioned worker."""
     versioning_behavior: str = ""
     """Pinned or AutoUpgrade; empty from an unversioned worker."""
 
 
 class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
-    """A worker could not decide, or what it has decided cannot be done.
+    """A worker could not decide, or its decision is not valid.
 
-    Or, with the cause ``ResetWorkflow``: the run was reset. Up to here it has the history of another one, and what follows is
-    decided anew, as Temporal's server tells it (service/history/ndc/workflow_resetter.go). Activities that are open are tried
-    from the beginning, and timeouts of the run count from here.
+    With the cause ``ResetWorkflow``, the run was reset: up to here it has the history of another run, and what follows is decided
+    again, as on Temporal's server (service/history/ndc/workflow_resetter.go). Open activities start with their first attempt,
+    and timeouts of the run count from here.
     """
 
     scheduled_event_id: int = 0
     started_event_id: int = 0
     cause: str
-    """In the words of temporal.api.enums.v1.WorkflowTaskFailedCause, CamelCase."""
+    """A name of temporal.api.enums.v1.WorkflowTaskFailedCause, in CamelCase."""
     failure: Failure | None = None
     reason: str = ""
     identity: str = ""
     base_run_id: str = ""
-    """From here on, of a reset: the run whose history it is."""
+    """The run whose history this is. This and the fields below are set only by a reset."""
     new_run_id: str = ""
     workflow_execution_expiration_time: datetime | None = None
     workflow_run_expiration_time: datetime | None = None
     successor: str = ""
-    """Name that the WorkflowRun which continues or retries this one is to have."""
+    """Name of the WorkflowRun that will continue or retry this one."""
 
 
 class WorkflowTaskTimedOut(Event, frozen=True, kw_only=True):
-    """A worker did not answer in time, or nobody took the task from a sticky queue."""
+    """A worker did not answer in time, or did not take the task from its sticky queue."""
 
     scheduled_event_id: int
     started_event_id: int = 0

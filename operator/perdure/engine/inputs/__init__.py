@@ -1,7 +1,7 @@
 """Inputs: what can happen to a run from outside. The controller observes them; `step` turns them into events.
 
-An input about an attempt names the attempt. One that names another than the current attempt is stale and changes nothing:
-this is the fence that keeps a superseded pod from reporting.
+An input about an attempt names the attempt. If that is not the current attempt, the input is stale and changes nothing: this
+fence keeps a superseded pod from reporting.
 """
 
 from typing import TypeAlias

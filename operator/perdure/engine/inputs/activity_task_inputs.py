@@ -23,25 +23,25 @@ class ActivityTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityReported:
-    """A worker says how an attempt has ended: with a result, a failure, or that it was cancelled."""
+    """A worker reports how an attempt has ended: with a result, a failure, or a cancellation."""
 
     request_id: str
     scheduled_event_id: int
     attempt: int
     fence: str
-    """Empty: whoever has it."""
+    """Empty: the report is valid for every delivery."""
     identity: str = ""
     principal: str = ""
     result: Any = None
     failure: Failure | None = None
     cancelled: bool = False
     heartbeat_details: Any = None
-    """Those of the last heartbeat, where the failure brings them along."""
+    """Details of the last heartbeat, if the failure contains them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityBeat:
-    """A worker says that an attempt goes on."""
+    """A worker sends a heartbeat of an attempt."""
 
     request_id: str
     scheduled_event_id: int
@@ -52,7 +52,7 @@ class ActivityBeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityReturned:
-    """A worker went away before it had the attempt that it was given."""
+    """A worker disconnected before it received the attempt."""
 
     request_id: str
     scheduled_event_id: int

@@ -8,26 +8,26 @@ from perdure.api.reasons import ConditionReason
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a request has come to. It is given only once the transition is recorded."""
+    """The result of a request. The client gets it only after the transition is committed."""
 
     ok: bool
     reason: str = ""
-    """Why not, as one CamelCase word; `CLOSED` also where nothing was to be done because the run has closed; of what was done,
-    what is doubtful about it."""
+    """Why it was not done, as one CamelCase word; `CLOSED` also if nothing had to be done because the run has closed. After a
+    success, a warning."""
     message: str = ""
-    """Why not, as a sentence."""
+    """Why it was not done, as a sentence."""
     result: dict[str, Any] = field(default_factory=dict)
-    """What came of it, such as the run that a Schedule has started."""
+    """Details, such as the run that a Schedule has started."""
 
 
 CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
-"""Reason of the answers of a run that has closed before it was asked."""
+"""Reason of the answers of a run that has already closed."""
 
 OPERATION_NOT_FOUND = "OperationNotFound"
-"""Reason of the answer of a run that waits for no such Nexus operation, or not any more."""
+"""Reason of the answer of a run that has no such open Nexus operation."""
 
 TOO_MANY_CALLBACKS = "TooManyCallbacks"
-"""Reason of the answer to a client that attaches a callback to a run with as many as it may have."""
+"""Reason of the answer if a run already has the maximum number of callbacks."""
 
 CLOSING = ConditionReason.WORKFLOW_CLOSING
-"""Reason of the answers of a run that is about to close, or has to decide once more: it is to be asked again."""
+"""Reason of the answers of a run that is about to close, or must decide once more: the client must retry."""

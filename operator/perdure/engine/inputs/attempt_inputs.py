@@ -1,4 +1,4 @@
-"""What was observed of an attempt that a pod makes."""
+"""What was observed of the pod of an attempt."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,7 +9,7 @@ from perdure.engine.failures import Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted:
-    """The attempt's container runs since `time`."""
+    """The container of the attempt has been running since `time`."""
 
     scheduled_event_id: int
     attempt: int
@@ -18,28 +18,28 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptWaiting:
-    """The attempt has not started, and this is why: for people, and for the message of a timeout."""
+    """The attempt has not started. Users and the message of a timeout see the reason."""
 
     scheduled_event_id: int
     attempt: int
     reason: str
     stuck: bool = False
-    """It does not look as if that would pass by itself: the run's condition is to say so."""
+    """It probably needs the user: the condition of the run must show it."""
     worth_telling: bool = False
-    """Whether it is to be told at once: it may be so for long, and nothing else tells of it."""
+    """Whether to commit it immediately: it may last, and nothing else shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatRead:
-    """The attempt's Lease was read just now: its last heartbeat, and the details that came with it.
+    """The Lease of the attempt was read just now: its last heartbeat with details.
 
-    Only such a reading lets a heartbeat timeout fire: heartbeats are not watched, they are looked up when due.
+    A heartbeat timeout fires only after such a read: heartbeats are not watched, but read when they are due.
     """
 
     scheduled_event_id: int
     attempt: int
     time: datetime | None
-    """`renewTime` of the Lease; None where the pod has not heartbeat yet, or the Lease is gone."""
+    """`renewTime` of the Lease; None if the pod has sent no heartbeat, or if the Lease does not exist."""
     details: Any = None
 
 
@@ -55,7 +55,7 @@ class AttemptCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed:
-    """The attempt failed by its own doing: it counts against the retry policy."""
+    """The attempt itself failed: the retry policy counts it."""
 
     scheduled_event_id: int
     attempt: int
@@ -65,7 +65,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost:
-    """The attempt's pod was lost to the infrastructure: retried without using up an attempt of the retry policy."""
+    """The infrastructure lost the pod of the attempt: it is retried, and the retry policy does not count it."""
 
     scheduled_event_id: int
     attempt: int
@@ -75,7 +75,7 @@ class AttemptLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCancelled:
-    """The attempt was told to stop, and has stopped."""
+    """The attempt was canceled on request."""
 
     scheduled_event_id: int
     attempt: int

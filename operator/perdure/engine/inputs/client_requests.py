@@ -16,7 +16,7 @@ from perdure.engine.versioning import VersioningOverride
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalRequested:
-    """Somebody tells the run something."""
+    """A client sends a signal."""
 
     request_id: str
     signal_name: str
@@ -25,28 +25,28 @@ class SignalRequested:
     principal: str = ""
     header: Any = None
     external: ExternalReference | None = None
-    """The run that sends it; None where no run does."""
+    """The run that sends it; None if another client does."""
     client_request_id: str = ""
     """The `request_id` if a client of Temporal's API chose it: the event shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested:
-    """Somebody asks the run to cancel itself."""
+    """A client requests the cancellation of the run."""
 
     request_id: str
     reason: str = ""
     identity: str = ""
     principal: str = ""
     external: ExternalReference | None = None
-    """The run that asks; None where no run does."""
+    """The run that requests it; None if another client does."""
     stop: bool = False
-    """Whether only `finally` is to run, and no other handler."""
+    """Whether only `finally` runs, and no other handler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminateRequested:
-    """Somebody stops the run."""
+    """A client terminates the run."""
 
     request_id: str
     reason: str = ""
@@ -54,14 +54,14 @@ class TerminateRequested:
     identity: str = ""
     principal: str = ""
     reset_run: str = ""
-    """Name of the WorkflowRun that goes on from a point in its past; empty where none does."""
+    """Name of the WorkflowRun that a reset creates; empty if this is not a reset."""
     reset_event_id: int = 0
-    """That point: what the run was to others up to there, that one is from now on."""
+    """The point of the reset: children and requests up to it belong to the new run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseRequested:
-    """Somebody wants nothing new to begin: in the whole run, or no new attempt of one activity."""
+    """A client pauses the run, or one activity."""
 
     request_id: str
     activity_id: str | None = None
@@ -72,7 +72,7 @@ class PauseRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpauseRequested:
-    """Somebody ends a pause."""
+    """A client unpauses the run, or one activity."""
 
     request_id: str
     activity_id: str | None = None
@@ -83,12 +83,12 @@ class UnpauseRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityAnswered:
-    """Somebody answers for an open activity, in place of its pod: with a result, a failure, or that it was cancelled."""
+    """A client completes, fails or cancels an open activity in place of its pod."""
 
     request_id: str
     activity_id: str
     result: Any = None
-    """Its output; where it was cancelled, how far it came."""
+    """Its output; for a cancellation, the details."""
     failure: Failure | None = None
     cancelled: bool = False
     principal: str = ""
@@ -96,30 +96,30 @@ class ActivityAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityReset:
-    """Somebody wants the attempts of an activity to be counted anew, and the next one to begin now."""
+    """A client resets an activity: the next attempt starts now and counts as the first."""
 
     request_id: str
     activity_id: str
     heartbeat: bool = False
-    """Whether the heartbeat details are forgotten too."""
+    """Whether the heartbeat details are also removed."""
     keep_paused: bool = False
     restore: bool = False
-    """Whether its options become again what the workflow has said."""
+    """Whether the activity gets the options of the workflow again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionsChanged:
-    """Somebody wants an open activity that workers do to have other options."""
+    """A client changes the options of an open activity that workers run."""
 
     request_id: str
     activity_id: str
     options: OpenActivityOptions | None
-    """All of them; None: again what the workflow has said."""
+    """All options; None: those of the workflow again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbacksAttached:
-    """Somebody who has wanted to start the workflow is content with the run that is open, and waits for its end."""
+    """A client that wanted to start the workflow uses the open run instead, and waits for its end."""
 
     request_id: str
     callbacks: tuple[Callback, ...]
@@ -140,10 +140,10 @@ class OverrideChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForgotten:
-    """Whoever asked has had the answer, and will not ask again."""
+    """The client of a request has the answer, and will not send it again."""
 
     request_id: str
 
 
 OPERATOR: Final = "perdure.dev/operator"
-"""Identity of the operator, where it stops a run without being asked to stop that one."""
+"""Identity of the operator when it terminates a run without a request for that run."""

@@ -8,16 +8,16 @@ from perdure.engine.failures import Failure
 
 
 class OperationOutcome(StrEnum):
-    """What has become of an operation, or of one attempt to start it."""
+    """The result of an operation, or of one attempt to start it."""
 
     STARTED = "Started"
     COMPLETED = "Completed"
     FAILED = "Failed"
     CANCELED = "Canceled"
     REFUSED = "Refused"
-    """The attempt failed, and no other would do better."""
+    """The attempt failed, and a retry would not help."""
     ATTEMPT_FAILED = "AttemptFailed"
-    """The attempt failed, and the next may do better."""
+    """The attempt failed, and a retry may help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +49,12 @@ class OperationCancelReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationEnded:
-    """What a handler has started has ended: a run of its namespace, which completes the operation."""
+    """A run that a handler has started has closed, which completes the operation."""
 
     request_id: str
     scheduled_event_id: int
     operation_request_id: str
-    """Of the operation; whoever does not know it completes nothing."""
+    """Request ID of the operation; a client that does not know it cannot complete the operation."""
     handler_namespace: str
     outcome: OperationOutcome
     operation_token: str = ""

@@ -43,14 +43,14 @@ class ChildClosed:
     outcome: ChildOutcome
     result: Any = None
     failure: Failure | None = None
-    """Why, where it failed; for a terminated one the message is the reason."""
+    """Why it failed; for a terminated child, the message is the reason."""
     retry_state: RetryState | None = None
-    """Why it was not retried, as its last event has it; None: the event says nothing of it."""
+    """Why it was not retried, from its last event; None if the event does not have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAdmitted:
-    """A reset has brought an update that the run before had accepted."""
+    """A reset brings an update that the previous run had accepted."""
 
     update_id: str
     name: str
@@ -62,7 +62,7 @@ class UpdateAdmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalDone:
-    """The other run has recorded the signal or the request to cancel; or could not, and `failure` says why."""
+    """The other run has recorded the signal or the cancellation request, or could not: see `failure`."""
 
     initiated_event_id: int
     failure: Failure | None = None
@@ -70,14 +70,14 @@ class ExternalDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectDone:
-    """What the state asked for is done, and need not be remembered."""
+    """An effect of the state is done, and the state can forget it."""
 
     effect: Effect
     refused: str = ""
-    """Of `StartSuccessor`: why the next run of the chain cannot be created; empty where it was. Of `CompleteOperation`: why the
+    """For `StartSuccessor`: why the next run of the chain cannot be created; empty if it was. For `CompleteOperation`: why the
     operation was not completed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideAgain:
-    """What the decider could not decide without may be there now: it is asked again, whatever it was to wait for."""
+    """Something that the decider was missing may exist now: ask it again, without waiting for the backoff."""

@@ -11,7 +11,7 @@ from perdure.engine.versioning import DeploymentVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWanted:
-    """Somebody wants a worker to be asked without anything having happened: an update is to be validated, or a query."""
+    """An update or a query needs a worker, although nothing has happened."""
 
     request_id: str
 
@@ -24,14 +24,14 @@ class TaskTaken:
     epoch: str
     identity: str = ""
     suggest_events: int = 4_096
-    """Events from which on the worker is told to continue as new."""
+    """Number of events above which the worker gets the suggestion to continue as new."""
     target_version_changed: bool = False
-    """Whether new runs of the task queue start on another version than the one that the run is pinned to."""
+    """Whether new runs of the task queue start on another version than the pinned one of this run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskToken:
-    """Names one handing out of a workflow task."""
+    """Identifies one delivery of a workflow task."""
 
     scheduled_event_id: int
     started_event_id: int
@@ -39,7 +39,7 @@ class TaskToken:
     epoch: str
 
     def text(self) -> str:
-        """In one word."""
+        """The token as one word."""
         return f"{self.epoch}/{self.scheduled_event_id}/{self.started_event_id}/{self.attempt}"
 
 
@@ -62,26 +62,26 @@ class TaskCompleted:
     sticky_queue: str = ""
     sticky_timeout: timedelta | None = None
     force_new_task: bool = False
-    """The worker is not done, and wants more time."""
+    """The worker has not finished, and needs more time."""
     receives_again: bool = False
-    """Whether the worker takes events that it has received before (`discard_speculative_workflow_task_with_events`)."""
+    """Whether the worker accepts events that it has received before (`discard_speculative_workflow_task_with_events`)."""
     rejects_only: bool = False
-    """It has rejected updates, and done nothing else."""
+    """Whether the worker has only rejected updates."""
     rejected: tuple[str, ...] = ()
-    """Ids of the updates that it has rejected."""
+    """IDs of the updates that it has rejected."""
     following: TaskTaken | None = None
     """Take the next task with this answer, if one is due: the worker waits for it with its response."""
     eager: tuple[str, ...] = ()
-    """IDs of scheduled activities that the worker does itself, immediately: they do not wait in a task queue."""
+    """IDs of scheduled activities that the worker runs itself, immediately: they do not wait in a task queue."""
 
     def fence(self, activity_id: str) -> str:
-        """The fence of an activity that the worker does itself; the same if it sends its answer again."""
+        """The fence of an activity that the worker runs itself; the same if it sends its answer again."""
         return f"{self.token.text()}/{activity_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReturned:
-    """A worker went away before it had the task that it was given."""
+    """A worker disconnected before it received the task."""
 
     request_id: str
     token: TaskToken
@@ -101,7 +101,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickinessReset:
-    """The worker that has the workflow in its memory goes away."""
+    """The worker that has the workflow in its cache stops."""
 
     request_id: str
 

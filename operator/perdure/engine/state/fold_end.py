@@ -4,8 +4,8 @@ from datetime import datetime
 
 import msgspec
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine import events as ev
-from perdure.engine.starts import ParentClosePolicy
 from perdure.engine.state.nexus_operation import HandlerCalls, PendingOperation
 from perdure.engine.state.pending_activity import PendingActivity
 from perdure.engine.state.run_state import RunState, RunStatus

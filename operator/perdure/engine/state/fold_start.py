@@ -7,7 +7,7 @@ from perdure.engine.code import Code, task_timeout
 from perdure.engine.state.deadlines import deadline_after
 from perdure.engine.state.pending import PendingCallback
 from perdure.engine.state.run_state import RunState
-from perdure.engine.versioning import PINNED, Versioning
+from perdure.engine.versioning import AUTO_UPGRADE, PINNED, Versioning
 
 
 def first_state(event: ev.WorkflowExecutionStarted, size: int) -> RunState:
@@ -52,6 +52,14 @@ def _code(event: ev.WorkflowExecutionStarted) -> Code:
 
 
 def _versioning(event: ev.WorkflowExecutionStarted) -> Versioning:
+    upgrade = event.inherited_auto_upgrade_info
+    if upgrade is not None:
+        return Versioning(
+            behavior=AUTO_UPGRADE,
+            version=upgrade.source_deployment_version,
+            override=event.versioning_override,
+            initial_behavior=upgrade.continue_as_new_initial_versioning_behavior,
+        )
     inherited = event.inherited_pinned_version
     behavior = PINNED if inherited is not None else ""
     return Versioning(behavior=behavior, version=inherited, override=event.versioning_override)

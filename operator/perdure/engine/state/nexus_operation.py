@@ -13,21 +13,21 @@ REQUEST_TIMEOUT = timedelta(seconds=10)
 """How long one call of the handler of a Nexus operation may take (component.nexusoperations.request.timeout)."""
 
 SHORTEST_REQUEST = timedelta(seconds=1.5)
-"""Where less is left of an operation's timeout, its handler is not called again (limit.request.timeout.min)."""
+"""If less of the timeout of an operation is left, its handler is not called again (limit.request.timeout.min)."""
 
 _ANSWER_BUFFER = timedelta(seconds=1)
-"""So much earlier than the caller gives up, the handler's time is over (limit.dispatch.task.timeout.min)."""
+"""How much earlier than the caller the handler times out (limit.dispatch.task.timeout.min)."""
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(seconds=1), timedelta(hours=1)
 
 
 class HandlerCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The calls of the handler of a Nexus operation, each of which may fail and be repeated."""
+    """The calls of the handler of a Nexus operation, which are repeated after a failure."""
 
     due: datetime
-    """When the next one begins, or has begun."""
+    """When the next call begins, or has begun."""
     attempts: int = 0
-    """How many were answered."""
+    """Number of answered calls."""
     last_attempt_complete_time: datetime | None = None
     last_failure: Failure | None = None
 
@@ -47,15 +47,15 @@ class HandlerCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class OperationCancellation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """That a Nexus operation is to be cancelled."""
+    """The cancellation of a Nexus operation."""
 
     requested_event_id: int
     calls: HandlerCalls | None = None
     """None until the operation has started."""
     requested_time: datetime | None = None
-    """When the handler could first be asked."""
+    """When the handler could first be called."""
     state: str = ""
-    """How it was answered: Succeeded or Failed; empty: not yet."""
+    """The answer: Succeeded or Failed; empty if there is none yet."""
 
 
 class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -82,14 +82,14 @@ class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def open_call(self) -> HandlerCalls | None:
-        """The calls of which the next is due some time: to start it or, once it has started, to cancel it."""
+        """The calls that continue: to start the operation or, once it has started, to cancel it."""
         if self.started_time is None:
             return self.calls
         cancellation = self.cancellation
         return cancellation.calls if cancellation is not None and not cancellation.state else None
 
     def deadlines(self) -> Iterator[tuple[datetime, TimeoutType]]:
-        """Every deadline that is armed; of equal ones, the first counts."""
+        """Yield every deadline; of equal ones, the first counts."""
         expiration = deadline_after(self.scheduled_time, self.schedule_to_close_timeout)
         start = (
             deadline_after(self.scheduled_time, self.schedule_to_start_timeout) if self.started_time is None else None
@@ -104,11 +104,11 @@ class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
                 yield deadline, kind
 
     def call_deadline(self, calls: HandlerCalls) -> datetime:
-        """Until when the handler has to answer a call."""
+        """When the handler must have answered a call."""
         ends = (deadline for deadline, _ in self.deadlines())
         return min((calls.due + REQUEST_TIMEOUT, *ends)) - _ANSWER_BUFFER
 
     def too_late_for(self, calls: HandlerCalls) -> TimeoutType | None:
-        """The timeout that leaves no time for a call when it is due; None if there is time."""
+        """The timeout that leaves no time for a call; None if there is time."""
         ends = sorted((deadline, kind) for deadline, kind in self.deadlines())
         return ends[0][1] if ends and ends[0][0] - calls.due < SHORTEST_REQUEST else None

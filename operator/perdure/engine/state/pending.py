@@ -1,12 +1,13 @@
-"""What else of a run has not closed: timers, children, requests to other runs, and callbacks."""
+"""Other things of a run that have not ended: timers, children, requests to other runs, and callbacks."""
 
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.failures import Failure
-from perdure.engine.starts import Callback, ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import Callback, WorkflowStart
 
 
 class PendingTimer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -32,18 +33,18 @@ class PendingChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """None once the child has started."""
     started_event_id: int = 0
     run_id: str = ""
-    """Of the child's first run; empty until it has started."""
+    """Run ID of the first run of the child; empty until it has started."""
 
 
 class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A signal to another run, or a request that it cancel itself, which that run has not recorded yet."""
+    """A signal or a cancellation request to another run, which that run has not recorded yet."""
 
     initiated_event_id: int
     workflow_id: str
     run_id: str = ""
     child_workflow_only: bool = False
     signal_id: str | None = None
-    """None: it is a request to cancel."""
+    """None: it is a cancellation request."""
     signal_name: str = ""
     input: Any = None
     reason: str = ""
@@ -52,15 +53,15 @@ class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class PendingCallback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What the end of the run completes."""
+    """A Nexus operation that the end of the run completes."""
 
     callback: Callback
     registration_time: datetime
     request_id: str = ""
-    """Of the start that has attached it to the open run; empty where it is from the start of the run."""
+    """Request ID of the start that attached it to the open run; empty if it is from the start of the run."""
     event_id: int = 0
-    """The event that tells of that; 0 where it is from the start of the run."""
+    """The event that records that; 0 if it is from the start of the run."""
     state: str = ""
-    """Of a run that has closed: Succeeded or Failed; empty: it is still to be done, or waits for the end."""
+    """In a closed run: Succeeded or Failed; empty if it is not done yet."""
     failure: Failure | None = None
     complete_time: datetime | None = None

@@ -17,11 +17,11 @@ from perdure.engine.state.pending import PendingCallback, PendingChild, PendingE
 from perdure.engine.state.pending_activity import PauseInfo, PendingActivity
 
 WORKFLOWS_QUEUE = "workflows"
-"""The task queue of those workflows that are no code: each type is the name of a Workflow."""
+"""The task queue of the workflows in YAML: each workflow type is the name of a Workflow."""
 
 
 class RunStatus(StrEnum):
-    """How a run stands (temporal.api.enums.v1.WorkflowExecutionStatus)."""
+    """The status of a run (temporal.api.enums.v1.WorkflowExecutionStatus)."""
 
     RUNNING = "Running"
     COMPLETED = "Completed"
@@ -38,7 +38,7 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     attempt: int
     message: str
     reason: str = ""
-    """Why, as one CamelCase word, where there is a better one than that nothing could be decided."""
+    """Why, as one CamelCase word, if there is a more specific one."""
     next_attempt_time: datetime
 
 
@@ -48,74 +48,74 @@ class CircuitResult(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     RELEASED = "Released"
-    """It ended for a reason that says nothing of what it calls: lost, cancelled, or a failure that is not retried."""
+    """It ended for a reason unrelated to the called service: lost, canceled, or a failure that is not retried."""
 
 
 class CircuitReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a circuit breaker has to hear of an attempt that has ended."""
+    """The end of an attempt, to report to a circuit breaker."""
 
     policy: str
-    """Name of the RetryPolicy whose breaker that is."""
+    """Name of the RetryPolicy that has the circuit breaker."""
     result: CircuitResult
     time: datetime
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A run between two passes."""
+    """A run between two steps."""
 
     workflow_id: str = ""
     run_id: str = ""
-    """Of the run; of one that was reset, the new run's from there on: what is named by it is not what the other run has named."""
+    """Run ID; after a reset, that of the new run, so that names derived from it differ from those of the other run."""
     status: RunStatus = RunStatus.RUNNING
     next_event_id: int = 1
     history_size: int = 0
     """Bytes of all events so far, as JSON."""
     suggested_event_id: int = 0
-    """From this event on, continue-as-new is suggested; 0: not yet."""
+    """The first event at which continue-as-new is suggested; 0: not yet."""
     start_time: datetime
-    """When its history begins, also that of a run which was reset."""
+    """When its history begins; after a reset, that of the other run."""
     reset_time: datetime | None = None
-    """When the run began, if it began with the history of another one."""
+    """When the run began, if a reset created it."""
     close_time: datetime | None = None
     run_deadline: datetime | None = None
-    """The earlier of run timeout and execution timeout."""
+    """When the run timeout or the execution timeout ends, whichever is first."""
     run_timeout: timedelta | None = None
-    """How long the run may take; None also where an older version has recorded the start."""
+    """The run timeout; None also if an older version recorded the start."""
     expiration: datetime | None = None
     """When the execution timeout of the whole chain ends."""
     first_decision_time: datetime | None = None
-    """Nothing is decided before: the end of a start delay, or of the wait before a retry; earlier if an update came."""
+    """Nothing is decided before: the end of a start delay or of a retry backoff; earlier if an update came."""
     attempt: int = 1
     retries_since: datetime | None = None
-    """When the first of the runs that retry each other has started; None: this is the first."""
+    """When the first run of a row of retries started; None: this is the first."""
     retry_policy: RetryPolicy | None = None
     successor: str = ""
     """Name of the WorkflowRun that would continue or retry this one."""
     cancel_requested: bool = False
     signals: int = 0
-    """How many were received."""
+    """Number of received signals."""
     paused: PauseInfo | None = None
     activities: dict[str, PendingActivity] = {}
-    """By scheduled event id (decimal: the keys of a JSON object are strings)."""
+    """By scheduled event ID (decimal, because the keys of a JSON object are strings)."""
     left_activities: dict[str, PendingActivity] = {}
-    """Those that were open when a run of workers closed, and a standalone activity that has closed: without their input.
-    Clients can still describe them."""
+    """Activities that were open when a run of workers closed, and a standalone activity that has closed: without input. Clients
+    can still describe them."""
     timers: dict[str, PendingTimer] = {}
-    """By timer id."""
+    """By timer ID."""
     children: dict[str, PendingChild] = {}
-    """By initiated event id."""
+    """By initiated event ID."""
     externals: dict[str, PendingExternal] = {}
-    """By initiated event id."""
+    """By initiated event ID."""
     operations: dict[str, PendingOperation] = {}
-    """Nexus operations, by scheduled event id."""
+    """Nexus operations, by scheduled event ID."""
     callbacks: dict[str, PendingCallback] = {}
     """Nexus operations of others that the end of the run completes, numbered."""
     markers: dict[str, ev.MarkerRecorded] = {}
-    """Markers somebody still has to act on, by event id: dead letters that are to be written."""
+    """Markers whose dead letters are not created yet, by event ID."""
     start_successor: bool = False
-    """In a closed run: the next run of the chain is still to be made."""
+    """In a closed run: the next run of the chain does not exist yet."""
     successor_refused: str = ""
-    """In a closed run: why the next run of the chain was not made, and will not be."""
+    """In a closed run: why the next run of the chain cannot be created."""
     memory: Any = None
     """The decider's own state, opaque to the engine."""
     code: Code | None = None
@@ -123,17 +123,17 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     standalone: bool = False
     """The run is a standalone activity."""
 
-    # Kept beside the history:
+    # Not recorded by events:
     reports: dict[str, CircuitReport] = {}
-    """What circuit breakers still have to hear, by ``<scheduled event id>/<attempt>``."""
+    """Reports that circuit breakers do not have yet, by ``<scheduled event ID>/<attempt>``."""
     undecided: tuple[ev.AnyEvent, ...] = ()
-    """Events that the decider has not been asked about yet: while the run is paused, or nobody could decide."""
+    """Events that the decider has not been asked about: the run is paused, or the decider could not decide."""
     unfinished: bool = False
-    """The decider has stopped in the middle of a decision, and is to go on."""
+    """The decider has stopped in the middle of a decision, and must continue."""
     task: TaskFailure | None = None
     """None unless the last attempt to decide failed."""
     requests: tuple[str, ...] = ()
-    """Requests that were recorded, and whose askers may not know it yet."""
+    """IDs of requests that were applied, and whose clients may not have the answer yet."""
 
     @property
     def began(self) -> datetime:
@@ -142,7 +142,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     @property
     def pause(self) -> PauseInfo | None:
-        """Who has paused the run, or what it does as a standalone activity; None where it is not paused."""
+        """Who paused the run or its standalone activity; None if it is not paused."""
         if self.paused is not None or not self.standalone:
             return self.paused
         return next((each.pause for each in self.activities.values() if each.paused), None)
@@ -159,7 +159,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     @property
     def has_chores(self) -> bool:
-        """Whether something is left to be done after the run has closed."""
+        """Whether a closed run still has effects."""
         left = self.children or self.externals or self.markers or self.start_successor or self.reports
         return self.closed and (bool(left) or any(not callback.state for callback in self.callbacks.values()))
 
@@ -168,7 +168,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         return self.activities.get(str(scheduled_event_id))
 
     def may_start(self, activity: PendingActivity, now: datetime) -> bool:
-        """Whether the attempt of an open activity may have its pod: it is due, or runs already, and nobody holds it back."""
+        """Whether the attempt of an open activity may have its pod: it is due or runs, and is not paused."""
         if activity.started_time is not None:
             return not self.closed
         return not self.closed and not self.holds_back(activity) and activity.scheduled_time <= now
@@ -178,7 +178,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         return activity.paused or self.paused is not None
 
     def stuck(self) -> Iterator[PendingActivity]:
-        """The open activities whose attempts something is in the way of."""
+        """The open activities whose attempts are blocked."""
         return (activity for activity in self.activities.values() if activity.stuck)
 
     def offered_task(self) -> WorkflowTask | None:
@@ -193,7 +193,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
                 yield activity
 
     def offered_calls(self, now: datetime) -> Iterator[tuple[PendingOperation, HandlerCalls]]:
-        """The Nexus operations whose handlers are to be called, to start or to cancel them."""
+        """The Nexus operations whose handlers must be called, to start or to cancel them."""
         known = self.code.operations_buffered() if self.code is not None else frozenset()
         for operation in () if self.closed else self.operations.values():
             calls = operation.open_call
@@ -203,7 +203,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
                 yield operation, calls
 
     def suggests_continuing(self, event: ev.AnyEvent) -> bool:
-        """Whether the history was so long when `event` was recorded that the run should continue as new."""
+        """Whether the history was already so long at `event` that the run should continue as new."""
         return 0 < self.suggested_event_id <= event.event_id
 
     def with_activity(self, activity: PendingActivity) -> "RunState":

@@ -92,6 +92,18 @@ class WorkflowTaskMachine:
             case _:
                 assert_never(item)
 
+    @property
+    def wants_next(self) -> bool:
+        """Whether the worker that has completed a task wants the next one with the answer."""
+        return self._record.following is not None
+
+    def start_next(self) -> None:
+        """Give that worker the next task, if there is one."""
+        taken, self._record.following = self._record.following, None
+        if taken is not None:
+            self._delivery.schedule_if_needed()
+            self._delivery.start(taken)
+
     def _fail(self, item: inp.TaskFailed) -> Answer:
         task = self._record.held_by(item.token)
         if task is None:

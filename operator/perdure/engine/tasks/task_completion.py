@@ -22,6 +22,10 @@ MAX_PROLONGED = timedelta(minutes=30)
 """How long a worker may prolong a task in total."""
 _MAX_RESENT_EVENTS = 10
 """Events that a task which leaves none may have sent (history.discardSpeculativeWorkflowTaskMaximumEventsCount)."""
+_UNHANDLED_COMMAND = "UnhandledCommand"
+"""Cause and reason if the workflow would close before it has decided about new events."""
+_BAD_COMMAND = "BadCommand"
+"""Reason of the answer to a decision with an invalid command."""
 _CLOSING_COMMANDS = (
     cmd.CompleteWorkflowExecution,
     cmd.FailWorkflowExecution,
@@ -69,8 +73,8 @@ class TaskCompletion:
             return Answer(ok=True, message=str(record.code.previous_started_event_id))
         closes = any(isinstance(command, _CLOSING_COMMANDS) for command in item.commands)
         if closes and self._buffer.events:
-            self._failures.fail(task, "UnhandledCommand", None, item, closing=True)
-            return Answer(ok=False, reason="UnhandledCommand", message="UnhandledCommand")
+            self._failures.fail(task, _UNHANDLED_COMMAND, None, item, closing=True)
+            return Answer(ok=False, reason=_UNHANDLED_COMMAND, message=_UNHANDLED_COMMAND)
         prolongs = item.force_new_task and not item.commands
         if prolongs and record.ledger.now - task.original_scheduled_time > MAX_PROLONGED:
             self._failures.time_out(TimeoutType.START_TO_CLOSE)
@@ -104,7 +108,7 @@ class TaskCompletion:
                 self._failures.fail(task, error.cause, failure, item)
             # A further attempt must time out, each after a longer time: the worker would immediately answer the same forever
             # (respondworkflowtaskcompleted/api.go).
-            return Answer(ok=False, reason="BadCommand", message=f"{error.cause}: {error}")
+            return Answer(ok=False, reason=_BAD_COMMAND, message=f"{error.cause}: {error}")
         record.completed_event_id = 0
         if not ledger.open():
             return OK
@@ -115,9 +119,7 @@ class TaskCompletion:
         if item.force_new_task and record.task is None:
             record.schedule(attempt=1, original=task.original_scheduled_time if prolongs else None)
         self._start_eagerly(item)
-        if item.following is not None:
-            self._delivery.schedule_if_needed()
-            self._delivery.start(item.following)
+        record.following = item.following
         return OK
 
     def _write_decision(self, task: WorkflowTask, item: inp.TaskCompleted) -> None:

@@ -21,6 +21,8 @@ class TaskRecord:
         """While a decision is recorded: its WorkflowTaskCompleted."""
         self.identity = ""
         """While a decision is recorded: the worker that made it."""
+        self.following: inp.TaskTaken | None = None
+        """After a decision is recorded: how its worker takes the next task, if it wants it with the answer."""
 
     @property
     def code(self) -> Code:

@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 from temporalio.api.batch.v1 import BatchOperationInfo, BatchOperationReset
 from temporalio.api.common.v1 import Execution, WorkflowExecution
-from temporalio.api.enums.v1 import BatchOperationState, BatchOperationType, ResetReapplyType, ResetType
+from temporalio.api.enums.v1 import (
+    BatchOperationState,
+    BatchOperationType,
+    ExecutionType,
+    ResetReapplyExcludeType,
+    ResetReapplyType,
+    ResetType,
+)
 from temporalio.api.workflowservice.v1 import (
     DescribeBatchOperationRequest,
     DescribeBatchOperationResponse,
@@ -42,11 +49,13 @@ MAX_RUNS = 1_000
 """Runs of one batch."""
 PAGE = 100
 _AT_ONCE = 16
+_NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
+_NO_UPDATES = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE
 _TYPES = {
-    "termination_operation": "Terminate",
-    "cancellation_operation": "Cancel",
-    "signal_operation": "Signal",
-    "reset_operation": "Reset",
+    "termination_operation": "TerminateWorkflow",
+    "cancellation_operation": "CancelWorkflow",
+    "signal_operation": "SignalWorkflow",
+    "reset_operation": "ResetWorkflow",
 }
 
 
@@ -149,7 +158,10 @@ class Batches:
     ) -> StopBatchOperationResponse:
         """Ask no more workflows; what was done stays done."""
         del call
-        for obj in await self._operations(request.namespace, request.job_id):
+        found = await self._operations(request.namespace, request.job_id)
+        if all(map(_phase, found)):
+            raise not_found(f"batch operation has ended already: {request.job_id}")
+        for obj in found:
             if not _phase(obj):
                 url = kube.path(kube.PERDURE, request.namespace, "operations", obj["metadata"]["name"])
                 await self._core.runs.manager.client.delete(url, uid=obj["metadata"]["uid"])
@@ -178,7 +190,8 @@ class Batches:
             response.close_time.CopyFrom(info.close_time)
         if not batch.query:
             response.executions.extend(
-                Execution(business_id=entry.workflow_id, run_id=entry.uid) for entry in self._asked(found)
+                Execution(type=ExecutionType.EXECUTION_TYPE_WORKFLOW, business_id=entry.workflow_id, run_id=entry.uid)
+                for entry in sorted(self._asked(found), key=lambda each: each.workflow_id)
             )
         return response
 
@@ -244,8 +257,10 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
 def _reset(asked: BatchOperationReset) -> dict[str, Any]:
     target = asked.options.WhichOneof("target") or from_enum(ResetType, asked.reset_type)
     reapply = asked.options.reset_reapply_type or asked.reset_reapply_type
-    said: dict[str, Any] = {"reapplySignals": reapply != ResetReapplyType.RESET_REAPPLY_TYPE_NONE}
-    if reapply in {ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL}:
+    excluded = asked.options.reset_reapply_exclude_types
+    none, signals = ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.RESET_REAPPLY_TYPE_SIGNAL
+    said: dict[str, Any] = {"reapplySignals": reapply != none and _NO_SIGNALS not in excluded}
+    if reapply in {none, signals} or _NO_UPDATES in excluded:
         said["reapplyUpdates"] = False
     if asked.post_reset_operations:
         raise invalid("reset_operation.post_reset_operations: is not offered")

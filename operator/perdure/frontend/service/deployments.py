@@ -228,13 +228,10 @@ class WorkerDeployments:
 
     def _drainage(self, request: Any, name: str, found: Deployment) -> dict[str, str]:
         """How far each version of a deployment has drained."""
-        time = now()
+        time, pinned = now(), self._core.pinned_versions(request.namespace)
         return {
             build: model.drainage(
-                version,
-                pinned=version.last_deactivation_time is not None
-                and self._core.is_pinned(request.namespace, DeploymentVersion(deployment_name=name, build_id=build)),
-                time=time,
+                version, pinned=DeploymentVersion(deployment_name=name, build_id=build) in pinned, time=time
             )
             for build, version in found.versions.items()
         }

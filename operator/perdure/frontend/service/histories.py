@@ -20,7 +20,7 @@ from perdure.frontend.errors import unavailable
 from perdure.frontend.paging import page_size
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
-from perdure.frontend.service.tasks import virtual_events
+from perdure.frontend.service.task_dispatch import virtual_events
 from perdure.frontend.tokens import PageToken, pack, unpack
 
 PAGE = 1_000

@@ -1,6 +1,7 @@
 """RPCs that list and count workflows and standalone activities."""
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +26,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum
+from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import Convert, Filter, InvalidQueryError, moment_of, nanoseconds, parse, quoted
@@ -133,15 +134,23 @@ class Listing:
     async def _counted(
         self, namespace: str, text: str, *, standalone: bool = False
     ) -> tuple[int, list[tuple[str, int]]]:
-        """How many runs a filter takes, and of each status, where it groups by that."""
+        """How many runs a filter takes, and of each status, where it groups by that.
+
+        Temporal sorts the statuses of workflows by their numbers, those of standalone activities by their names.
+        """
         found, query = await find(self._core, namespace, text, standalone=standalone)
         records = (self._core.visibility.get(namespace, run_id) for run_id in found if query.group_by)
-        return len(found), sorted(Counter(record.status for record in records if record is not None).items())
+        groups = Counter(record.status for record in records if record is not None)
+        number = functools.partial(to_enum, WorkflowExecutionStatus)
+        return len(found), [(status, groups[status]) for status in sorted(groups, key=None if standalone else number)]
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
     """The filters of the older kind, as parts of a query (Temporal: service/frontend/workflow_handler.go)."""
     times = request.start_time_filter
+    ends = times.earliest_time, times.latest_time
+    if times.HasField("latest_time") and ends[0].ToNanoseconds() > ends[1].ToNanoseconds():
+        raise invalid("EarliestTime in StartTimeFilter should not be larger than LatestTime.")
     if times.HasField("earliest_time"):
         yield f"StartTime >= {quoted(times.earliest_time.ToJsonString())}"
     if times.HasField("latest_time"):

@@ -27,6 +27,10 @@ class WorkflowOptions:
         self, request: UpdateWorkflowExecutionOptionsRequest, call: CallContext
     ) -> UpdateWorkflowExecutionOptionsResponse:
         """Set or remove the versioning override of a workflow."""
+        if not request.HasField("workflow_execution_options"):
+            raise invalid("WorkflowExecutionOptions is required")
+        if not request.HasField("update_mask"):
+            raise invalid("UpdateMask is required")
         for path in request.update_mask.paths:
             if path not in _PATHS:
                 raise invalid(f"update_mask: `{path}` cannot be changed, only `versioning_override`")

@@ -159,6 +159,8 @@ class Scheduling:
     async def patch_schedule(self, request: PatchScheduleRequest, call: CallContext) -> PatchScheduleResponse:
         """Trigger, backfill, pause or unpause a schedule."""
         del call
+        if not request.HasField("patch"):
+            raise invalid("Patch is not set on request.")
         patch = request.patch
         obj = await self._read(request.namespace, request.schedule_id)
         await self._ask(obj, _asked(obj, patch, request.request_id))

@@ -336,7 +336,7 @@ def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         spec["searchAttributes"] = found_by
     extras = StartExtras(
         identity=request.identity,
-        header=data.fields_to_json(request.header.fields),
+        header=data.header_to_json(request),
         user_metadata=data.user_metadata_to_json(request.user_metadata),
         priority=priorities.asked_for(request),
         request_id=request.request_id,

@@ -37,7 +37,7 @@ from perdure.frontend.overrides import override_refused
 from perdure.frontend.queues import Kind
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
-from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.starts import callbacks_of, check_beside, cron_refused, run_asked_for
 from perdure.frontend.versions import version_of
 from perdure.kube import client as kube
@@ -54,7 +54,7 @@ _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 class Starting:
     """Makes WorkflowRuns of what clients ask to start."""
 
-    def __init__(self, core: Core, tasks: WorkflowTasks) -> None:
+    def __init__(self, core: Core, tasks: TaskDispatch) -> None:
         self._core = core
         self._tasks = tasks
         self._maker = RunMaker(core)
@@ -137,7 +137,7 @@ class Starting:
             input=data.to_json(request.signal_input.payloads, apart=True),
             identity=request.identity,
             principal=call.principal,
-            header=data.fields_to_json(request.header.fields),
+            header=data.header_to_json(request),
             client_request_id=request.request_id,
         )
 

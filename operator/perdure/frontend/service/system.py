@@ -208,6 +208,8 @@ class System:
     ) -> RemoveSearchAttributesResponse:
         """Remove search attributes from the registry."""
         del call
+        if not request.search_attributes:
+            raise UnfitError("SearchAttributes are not set on request.")
         await self._core.registry.remove(request.namespace or DEFAULT, request.search_attributes)
         return RemoveSearchAttributesResponse()
 

@@ -3,19 +3,14 @@
 import uuid
 from dataclasses import replace
 from functools import partial
-from time import monotonic
 from typing import Any
 
-from temporalio.api.common.v1 import Payloads, WorkflowExecution, WorkflowType
-from temporalio.api.enums.v1 import CommandType, QueryResultType, TaskQueueKind, WorkflowTaskFailedCause
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import CommandType, QueryResultType, WorkflowTaskFailedCause
 from temporalio.api.failure.v1 import Failure as ProtoFailure
-from temporalio.api.history.v1 import History
-from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.update.v1 import Outcome
 from temporalio.api.workflowservice.v1 import (
     PollActivityTaskQueueResponse,
-    PollWorkflowTaskQueueRequest,
-    PollWorkflowTaskQueueResponse,
     ResetStickyTaskQueueRequest,
     ResetStickyTaskQueueResponse,
     RespondQueryTaskCompletedRequest,
@@ -33,7 +28,6 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.state import RunState
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import failures, versions
 from perdure.frontend import payloads as data
@@ -44,146 +38,27 @@ from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import duration_or_none, name
 from perdure.frontend.queries import Query
-from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.runs import refusal
 from perdure.frontend.service.activities import handed_out
-from perdure.frontend.service.call import LONGEST_POLL, CallContext
-from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack, unpack
+from perdure.frontend.service.call import CallContext
+from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
+from perdure.frontend.tokens import QueryToken, WorkflowTaskToken, unpack
 from perdure.frontend.versions import version_of
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024
 """Bytes of the answer to a query. It is not stored, so it may have as many as on Temporal's server."""
-PAGE = 1_000
-"""Events that go with a task; a worker reads on with GetWorkflowExecutionHistory."""
 
 
 class WorkflowTasks:
-    """Hands out workflow tasks, and takes the answers."""
+    """Takes the responses of workers to workflow tasks and queries."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, dispatch: TaskDispatch) -> None:
+        """`dispatch` hands out the task that follows a response."""
         self._core = core
+        self._dispatch = dispatch
 
-    # Handing out
-
-    async def poll_workflow_task_queue(
-        self, request: PollWorkflowTaskQueueRequest, call: CallContext
-    ) -> PollWorkflowTaskQueueResponse:
-        """Wait for a task; an empty answer if there is none in time."""
-        if not request.task_queue.name:
-            raise invalid("TaskQueue is not set on request.")
-        named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
-        sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
-        queue = await self._core.versions.polled_queue(named, request.deployment_options, sticky=sticky)
-        until = monotonic() + call.within(LONGEST_POLL)
-        while (left := until - monotonic()) > 0:
-            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
-            if offer is None:
-                break
-            given = await self._take(offer, request.identity, sticky=sticky)
-            if given is not None:
-                return given
-        return PollWorkflowTaskQueueResponse()
-
-    async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
-        """The task of a run for a client that is a worker too, if it is to be had now."""
-        return await self._take(Offer(entry.uid), identity, sticky=False)
-
-    async def _take(self, offer: Offer, identity: str, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
-        """What was offered, if it is still there to be done."""
-        entry = self._core.runs.manager.directory.get(offer.run_id)
-        if entry is None:
-            return None
-        if offer.query:
-            return await self._give_query(entry, offer, sticky=sticky)
-        try:
-            answer = await self._core.runs.ask(entry, self._taken(entry, uuid.uuid4().hex, identity))
-            if not answer.ok:
-                return None
-            return await self._task(entry, sticky=sticky)
-        except BaseException:
-            self._give_back(entry)
-            raise
-
-    def _taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
-        run = self._core.runs.manager.runs.get(entry.uid)
-        state = run.state if run is not None else None
-        return inputs.TaskTaken(
-            request_id=request_id,
-            epoch=self._core.epoch,
-            identity=identity,
-            suggest_events=self._core.settings.suggest_events,
-            target_version_changed=state is not None and self._core.versions.target_changed(entry.namespace, state),
-        )
-
-    def _give_back(self, entry: Entry) -> None:
-        """The worker went away before it had its task: another one gets it at once."""
-        run = self._core.runs.manager.runs.get(entry.uid)
-        code = run.state.code if run is not None and run.state is not None else None
-        if code is not None and code.task is not None and code.task.started_time is not None:
-            returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=_token(entry, code.task).engine())
-            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
-
-    async def _task(
-        self, entry: Entry, *, sticky: bool, prolonged: bool = False
-    ) -> PollWorkflowTaskQueueResponse | None:
-        """The task that a worker has taken. One that only prolongs another does not ask for the same updates again."""
-        view = await self._core.runs.view(entry)
-        code = view.state.code if view.state is not None else None
-        task = code.task if code is not None else None
-        if view.state is None or code is None or task is None or task.started_time is None:
-            return None
-        first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
-        events = [*await self._core.runs.history(view, first), *virtual_events(view.state)]
-        page = await self._core.page(entry.namespace, events[:PAGE])
-        token = _token(entry, task)
-        response = PollWorkflowTaskQueueResponse(
-            task_token=pack(token),
-            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
-            workflow_type=WorkflowType(name=code.workflow_type),
-            previous_started_event_id=code.previous_started_event_id,
-            started_event_id=task.started_event_id,
-            attempt=task.attempt,
-            history=History(events=page),
-            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            next_page_token=_next_page(entry, events[len(page) :]),
-        )
-        response.scheduled_time.FromDatetime(task.scheduled_time)
-        response.started_time.FromDatetime(task.started_time)
-        for query in self._core.queries.attached(entry.uid):
-            response.queries[query.query_id].CopyFrom(query.query)
-        for update in self._core.updates.to_be_asked(entry.uid):
-            if update.update_id in code.updates:
-                continue  # accepted already; who waits for it is about to be told
-            if update.update_id in code.admitted:
-                continue  # the event that has admitted it tells the worker
-            if not (prolonged and update.sent):
-                response.messages.append(update.message(task.started_event_id - 1))
-                update.sent = True
-        return response
-
-    async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
-        query = self._core.queries.get(offer.run_id, offer.query)
-        if query is None or query.answer.done():
-            return None
-        view = await self._core.runs.view(entry)
-        code = view.state.code if view.state is not None else None
-        if code is None:
-            return None
-        events = [] if sticky else list(await self._core.runs.history(view))
-        page = await self._core.page(entry.namespace, events[:PAGE])
-        return PollWorkflowTaskQueueResponse(
-            task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
-            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
-            workflow_type=WorkflowType(name=code.workflow_type),
-            previous_started_event_id=code.previous_started_event_id,
-            attempt=1,
-            query=query.query,
-            history=History(events=page),
-            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
-            next_page_token=_next_page(entry, events[len(page) :]),
-        )
-
-    # Answers
+    # Responses
 
     async def respond_workflow_task_completed(
         self, request: RespondWorkflowTaskCompletedRequest, call: CallContext
@@ -218,7 +93,7 @@ class WorkflowTasks:
         sticky = request.sticky_attributes
         following = None
         if request.return_new_workflow_task and self._stays(entry, versioned.get("deployment_version")):
-            following = self._taken(entry, f"after/{token.engine().text()}", request.identity)
+            following = self._dispatch.taken(entry, f"after/{token.engine().text()}", request.identity)
         completed = inputs.TaskCompleted(
             request_id=uuid.uuid4().hex,
             token=token.engine(),
@@ -249,7 +124,7 @@ class WorkflowTasks:
             activity_tasks=await self._eager(entry, completed), reset_history_event_id=int(answer.message or 0)
         )
         if following is not None:
-            task = await self._following(entry, following, prolonged=request.force_create_new_workflow_task)
+            task = await self._dispatch.following(entry, following, prolonged=request.force_create_new_workflow_task)
             if task is not None:
                 response.workflow_task.CopyFrom(task)
         return response
@@ -279,20 +154,6 @@ class WorkflowTasks:
         given = [await handed_out(self._core, entry, event_id, fence) for event_id, fence in known]
         return [task for task in given if task is not None]
 
-    async def _following(
-        self, entry: Entry, taken: inputs.TaskTaken, *, prolonged: bool
-    ) -> PollWorkflowTaskQueueResponse | None:
-        """The task that was taken with an answer, also for a worker that sends its answer again; None if none is due."""
-        run = self._core.runs.manager.runs.get(entry.uid)
-        code = run.state.code if run is not None and run.state is not None else None
-        if code is None or code.task is None or code.task.request_id != taken.request_id:
-            return None
-        try:
-            return await self._task(entry, sticky=True, prolonged=prolonged)
-        except BaseException:
-            self._give_back(entry)
-            raise
-
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
         """A command; one that accepts an update with what was asked, and by which user: workers need not repeat the request."""
         if not isinstance(command, cmd.AcceptUpdate):
@@ -306,7 +167,7 @@ class WorkflowTasks:
         """The updates that an answer can be about; None for one that comes late or again, and changes nothing."""
         run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
-        if code is None or code.task is None or _token(entry, code.task) != token:
+        if code is None or code.task is None or token_of(entry, code.task) != token:
             return None
         asked = {update.update_id for update in self._core.updates.to_be_asked(entry.uid)}
         return KnownUpdates(asked | code.admitted.keys(), code.updates)
@@ -399,7 +260,7 @@ class WorkflowTasks:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
                     self._core.runs.manager.runs.ask(entry, reset, lambda _: None)
         if request.HasField("worker_heartbeat"):
-            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
+            self._core.workers.forget(request.namespace, request.worker_heartbeat.worker_instance_key)
         return ShutdownWorkerResponse()
 
     async def reset_sticky_task_queue(
@@ -416,64 +277,6 @@ class WorkflowTasks:
         if entry is None or entry.namespace != token.namespace:
             raise not_found("Workflow task not found.")
         return entry
-
-
-def _token(entry: Entry, task: Any) -> WorkflowTaskToken:
-    return WorkflowTaskToken(
-        namespace=entry.namespace,
-        run_id=entry.uid,
-        workflow_id=entry.workflow_id,
-        scheduled=task.number,
-        started=task.started_event_id,
-        attempt=task.attempt,
-        epoch=task.epoch,
-    )
-
-
-def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
-    if not rest:
-        return b""
-    return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=rest[0].event_id))
-
-
-def virtual_events(state: RunState) -> list[ev.AnyEvent]:
-    """The events of a task that are not written yet: they will be, with what becomes of it.
-
-    That is so of a task that a worker has, and of a further attempt that waits for one.
-    """
-    code = state.code
-    task = code.task if code is not None else None
-    if code is None or task is None:
-        return []
-    waits_again = not task.scheduled_event_id and not task.speculative and task.attempt > 1
-    if task.started_time is None and not waits_again:
-        return []
-    events: list[ev.AnyEvent] = []
-    if not task.scheduled_event_id:
-        events.append(
-            ev.WorkflowTaskScheduled(
-                event_id=task.number if task.started_time is not None else state.next_event_id,
-                event_time=task.scheduled_time,
-                task_queue=code.task_queue,
-                start_to_close_timeout=task.start_to_close_timeout,
-                attempt=task.attempt,
-            )
-        )
-    if task.started_time is None:
-        return events
-    events.append(
-        ev.WorkflowTaskStarted(
-            event_id=task.started_event_id,
-            event_time=task.started_time,
-            scheduled_event_id=task.number,
-            identity=task.identity,
-            request_id=task.request_id,
-            suggest_continue_as_new=task.suggest_continue_as_new,
-            history_size_bytes=task.history_size_bytes,
-            target_worker_deployment_version_changed=task.target_version_changed,
-        )
-    )
-    return events
 
 
 def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailure, message: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
+from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.update.v1 import Outcome, UpdateRef
 from temporalio.api.workflowservice.v1 import (
     ExecuteMultiOperationRequest,
@@ -213,7 +214,11 @@ class Updating:
         response = ExecuteMultiOperationResponse()
         response.responses.add().start_workflow.CopyFrom(
             StartWorkflowExecutionResponse(
-                run_id=begun.entry.uid, started=begun.started, first_execution_run_id=begun.entry.first_uid
+                run_id=begun.entry.uid,
+                started=begun.started,
+                first_execution_run_id=begun.entry.first_uid if begun.started else "",
+                status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
+                link=links.to_start(begun.entry) if begun.started else None,
             )
         )
         response.responses.add().update_workflow.CopyFrom(updated)
@@ -314,7 +319,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
         given.name(asked.input.name, "Update name")
         given.name(asked.meta.update_id, "UpdateId", required=False)
         data.to_json(asked.input.args.payloads, apart=True)
-        data.fields_to_json(asked.input.header.fields)
+        data.header_to_json(asked.input)
     except UnfitError as error:
         raise invalid(str(error)) from error
     if request.wait_policy.lifecycle_stage not in Stage.values():

@@ -117,7 +117,7 @@ class Workflows:
             input=data.to_json(request.input.payloads, apart=True),
             identity=request.identity,
             principal=call.principal,
-            header=data.fields_to_json(request.header.fields),
+            header=data.header_to_json(request),
             client_request_id=request.request_id,
         )
         told = await self._demand(request, call, signal)
@@ -246,6 +246,7 @@ class Workflows:
         return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
 
     async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
+        await self._core.deployments.load(entry.namespace)
         query = self._core.queries.add(entry.uid, request.query)
         try:
             self._core.dispatch_query(entry, query)
@@ -290,7 +291,7 @@ class Workflows:
         info = response.workflow_extended_info.request_id_infos[request_id or request_of(entry.uid)]
         info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
         for event in history:
-            if isinstance(event, ev.WorkflowExecutionOptionsUpdated):
+            if isinstance(event, ev.WorkflowExecutionOptionsUpdated) and event.attached_request_id:
                 info = response.workflow_extended_info.request_id_infos[event.attached_request_id]
                 info.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
                 info.event_id = event.event_id
@@ -383,6 +384,11 @@ def _describe_versioning(response: DescribeWorkflowExecutionResponse, state: Run
         info.worker_deployment_name = versioning.version.deployment_name
     if versioning.override is not None:
         told.versioning_override.CopyFrom(versioning_override(versioning.override))
+        told.versioning_override.behavior = to_enum(VersioningBehavior, versioning.effective_behavior)
+        pinned = versioning.override.version
+        if pinned is not None:
+            told.versioning_override.pinned_version = f"{pinned.deployment_name}.{pinned.build_id}"
+            info.worker_deployment_name = pinned.deployment_name
 
 
 def _describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:

@@ -1,7 +1,7 @@
 """CEL, compiled once and evaluated under a budget.
 
-The library cel-expr-python (cel-cpp) parses, expands macros and checks types; why the evaluator is ours, and what was
-measured, is told in `perdure.language.expressions`.
+The library cel-expr-python (cel-cpp) parses, expands macros and checks types; `perdure.language.expressions` explains
+why the evaluator is our own, and what was measured.
 
 So `compile` takes a source through `environment` (cel-cpp, the type checker) and `decode` to a syntax `tree`, asks
 `references` which names it reads, and has `build` turn it into closures. Those look into values with `lookup`,

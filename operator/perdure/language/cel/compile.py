@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
-from perdure.language.cel.build import MISSING, Builder, Frame, Run
+from perdure.language.cel.build import Builder
+from perdure.language.cel.closures import MISSING, Frame, Run
 from perdure.language.cel.environment import translate
 from perdure.language.cel.errors import CompileError, EvaluationError
 from perdure.language.cel.limits import MAX_SOURCE, Meter

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from perdure.language.cel.build import MISSING, Builder, Frame
+from perdure.language.cel.build import Builder
+from perdure.language.cel.closures import MISSING, Frame
 from perdure.language.cel.environment import translate
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
 from perdure.language.cel.limits import Meter
@@ -32,7 +33,7 @@ class Failing:
 
 @functools.lru_cache(maxsize=_CACHED)
 def failing_parts(source: str) -> tuple[Failing, ...]:
-    """The parts of an expression that can only fail; none where it does not compile, which is told elsewhere."""
+    """The parts of an expression that can only fail; none if it does not compile, which is reported elsewhere."""
     try:
         free = frozenset(NameReader(translate(source, frozenset(), check=False)).names - RESERVED)
         tree = translate(source, free, check=True)

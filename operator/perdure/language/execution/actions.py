@@ -13,7 +13,7 @@ from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.steps import CancellationType
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, WorkflowStart
+from perdure.engine.starts import CarriedSignal, WorkflowStart
 from perdure.language import timeouts
 from perdure.language.coercion import as_text
 from perdure.language.compiled_actions import (
@@ -145,7 +145,7 @@ class Actions:
                     search_attributes=attributes,
                 ),
                 retry_policy=retry_policy(child.retry_policy) if child.retry_policy else None,
-                parent_close_policy=ParentClosePolicy(child.parent_close_policy.value),
+                parent_close_policy=child.parent_close_policy,
             )
         )
 

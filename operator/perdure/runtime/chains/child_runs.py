@@ -51,10 +51,11 @@ def child_run(
     if priority:
         extras = extras or StartExtras()
         extras = msgspec.structs.replace(extras, priority=inherited_priority(priority, extras.priority))
-    if child.start.task_queue and versioning.inherited is not None:
+    if child.start.task_queue and versioning != UNVERSIONED:
         extras = msgspec.structs.replace(
             extras or StartExtras(),
             inherited_pinned_version=versioning.inherited,
+            inherited_auto_upgrade_info=versioning.inherited_upgrade(),
             versioning_override=versioning.inherited_override,
         )
     return run_object(parent.namespace, name, spec_of(child.start), tie, None, extras=extras)

@@ -7,8 +7,9 @@ import msgspec
 
 from perdure.api import labels
 from perdure.api.lenient import read_annotation
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.failures import Failure
-from perdure.engine.starts import CarriedSignal, ParentClosePolicy, ParentReference, StartExtras
+from perdure.engine.starts import CarriedSignal, ParentReference, StartExtras
 from perdure.runtime.attempts import KubeObject
 
 

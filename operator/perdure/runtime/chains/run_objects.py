@@ -9,8 +9,9 @@ from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.api.lenient import mapping
 from perdure.api.names import label_value
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.opaque import plain
-from perdure.engine.starts import ParentClosePolicy, StartExtras, WorkflowStart
+from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import RunStatus
 from perdure.runtime.attempts import KubeObject
 from perdure.runtime.chains.policy_fields import retry_policy_json

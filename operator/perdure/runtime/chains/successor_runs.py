@@ -10,6 +10,7 @@ from perdure.engine import events as ev
 from perdure.engine.failures import RetryState
 from perdure.engine.starts import SHORTEST_RUN, StartExtras
 from perdure.engine.state import RunState
+from perdure.engine.versioning import UNVERSIONED
 from perdure.runtime.attempts import KubeObject
 from perdure.runtime.chains.policy_fields import retry_policy_json
 from perdure.runtime.chains.run_annotations import Continuation, continuation_of, extras_of, first_run_id, parent_of
@@ -54,7 +55,13 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
     elif is_by_cron(closing):
         wait = getattr(closing, "new_run_backoff", None) or timedelta(0)
         tie = msgspec.structs.replace(tie, due=closing.event_time + wait, failure=ev.failure_of(closing))
-        extras = msgspec.structs.replace(extras, initiator="CronSchedule", request_id="")
+        extras = msgspec.structs.replace(
+            extras,
+            initiator="CronSchedule",
+            request_id="",
+            inherited_pinned_version=None,
+            inherited_auto_upgrade_info=None,
+        )
         if isinstance(closing, ev.WorkflowExecutionCompleted):
             extras = msgspec.structs.replace(extras, last_completion_result=closing.result)
     else:
@@ -66,7 +73,7 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
             failure=ev.failure_of(closing),
             backoff=closing.new_run_backoff,
         )
-        extras = msgspec.structs.replace(extras, initiator="Retry", request_id="")
+        extras = _as_retried(extras, state)
         if isinstance(
             closing, ev.WorkflowExecutionFailed
         ):  # as Temporal's server does; after a timeout it keeps the result
@@ -116,6 +123,7 @@ def _as_continued(
         spec["retryPolicy"] = retry_policy_json(closing.retry_policy)
     if closing.search_attributes:
         spec["searchAttributes"] = closing.search_attributes
+    initial, versioning = closing.initial_versioning_behavior, code.versioning
     extras = msgspec.structs.replace(
         extras,
         header=closing.header,
@@ -125,9 +133,25 @@ def _as_continued(
         last_completion_result=closing.last_completion_result,
         cron_schedule=closing.cron_schedule,
         request_id="",
-        inherited_pinned_version=None if closing.initial_versioning_behavior else code.versioning.inherited,
+        inherited_pinned_version=None if initial else versioning.inherited,
+        inherited_auto_upgrade_info=versioning.inherited_upgrade(initial),
     )
     return spec, extras
+
+
+def _as_retried(extras: StartExtras, state: RunState) -> StartExtras:
+    """What a retry inherits: a version only if the run before has inherited one, and only as that is pinned or not now."""
+    versioning = state.code.versioning if state.code is not None else UNVERSIONED
+    before = extras.inherited_auto_upgrade_info
+    return msgspec.structs.replace(
+        extras,
+        initiator="Retry",
+        request_id="",
+        inherited_pinned_version=versioning.inherited if extras.inherited_pinned_version is not None else None,
+        inherited_auto_upgrade_info=versioning.inherited_upgrade(
+            before.continue_as_new_initial_versioning_behavior if before is not None else ""
+        ),
+    )
 
 
 def is_successor(obj: KubeObject, uid: str) -> bool:

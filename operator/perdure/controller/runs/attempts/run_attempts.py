@@ -125,7 +125,7 @@ class Attempts:
         """
         await self._effects.apply(state, now)
 
-    async def wind_up(self) -> None:
+    async def finalize(self) -> None:
         """The run was deleted: let all pods go.
 
         Raises:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from perdure.api import labels
+from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.peers import ALREADY_STARTED
@@ -11,7 +12,7 @@ from perdure.controller.runs.effects.effect_context import EffectContext, applic
 from perdure.engine import inputs
 from perdure.engine.effects import CloseChild
 from perdure.engine.inputs import Answer
-from perdure.engine.starts import ParentClosePolicy, too_deep
+from perdure.engine.starts import too_deep
 from perdure.engine.state import PendingChild
 from perdure.engine.versioning import Versioning
 from perdure.kube import client as kube

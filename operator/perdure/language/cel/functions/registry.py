@@ -13,7 +13,7 @@ Implementation = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One overload, as the type checker is told of it."""
+    """One overload, as the type checker knows it."""
 
     name: str
     takes: tuple[str, ...]

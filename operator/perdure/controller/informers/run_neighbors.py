@@ -1,0 +1,83 @@
+"""What a change of one run means for others: its parent, its Schedule, its children, and the runs of its workflow ID."""
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.informers.index import Index
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
+from perdure.controller.workers import Workers
+from perdure.engine import inputs
+from perdure.kube import client as kube
+from perdure.runtime.deadletters import letter_of
+
+
+class RunNeighbors:
+    """Wakes what waits for a run when the run changes."""
+
+    def __init__(
+        self,
+        index: Index,
+        queue: KeyedQueue[Key],
+        workers: Workers,
+        changed: Callable[[str], None],
+        ask: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
+    ) -> None:
+        """Wake nothing yet.
+
+        Args:
+            index: The runs and Schedules; runs are added to its directory here.
+            queue: The queue of their keys.
+            workers: Takes every run that was seen.
+            changed: Called with the namespace of each run.
+            ask: Delivers a request to a run.
+        """
+        self._index = index
+        self._queue = queue
+        self._workers = workers
+        self._changed = changed
+        self._ask = ask
+
+    def enter(self, obj: kube.Object, *, deleted: bool) -> None:
+        """Update the directory, and wake the parent, the Schedule, and the runs that wait for the workflow ID."""
+        self._workers.seen(obj, deleted=deleted)
+        if deleted:
+            before, after = self._index.directory.drop(obj["metadata"]["uid"]), None
+        else:
+            before, after = self._index.directory.put(obj)
+        namespace = obj["metadata"]["namespace"]
+        self._changed(namespace)
+        letter = letter_of(obj)
+        if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
+            self._queue.wake(LetterKey(namespace, letter))
+        known = before or after
+        if known is None or (
+            before and after and (before.standing, before.successor) == (after.standing, after.successor)
+        ):
+            return
+        self.wake(known)
+        for other in self._index.directory.sharing(known):
+            if other.standing is Standing.WAITING:
+                self._queue.wake(RunKey(other.namespace, other.uid))
+        if deleted:
+            self._orphan_children(known)
+
+    def wake(self, run: Entry) -> None:
+        """Wake the Schedule and the parent of a run that has started or closed, or was deleted."""
+        if run.schedule_uid in self._index.schedules:
+            self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid))
+        parent = self._index.runs.get(run.parent_uid)
+        if parent is not None:
+            parent.observe_child(run.uid)
+            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid))
+
+    def _orphan_children(self, parent: Entry) -> None:
+        """Request the cancellation of a deleted run's children with that policy; the garbage collector removes the others."""
+        for child in self._index.directory.children_of(parent.namespace, parent.uid):
+            if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
+                reason = f"its parent `{parent.name}` was deleted"
+                self._ask(
+                    child, inputs.CancelRequested(request_id=f"{parent.uid}/deleted", reason=reason), lambda _: None
+                )

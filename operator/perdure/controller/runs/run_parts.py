@@ -1,0 +1,71 @@
+"""The parts of a WorkflowRun in this process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perdure.controller.peers import Peers
+from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.runs.attempts.run_attempts import Attempts
+from perdure.controller.runs.child_outcomes import ChildOutcomes
+from perdure.controller.runs.effects.pending_inputs import PendingInputs
+from perdure.controller.runs.effects.run_effects import Effects
+from perdure.controller.runs.run_commits import RunCommits
+from perdure.controller.runs.run_conditions import RunConditions
+from perdure.controller.runs.run_events import Teller
+from perdure.controller.runs.run_facts import CurrentFacts
+from perdure.controller.runs.run_record import RunRecord
+from perdure.controller.runs.starter import Starter
+from perdure.controller.tools import Tools
+from perdure.engine import inputs
+from perdure.kube import client as kube
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import reset_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunParts:
+    """One of each for a run."""
+
+    ref: RunRef
+    stored: RunRecord
+    teller: Teller
+    attempts: Attempts
+    effects: Effects
+    facts: CurrentFacts
+    conditions: RunConditions
+    outcomes: ChildOutcomes
+    inbox: Inbox[inputs.Request]
+    commits: RunCommits
+    starter: Starter
+
+    @classmethod
+    def assemble(cls, tools: Tools, peers: Peers, obj: kube.Object, wake: Callable[[], None]) -> "RunParts":
+        """Build the parts of a run; `wake` requests a reconciliation."""
+        meta = obj["metadata"]
+        ref = RunRef(
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+            workflow_id=obj["spec"].get("workflowId") or meta["name"],
+        )
+        stored = RunRecord(tools.client, obj, ref, tools.blobs)
+        teller = Teller(tools.recorder, ref)
+        attempts = Attempts(tools, ref, stored.record, teller.pod_refused, teller.pod_waits, wake=wake)
+        pending = PendingInputs(wake)
+        effects = Effects(tools.client, ref, reset_of(obj), peers, tools.policies, pending, wake, teller.create_refused)
+        facts = CurrentFacts(ref, stored, effects, tools.workers)
+        conditions = RunConditions(ref, stored, peers, teller, facts.collect)
+        inbox: Inbox[inputs.Request] = Inbox("the run")
+        return cls(
+            ref=ref,
+            stored=stored,
+            teller=teller,
+            attempts=attempts,
+            effects=effects,
+            facts=facts,
+            conditions=conditions,
+            outcomes=ChildOutcomes(effects, pending),
+            inbox=inbox,
+            commits=RunCommits(ref, stored, facts, inbox, peers=peers, conditions=conditions, teller=teller),
+            starter=Starter(tools, effects.context, stored, inbox),
+        )

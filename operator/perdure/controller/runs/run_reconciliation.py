@@ -1,0 +1,251 @@
+"""The reconciliation of one run.
+
+    observed  (watch: the run, its pods)  ─┐
+    read      (a deadline is due)         ─┼─▶ step ─▶ commit ─▶ effects (pods created, pods released) ─▶ next wake
+    the clock                             ─┘             │
+                                          conflict ──────┘ another client has written: read again, decide again
+
+`attempts` has the inputs from pods and the effects on them; `reconcile.record` has the write and its conflicts.
+
+Crash windows. Before the commit, nothing has happened. Between the commit and its effects, the committed state says what must
+exist: after a restart, the operator creates the missing pods (their names are locks) and releases those that no attempt needs. A
+commit whose response was lost causes a conflict at the next write, and is found done.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from perdure.api.reasons import ConditionReason, EventReason
+from perdure.controller.errors import NotYetError
+from perdure.controller.payloads.inlining import inlined
+from perdure.controller.payloads.payload_store import give_all
+from perdure.controller.reconcile.inbox import Asked
+from perdure.controller.runs import run_status
+from perdure.controller.runs.answers import answered
+from perdure.controller.runs.run_parts import RunParts
+from perdure.controller.runs.run_record import NoRoomError, OutOfStepError
+from perdure.controller.runs.run_status import DamagedStateError
+from perdure.controller.runs.starter import Deciding
+from perdure.controller.tools import Tools
+from perdure.controller.workers import look_again_at
+from perdure.controller.workflows.definitions import NotReadyError
+from perdure.engine import inputs
+from perdure.engine.state import RunState
+from perdure.engine.step import RunTransition, next_wake, step
+from perdure.engine.tasks.task_deadlines import reclaim
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+
+
+class RunReconciliation:
+    """How the generic reconciler processes a WorkflowRun."""
+
+    def __init__(self, tools: Tools, parts: RunParts, follow: Callable[[], None]) -> None:
+        """`follow` offers the tasks of the run to workers."""
+        self.state: RunState | None = None
+        """The state of the run, recorded as far as it must be; None before the run has started or was read."""
+        self.forgotten: list[inputs.RequestForgotten] = []
+        self.decide_again = False
+        """Whether the decider must run again, although no event was added."""
+        self.released = False
+        """Whether the objects of a deleted run were released."""
+        self._tools = tools
+        self._ref = parts.ref
+        self._stored = parts.stored
+        self._record = parts.stored.record
+        self._teller = parts.teller
+        self._attempts = parts.attempts
+        self._effects = parts.effects
+        self._facts = parts.facts
+        self._conditions = parts.conditions
+        self._outcomes = parts.outcomes
+        self._inbox = parts.inbox
+        self._commits = parts.commits
+        self._starter = parts.starter
+        self._follow = follow
+
+    async def finalize(self) -> None:
+        """Release the pods of a deleted run."""
+        self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"WorkflowRun `{self._ref.name}` was deleted")
+        await self._attempts.finalize()
+        self._follow()
+        self.released = True
+
+    async def reconcile(self, time: datetime) -> datetime | None:
+        """Observe, decide, commit, and apply the effects."""
+        wake = await self._pass(time)
+        if self.state is not None:
+            await self._conditions.recovered(self.state, wall_clock())
+        if not self._inbox:  # requests may refer to blobs that were stored for them
+            await self._stored.blobs.tidy(self._record.status)
+        return wake
+
+    def look_again(self) -> None:
+        """Observe the attempts again after a failed reconciliation."""
+        self._attempts.look_again()
+
+    def full(self, error: kube.TooLargeError) -> None:
+        """Report that the spec leaves no room for the status."""
+        message = run_status.refused_as_too_large(error.message)
+        self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+        self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
+
+    async def broken(self, error: Exception) -> None:
+        """Report that the operator cannot process the run, and start over from the recorded state."""
+        self.state = None
+        message = f"the operator cannot process the run: {type(error).__name__}: {error}; it retries with backoff"
+        self._inbox.refuse_all(ConditionReason.INTERNAL_ERROR, message)
+        if not self._record.status.get("completionTime"):
+            with suppress(kube.ApiError, *kube.TRANSIENT):
+                await self._conditions.wait(ConditionReason.INTERNAL_ERROR, message, wall_clock())
+
+    async def _pass(self, now: datetime) -> datetime | None:
+        if self.state is None and not await self._load(now):
+            return None
+        state = self.state
+        assert state is not None
+        state, more = await self._decide(state, now)
+        if more:
+            return now
+        self._follow()
+        pods = await self._attempts.done_by_pods(state)
+        await self._attempts.apply(pods, now)
+        if self._attempts.untold(pods):
+            return now
+        if self._effects.are_due(state, now):
+            await self._record.confirm()
+            await self._effects.apply(state, self._record.latest(), now)
+        looks = look_again_at(state, now)
+        await self._conditions.hindered(state, now, offers=looks is not None)
+        wakes = (
+            next_wake(state, now),
+            self._attempts.next_wake(pods, now),
+            self._effects.next_try(state),
+            looks,
+        )
+        return min(filter(None, wakes), default=None)
+
+    async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
+        """Step the engine with the inputs, and commit the transition; the state after it, and whether to decide again."""
+        asked, forgotten = self._inbox.next(), list(self.forgotten)
+        deciding = state.code is not None and state.code.deciding
+        told = [] if deciding else await self._outcomes.gather(state)
+        observed = [*forgotten, *told, *await self._observed(state, now), *(each.request for each in asked)]
+        if state.closed and not observed:
+            return state, False
+        recorded = self._record.status
+        code = state.code is not None
+        given = await inlined(observed, self._ref.namespace, self._tools.blobs, self._tools.workers, code=code)
+        if given.refused is not None:
+            refused = next(each for each in asked if each.request is given.refused)
+            self._inbox.refuse(refused, ConditionReason.PAYLOAD_TOO_LARGE, given.reason)
+            return state, True
+        observed = given.told
+        try:
+            transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
+            if transition.durable:
+                transition = await self._commits.commit(state, transition, now, asked=asked)
+        except NoRoomError:
+            return state, True
+        except OutOfStepError:
+            self.state = None
+            raise
+        except Exception as error:
+            if self._record.status is not recorded:
+                self.state = None  # it is recorded already: deciding by what was before would record it twice
+                raise
+            if self._inbox.blamed(asked, error):
+                return state, True
+            if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
+                self.state = None  # what is only kept in memory may be the reason: go on from what is recorded
+            raise
+        self._inbox.taken(asked)
+        self.state = transition.state
+        self._attempts.retire(transition)
+        self._outcomes.committed(len(told))
+        del self.forgotten[: len(forgotten)]
+        self.decide_again = False
+        self._answer(asked, transition)
+        after = transition.state.code
+        takes_more = not (after is not None and after.deciding) and not self._outcomes.settled
+        return transition.state, transition.more or takes_more or self._inbox.one_by_one
+
+    async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
+        """Inputs that this process has observed: pods, and that the decider must run again."""
+        observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self.decide_again else []
+        if not state.closed:
+            observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
+        return observed
+
+    def _answer(self, asked: Sequence[Asked[inputs.Request]], transition: RunTransition) -> None:
+        definition = self._facts.deciding.definition
+        self._inbox.answer(
+            asked, transition.answers, lambda request, answer: answered(request, answer, self._ref, definition)
+        )
+
+    async def read_again(self) -> None:
+        """Read the run, and observe everything again if another client has written."""
+        if await self._record.read_again():
+            self.state = None
+            self._attempts.look_again()
+            self._look_at_others_again()
+
+    def _look_at_others_again(self) -> None:
+        self._effects.look_again()
+        self._outcomes.look_again()
+
+    # Starting, and resuming after a restart
+
+    async def _load(self, now: datetime) -> bool:
+        """Resume from the recorded state, or start; whether the run can proceed."""
+        try:
+            state = self._stored.state()
+            if state is None:
+                return await self._begin(now)
+            if state.activities or state.children or state.externals:
+                # A watch may lag; pods are created only for the current state.
+                await self.read_again()
+                if self._record.gone:
+                    return False
+                state = self._stored.state()
+                if state is None:
+                    return await self._begin(now)
+            if not state.closed and state.code is None:
+                self._decide_by(self._starter.resume(state))
+        except DamagedStateError as error:
+            await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)
+            self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
+            return False
+        state = reclaim(state, self._tools.workers.epoch)
+        if any(not activity.by_worker for activity in state.activities.values()):
+            await self._attempts.recover(await self._attempts.done_by_pods(state))
+        self._look_at_others_again()
+        self.state = state
+        return True
+
+    async def _begin(self, now: datetime) -> bool:
+        """Start the run; whether it could be started.
+
+        Raises:
+            NotYetError: its definition is being compiled.
+        """
+        await give_all(self._tools.client, self._record.object)
+        try:
+            begun = await self._starter.begin(now)
+        except NotReadyError as error:
+            await self._conditions.wait(error.reason, error.message, now)
+            return False
+        except NotYetError as error:
+            await self._conditions.wait_for_definition(error, now)
+        self._decide_by(begun)
+        transition = await self._commits.commit(None, begun.transition, now, origin=begun.origin)
+        self.state = transition.state
+        self._answer(begun.asked, transition)
+        if begun.origin is not None:
+            self._look_at_others_again()
+        return True
+
+    def _decide_by(self, deciding: Deciding) -> None:
+        self._facts.deciding = Deciding(decider=deciding.decider, definition=deciding.definition)
+        self._attempts.define(deciding.definition)

@@ -1,0 +1,227 @@
+"""Workflow tasks and queries that polls hand out to workers."""
+
+import uuid
+from time import monotonic
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.history.v1 import History
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.engine.state import RunState
+from perdure.frontend.core import Core
+from perdure.frontend.errors import invalid
+from perdure.frontend.given import name
+from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack
+
+PAGE = 1_000
+"""Events that go with a task; a worker reads on with GetWorkflowExecutionHistory."""
+
+
+class TaskDispatch:
+    """Hands out workflow tasks and queries."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def poll_workflow_task_queue(
+        self, request: PollWorkflowTaskQueueRequest, call: CallContext
+    ) -> PollWorkflowTaskQueueResponse:
+        """Wait for a task; an empty response if there is none in time."""
+        if not request.task_queue.name:
+            raise invalid("TaskQueue is not set on request.")
+        named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
+        sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
+        queue = await self._core.versions.polled_queue(named, request.deployment_options, sticky=sticky)
+        until = monotonic() + call.within(LONGEST_POLL)
+        while (left := until - monotonic()) > 0:
+            offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
+            if offer is None:
+                break
+            given = await self._take(offer, request.identity, sticky=sticky)
+            if given is not None:
+                return given
+        return PollWorkflowTaskQueueResponse()
+
+    async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
+        """The task of a run for a client that is a worker, too; None if none is available now."""
+        return await self._take(Offer(entry.uid), identity, sticky=False)
+
+    async def _take(self, offer: Offer, identity: str, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+        """The offered task or query, if it is still pending."""
+        entry = self._core.runs.manager.directory.get(offer.run_id)
+        if entry is None:
+            return None
+        if offer.query:
+            return await self._give_query(entry, offer, sticky=sticky)
+        try:
+            answer = await self._core.runs.ask(entry, self.taken(entry, uuid.uuid4().hex, identity))
+            if not answer.ok:
+                return None
+            return await self._task(entry, sticky=sticky)
+        except BaseException:
+            self._give_back(entry)
+            raise
+
+    def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
+        """The request of a worker that takes the task of a run."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        state = run.state if run is not None else None
+        return inputs.TaskTaken(
+            request_id=request_id,
+            epoch=self._core.epoch,
+            identity=identity,
+            suggest_events=self._core.settings.suggest_events,
+            target_version_changed=state is not None and self._core.versions.target_changed(entry.namespace, state),
+        )
+
+    def _give_back(self, entry: Entry) -> None:
+        """Return a task whose worker disconnected before it had it: another worker gets it immediately."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        code = run.state.code if run is not None and run.state is not None else None
+        if code is not None and code.task is not None and code.task.started_time is not None:
+            returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token_of(entry, code.task).engine())
+            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
+
+    async def _task(
+        self, entry: Entry, *, sticky: bool, prolonged: bool = False
+    ) -> PollWorkflowTaskQueueResponse | None:
+        """The task that a worker has taken. One that only prolongs another does not request the same updates again."""
+        view = await self._core.runs.view(entry)
+        code = view.state.code if view.state is not None else None
+        task = code.task if code is not None else None
+        if view.state is None or code is None or task is None or task.started_time is None:
+            return None
+        first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
+        events = [*await self._core.runs.history(view, first), *virtual_events(view.state)]
+        page = await self._core.page(entry.namespace, events[:PAGE])
+        token = token_of(entry, task)
+        response = PollWorkflowTaskQueueResponse(
+            task_token=pack(token),
+            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+            workflow_type=WorkflowType(name=code.workflow_type),
+            previous_started_event_id=code.previous_started_event_id,
+            started_event_id=task.started_event_id,
+            attempt=task.attempt,
+            history=History(events=page),
+            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+            next_page_token=_next_page(entry, events[len(page) :]),
+        )
+        response.scheduled_time.FromDatetime(task.scheduled_time)
+        response.started_time.FromDatetime(task.started_time)
+        for query in self._core.queries.attached(entry.uid):
+            response.queries[query.query_id].CopyFrom(query.query)
+        for update in self._core.updates.to_be_asked(entry.uid):
+            if update.update_id in code.updates:
+                continue  # accepted already; its caller is about to get the response
+            if update.update_id in code.admitted:
+                continue  # the worker learns of it from the event that has admitted it
+            if not (prolonged and update.sent):
+                response.messages.append(update.message(task.started_event_id - 1))
+                update.sent = True
+        return response
+
+    async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+        query = self._core.queries.get(offer.run_id, offer.query)
+        if query is None or query.answer.done():
+            return None
+        view = await self._core.runs.view(entry)
+        code = view.state.code if view.state is not None else None
+        if code is None:
+            return None
+        events = [] if sticky else list(await self._core.runs.history(view))
+        page = await self._core.page(entry.namespace, events[:PAGE])
+        return PollWorkflowTaskQueueResponse(
+            task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
+            workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
+            workflow_type=WorkflowType(name=code.workflow_type),
+            previous_started_event_id=code.previous_started_event_id,
+            attempt=1,
+            query=query.query,
+            history=History(events=page),
+            workflow_execution_task_queue=TaskQueue(name=code.task_queue, kind=TaskQueueKind.TASK_QUEUE_KIND_NORMAL),
+            next_page_token=_next_page(entry, events[len(page) :]),
+        )
+
+    async def following(
+        self, entry: Entry, taken: inputs.TaskTaken, *, prolonged: bool
+    ) -> PollWorkflowTaskQueueResponse | None:
+        """The task that was taken with a response, also for a worker that sends its response again; None if none is due."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        code = run.state.code if run is not None and run.state is not None else None
+        if code is None or code.task is None or code.task.request_id != taken.request_id:
+            return None
+        try:
+            return await self._task(entry, sticky=True, prolonged=prolonged)
+        except BaseException:
+            self._give_back(entry)
+            raise
+
+
+def token_of(entry: Entry, task: Any) -> WorkflowTaskToken:
+    """The token of a task; a worker that responds sends it back."""
+    return WorkflowTaskToken(
+        namespace=entry.namespace,
+        run_id=entry.uid,
+        workflow_id=entry.workflow_id,
+        scheduled=task.number,
+        started=task.started_event_id,
+        attempt=task.attempt,
+        epoch=task.epoch,
+    )
+
+
+def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
+    if not rest:
+        return b""
+    return pack(PageToken(namespace=entry.namespace, run_id=entry.uid, from_event_id=rest[0].event_id))
+
+
+def virtual_events(state: RunState) -> list[ev.AnyEvent]:
+    """The events of a task that are not written yet: they are written with its outcome.
+
+    This is so for a task that a worker has, and for a further attempt that waits for a worker.
+    """
+    code = state.code
+    task = code.task if code is not None else None
+    if code is None or task is None:
+        return []
+    waits_again = not task.scheduled_event_id and not task.speculative and task.attempt > 1
+    if task.started_time is None and not waits_again:
+        return []
+    events: list[ev.AnyEvent] = []
+    if not task.scheduled_event_id:
+        events.append(
+            ev.WorkflowTaskScheduled(
+                event_id=task.number if task.started_time is not None else state.next_event_id,
+                event_time=task.scheduled_time,
+                task_queue=code.task_queue,
+                start_to_close_timeout=task.start_to_close_timeout,
+                attempt=task.attempt,
+            )
+        )
+    if task.started_time is None:
+        return events
+    events.append(
+        ev.WorkflowTaskStarted(
+            event_id=task.started_event_id,
+            event_time=task.started_time,
+            scheduled_event_id=task.number,
+            identity=task.identity,
+            request_id=task.request_id,
+            suggest_continue_as_new=task.suggest_continue_as_new,
+            history_size_bytes=task.history_size_bytes,
+            target_worker_deployment_version_changed=task.target_version_changed,
+        )
+    )
+    return events

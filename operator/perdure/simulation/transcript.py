@@ -1,0 +1,261 @@
+"""What happened in a simulation: chains of runs, the attempts of their activities, and a timeline."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.state import RunState
+from perdure.language.program import Program
+from perdure.runtime.chains import continuation_of, parent_of
+from perdure.simulation.cluster.loop import VirtualLoop
+from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.storage import Object
+from perdure.simulation.players import (
+    Player,
+    Role,
+    ScriptedChild,
+    SimulatedChain,
+    SimulatedRun,
+    Try,
+    make_run,
+    outcome_of,
+)
+from perdure.simulation.pods import Started
+from perdure.simulation.timeline import Moment, length, tell, why
+
+_MANY = 50
+"""Attempts or runs that may be why a simulation does not end."""
+
+
+class EndlessError(Exception):
+    """The simulation does not come to an end. The message says what it was at, and what to do."""
+
+
+class Transcript:
+    """Follows every commit of a run and every attempt, and counts them."""
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        lead: SimulatedChain,
+        programs: Mapping[str, Program],
+        *,
+        most: int,
+        give_up: Callable[[Exception], None],
+    ) -> None:
+        """Nothing has happened yet.
+
+        Args:
+            loop: Has the time.
+            lead: The chain of the run that the simulation is about.
+            programs: The Workflows, by name.
+            most: How many events and attempts there may be.
+            give_up: Called with an EndlessError if there are more.
+        """
+        self.lead = lead
+        self.timeline: list[Moment] = []
+        self.tries: list[Try] = []
+        self.players: list[Player] = []
+        self.dead_letters: list[Any] = []
+        self.end = loop.now()
+        """When the last event happened."""
+        self.on_commit: Callable[[SimulatedRun, RunState], None] = lambda _run, _state: None
+        """Called with each run that has committed, and its new state."""
+        self._loop = loop
+        self._programs = programs
+        self._most = most
+        self._give_up = give_up
+        self._count = 0
+        self._runs: dict[str, SimulatedRun] = {}
+        self._chains: dict[str, SimulatedChain] = {}
+        """By the UID of each of their runs."""
+        self._scripted: dict[str, ScriptedChild] = {}
+        self._busiest: Counter[str] = Counter()
+
+    @property
+    def runs(self) -> tuple[SimulatedRun, ...]:
+        """All runs that have begun."""
+        return tuple(self._runs.values())
+
+    def parent(self, obj: Object) -> tuple[SimulatedRun, int]:
+        """The run that has started a child, and the event by which."""
+        tie = parent_of(obj)
+        assert tie is not None
+        return self._runs[tie.run_id], tie.initiated_event_id
+
+    def expect(self, name: str, child: ScriptedChild) -> None:
+        """Take the WorkflowRun of this name, which is about to be created, for a child that the scenario speaks for."""
+        self._scripted[name] = child
+
+    # Runs
+
+    def observe(self, write: Write) -> None:
+        """Follow a write to a WorkflowRun."""
+        if write.key.plural != "workflowruns" or write.type == "DELETED":
+            return
+        if write.type == "ADDED":
+            self._added(write.after)
+        else:
+            self._committed(write.after)
+
+    def _added(self, obj: Object) -> None:
+        meta, before, tie = obj["metadata"], continuation_of(obj), parent_of(obj)
+        scripted = self._scripted.get(meta["name"])
+        if scripted is not None:
+            scripted.run_id = meta["uid"]
+            self.players.append(scripted)
+        elif before is not None and before.run_id in self._chains:
+            self._chains[meta["uid"]] = self._chains[before.run_id]
+        elif tie is None:
+            self._chains[meta["uid"]] = self.lead
+            self.players.append(self.lead)
+        else:
+            named = obj["spec"]["workflow"]["name"]
+            role = Role(
+                workflow_type=named,
+                workflow_id=obj["spec"].get("workflowId") or meta["name"],
+                namespace=meta["namespace"],
+                program=self._programs[named],
+            )
+            chain = self._chains[meta["uid"]] = SimulatedChain(role=role, parent=self.parent(obj))
+            self.players.append(chain)
+
+    def _committed(self, obj: Object) -> None:
+        meta, status = obj["metadata"], obj.get("status") or {}
+        if "state" not in status:
+            return
+        state = history.decode_state(status["state"])
+        scripted = self._scripted.get(meta["name"])
+        if scripted is not None:
+            scripted.status = state.status
+            scripted.end = state.close_time if state.closed else None
+            return
+        known = self._runs.get(meta["uid"])
+        count = len(known.events) if known else 0
+        events = history.decode_events([each for each in status["history"]["events"] if each["eventId"] > count])
+        run = known or self._began(obj, events[0])
+        run.state = state
+        run.events += events
+        if events:
+            self.end = self._loop.now()
+        self._follow(run, state, events)
+        self.on_commit(run, state)
+
+    def _began(self, obj: Object, first: ev.AnyEvent) -> SimulatedRun:
+        assert isinstance(first, ev.WorkflowExecutionStarted)
+        meta = obj["metadata"]
+        chain = self._chains[meta["uid"]]
+        run = self._runs[meta["uid"]] = make_run(chain, first, meta["name"], meta["uid"], obj["spec"].get("input"))
+        chain.runs.append(run)
+        return run
+
+    def _follow(self, run: SimulatedRun, state: RunState, events: tuple[ev.AnyEvent, ...]) -> None:
+        """Find out what the events of a commit say of attempts and for the timeline."""
+        for key, tried in list(run.tries.items()):
+            self._settle(run, state, tried, events)
+            if tried.end is not None:
+                del run.tries[key]
+        for event in events:
+            self._without_pod(run, event)
+            told = tell(event)
+            if told is not None:
+                self.note(run, *told)
+        self.dead_letters += [
+            event.details for event in events if isinstance(event, ev.MarkerRecorded) and event.details is not None
+        ]
+        self._spend(len(events))
+
+    def note(self, run: SimulatedRun, path: str, word: str, told: str) -> None:
+        """Add a moment to the timeline."""
+        self.timeline.append(Moment(self._loop.now(), run.name, path, word, told))
+
+    def _spend(self, number: int) -> None:
+        self._count += number
+        if self._count > self._most:
+            self._give_up(
+                EndlessError(
+                    f"the run has not ended after {self._most:,} events and attempts{self.at_what()}; let it "
+                    "come to an end, or raise `maxEvents` of the scenario"
+                )
+            )
+
+    def at_what(self) -> str:
+        """What happens again and again, to be added to a message; empty if nothing does."""
+        activity, tries = max(self._busiest.items(), key=lambda item: item[1], default=("", 0))
+        if tries > max(self._count // 2, _MANY):
+            return f": activity `{activity}` had {tries:,} attempts, so let one succeed or set `maximumAttempts`"
+        runs = len(self.lead.runs)
+        return f": it has continued as {runs:,} runs" if runs > _MANY else ""
+
+    # Attempts
+
+    def started(self, started: Started) -> None:
+        """Take note of an attempt whose pod was created."""
+        run = self._runs[started.run_id]
+        assert run.state is not None
+        activity = run.state.activity(started.event_id)
+        if activity is None:
+            return
+        tried = Try(
+            run=run,
+            activity=activity.activity_type,
+            path=activity.activity_id,
+            event_id=started.event_id,
+            number=started.number,
+            start=self._loop.now() + started.after,
+        )
+        run.tries[tried.event_id, tried.number] = tried
+        self.tries.append(tried)
+        self._busiest[tried.activity] += 1
+        number = f", attempt {tried.number}" if tried.number > 1 else ""
+        self.note(run, tried.path, "Running", f"activity {tried.activity}{number}")
+        self._spend(1)
+
+    def _without_pod(self, run: SimulatedRun, event: ev.AnyEvent) -> None:
+        """Note an attempt that could have no pod: an expression in its container has no value."""
+        if not isinstance(event, ev.ActivityTaskFailed):
+            return
+        if any(
+            t.run is run and t.event_id == event.scheduled_event_id and t.number == event.attempt for t in self.tries
+        ):
+            return
+        found = next(e for e in run.events if e.event_id == event.scheduled_event_id)
+        assert isinstance(found, ev.ActivityTaskScheduled)
+        now = self._loop.now()
+        tried = Try(
+            run=run,
+            activity=found.activity_type,
+            path=found.activity_id,
+            event_id=found.event_id,
+            number=event.attempt,
+            start=now,
+        )
+        tried.close(now, outcome_of(event.failure), event.failure)
+        self.tries.append(tried)
+        self._busiest[tried.activity] += 1
+        self._spend(1)
+
+    def _settle(self, run: SimulatedRun, state: RunState, tried: Try, events: tuple[ev.AnyEvent, ...]) -> None:
+        """Find out whether an attempt has ended with these events, and how."""
+        activity = state.activity(tried.event_id)
+        if tried.is_of(activity):
+            return
+        now = self._loop.now()
+        if activity is not None:
+            failure = activity.last_failure
+            assert failure is not None
+            tried.close(now, outcome_of(failure), failure)
+            again = f"attempt {activity.attempt} in {length(activity.scheduled_time - now)}"
+            self.note(run, tried.path, "BackingOff", f"attempt {tried.number} failed: {why(failure)}; {again}")
+            return
+        match next((e for e in reversed(events) if getattr(e, "scheduled_event_id", 0) == tried.event_id), None):
+            case ev.ActivityTaskCompleted():
+                tried.close(now, "Completed")
+            case ev.ActivityTaskFailed(failure=failure) | ev.ActivityTaskTimedOut(failure=failure):
+                tried.close(now, outcome_of(failure), failure)
+            case ev.ActivityTaskCanceled():
+                tried.close(now, "Cancelled")
+            case _:
+                tried.close(now, "Stopped")

@@ -1,0 +1,135 @@
+"""Scenarios set every field that requests can set, and see every RPC answer and refuse, but for what is listed here."""
+
+import json
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from temporalio.api.operatorservice import v1 as operatorservice
+from temporalio.api.workflowservice import v1 as workflowservice
+
+from fidelity.inventory import settable
+from fidelity.recording import NAMES, REQUESTS, recorded
+from perdure.frontend.core import Settings
+from perdure.frontend.server import DEPRECATED, Frontend
+
+_LATER = "no scenario yet"
+UNSET = {
+    "*.cause=*": "a worker says why a task has failed, and servers hand it on; one cause stands for all",
+    "*.resource_id": "routes requests between proxies; Perdure ignores it",
+    "*.poller_group_id": "the same",
+    "*time_skipping_config": "Perdure does not skip time",
+    "common.TimeSkippingConfig.*": "the same",
+    "common.FastForwardConfig.*": "the same",
+    "*.worker_control_task_queue": "Perdure has no task queues that control workers",
+    "taskqueue.TaskQueue.kind=TASK_QUEUE_KIND_WORKER_COMMANDS": "the same",
+    "*PauseWorkflowExecutionRequest.*": "switched off in the server that is recorded",
+    "UnpauseWorkflowExecutionRequest.*": "the same",
+    "common.WorkerVersionCapabilities.*": "an earlier form of worker versioning, which Perdure does not support",
+    "common.WorkerVersionStamp.use_versioning": "the same",
+    "deployment.Deployment.*": "the same",
+    "taskqueue.TaskQueueVersionSelection.*": "the same",
+    "*.use_workflow_build_id": "the same",
+    "schedule.SchedulePolicies.keep_original_workflow_id": "refused: two runs with one ID could not be told apart",
+    "UpdateScheduleRequest.memo": "Temporal's server refuses it unless schedules are stored in another way",
+    "nexus.EndpointTarget*.*": "Perdure calls no Nexus services outside the cluster",
+    "common.Callback.Internal.data": "used between Temporal's own services",
+    "common.Callback.internal": "the same",
+    "*Nexus*": _LATER + ": Nexus tasks",
+    "nexus.*": _LATER + ": Nexus tasks",
+    "*propagated_nexus_serialization_context": _LATER + ": Nexus tasks",
+    "common.Callback*.*": _LATER + ": completion callbacks",
+    "*completion_callbacks": _LATER + ": completion callbacks",
+    "update.Request.*": _LATER + ": completion callbacks of updates",
+    "*Activity*Request.*": _LATER + ": further options of activities",
+    "activity.ActivityOptions.*": _LATER + ": further options of activities",
+    "batch.*": _LATER + ": batches of activities, deletions and options",
+    "StartBatchOperationRequest.*": _LATER + ": batches of activities, deletions and options",
+    "common.Execution.*": _LATER + ": batches of activities, deletions and options",
+    "command.*": _LATER + ": further options of commands",
+    "common.ResetOptions.*": _LATER + ": further reset points of batches",
+    "workflow.*": _LATER + ": one-time overrides, priorities of open workflows",
+    "schedule.*": _LATER + ": further overlap policies, time zone data",
+    "filter.*": _LATER + ": further statuses",
+    "sdk.EventGroupMarker*": _LATER + ": event groups",
+    "common.OnConflictOptions.*": _LATER,
+    "common.Payload.*": _LATER,
+    "CountWorkersRequest.include_system_workers": _LATER,
+    "ListWorkersRequest.include_system_workers": _LATER,
+    "DescribeNamespaceRequest.weak_consistency": _LATER,
+    "ListNamespacesRequest.next_page_token": _LATER,
+    "PollWorkflowTaskQueueRequest.worker_instance_key": _LATER,
+    "RespondWorkflowTask*Request*": _LATER,
+    "SetWorkerDeploymentRampingVersionRequest.ignore_missing_task_queues": _LATER,
+    "ShutdownWorkerRequest.*": _LATER,
+    "SignalWithStartWorkflowExecutionRequest.*": _LATER,
+    "StartWorkflowExecutionRequest.*": _LATER,
+    "deployment.WorkerDeploymentOptions.*": _LATER,
+    "protocol.Message.*": _LATER,
+    "query.WorkflowQueryResult.failure": _LATER,
+    "taskqueue.TaskQueueMetadata.*": _LATER,
+}
+"""Patterns of fields that no scenario sets, and why; the first that fits counts."""
+UNANSWERED = {
+    **dict.fromkeys(
+        ("GetClusterInfo: error", "GetSystemInfo: error", "GetSearchAttributes: error"), "there is nothing to refuse"
+    ),
+    **dict.fromkeys(
+        ("GetSearchAttributes: response", "ListSearchAttributes: response", "ListNamespaces: error"),
+        "lists what other scenarios have added as well",
+    ),
+    **dict.fromkeys(
+        (f"{rpc}WorkflowExecution: {kind}" for rpc in ("Pause", "Unpause") for kind in ("response", "error")),
+        "switched off in the server that is recorded",
+    ),
+    **dict.fromkeys(
+        (
+            "CountActivityExecutions: error",
+            "DeleteActivityExecution: response",
+            "PollNexusTaskQueue: response",
+            "RecordWorkerHeartbeat: error",
+            "ResetActivity: error",
+            "ResetActivityExecution: error",
+            "ResetStickyTaskQueue: error",
+            "RespondActivityTaskCanceledById: response",
+            "RespondNexusTaskCompleted: error",
+            "RespondNexusTaskCompleted: response",
+            "RespondNexusTaskFailed: error",
+            "RespondNexusTaskFailed: response",
+            "ShutdownWorker: error",
+            "StopBatchOperation: response",
+            "UnpauseActivity: error",
+            "UnpauseActivityExecution: error",
+            "UpdateActivityOptions: error",
+        ),
+        _LATER,
+    ),
+}
+"""RPCs that no scenario sees succeed (``response``) or fail (``error``), and why."""
+
+
+def served() -> list[str]:
+    return sorted(rpc for rpc in Frontend(Settings(authentication=False)).handlers() if rpc not in DEPRECATED)
+
+
+def gaps() -> Iterator[str]:
+    """The fields that no scenario sets."""
+    requests = [
+        getattr(module, f"{rpc}Request").DESCRIPTOR
+        for rpc in served()
+        for module in (workflowservice, operatorservice)
+        if hasattr(module, f"{rpc}Request")
+    ]
+    by_scenario = json.loads(REQUESTS.read_text())
+    yield from sorted(settable(requests) - {field for fields in by_scenario.values() for field in fields})
+
+
+def test_each_field_of_a_request_is_set_by_a_scenario_or_listed_with_a_reason() -> None:
+    reasons = {field: next((pattern for pattern in UNSET if fnmatchcase(field, pattern)), "") for field in gaps()}
+    assert [field for field, pattern in reasons.items() if not pattern] == []
+    assert [pattern for pattern in UNSET if pattern not in reasons.values()] == []
+
+
+def test_each_rpc_is_seen_to_answer_and_to_refuse_or_listed_with_a_reason() -> None:
+    seen = {(step["rpc"], kind) for name in NAMES for step in recorded(name) for kind in step}
+    missing = {f"{rpc}: {kind}" for rpc in served() for kind in ("response", "error") if (rpc, kind) not in seen}
+    assert sorted(missing) == sorted(UNANSWERED)

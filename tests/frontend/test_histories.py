@@ -9,8 +9,9 @@ from temporalio.api.common.v1 import RetryPolicy, WorkflowExecution
 from temporalio.api.enums.v1 import CommandType, HistoryEventFilterType
 from temporalio.api.history.v1 import HistoryEvent
 
-from frontend.served import QUEUE, Served, names, served
+from frontend.served import QUEUE, Served, names, served, timer
 from perdure.frontend.service.histories import as_continued
+from perdure.runtime.segments import MAX_TAIL_EVENTS
 
 CLOSE = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 FOLLOWS = (("supported-features", "other,follows-next-run-id"),)
@@ -96,3 +97,21 @@ async def test_nobody_sees_the_gap_between_a_run_and_the_one_that_it_continues_i
         assert described.workflow_execution_info.execution.run_id != first
         assert names(history)[0] == names(backwards.history.events)[-1] == "WorkflowExecutionStarted"
         assert history[0].workflow_execution_started_event_attributes.continued_execution_run_id
+
+
+@served
+async def test_a_history_is_whole_though_all_of_its_events_are_sealed(here: Served) -> None:
+    await here.start()
+    await here.decide(*[timer(f"t{number}", timedelta(hours=1)) for number in range(MAX_TAIL_EVENTS - 6)])
+    execution = WorkflowExecution(workflow_id="w")
+    await here.call("SignalWorkflowExecution", workflow_execution=execution, signal_name="go")
+    for _ in range(2):  # the second attempt writes no event, and seals those before
+        await here.call("RespondWorkflowTaskFailed", task_token=(await here.task()).task_token)
+    task = await here.task()
+    (run,) = here.world.server.of("workflowruns")
+    assert run["status"]["history"]["events"] == []
+    whole = names(await here.history())
+    assert whole.count("TimerStarted") == MAX_TAIL_EVENTS - 6
+    assert names(task.history.events) == whole
+    await here.call("DescribeWorkflowExecution", execution=execution)
+    assert names(await here.history(history_event_filter_type=CLOSE)) == ["WorkflowTaskFailed"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind, TimeoutType
+from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request
@@ -98,6 +98,18 @@ async def test_a_query_may_have_an_answer_of_2_mib(here: Served) -> None:
             continue
         with pytest.raises(RpcError, match=r"Blob data size exceeds limit\."):
             await asked
+
+
+@served
+async def test_a_workflow_whose_decision_is_too_large_to_send_is_terminated(here: Served) -> None:
+    await here.start()
+    task = await here.task()
+    cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_GRPC_MESSAGE_TOO_LARGE
+    await here.call("RespondWorkflowTaskFailed", task_token=task.task_token, cause=cause)
+    *_, failed, terminated = await here.history()
+    forced = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND
+    assert failed.workflow_task_failed_event_attributes.cause == forced
+    assert terminated.workflow_execution_terminated_event_attributes.reason == "GrpcMessageTooLarge"
 
 
 def sticky_queue(name: str) -> TaskQueue:

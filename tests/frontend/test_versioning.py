@@ -140,6 +140,29 @@ async def test_without_a_current_version_unversioned_workers_get_new_workflows(h
 
 
 @served
+async def test_without_a_current_version_a_versioned_client_gets_the_task_of_the_workflow_that_it_starts(
+    here: Served,
+) -> None:
+    await register(here, "1")
+    started = await here.start(request_eager_execution=True, eager_worker_deployment_options=options("1"))
+    task = started.eager_workflow_task
+    assert task.task_token
+    await here.complete(task, deployment_options=options("1"), versioning_behavior=PINNED)
+    await signal(here)
+    await decide(here, "1", PINNED, complete_workflow())
+    assert [each.event_type for each in await here.history()][-1] == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
+
+
+@served
+async def test_a_versioned_client_gets_no_task_that_goes_to_another_version(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "2")
+    started = await here.start(request_eager_execution=True, eager_worker_deployment_options=options("1"))
+    assert not started.eager_workflow_task.task_token
+    await decide(here, "2", PINNED, complete_workflow())
+
+
+@served
 async def test_a_pinned_workflow_stays_on_its_version_with_its_activities(here: Served) -> None:
     await register(here, "1", "2")
     await set_current(here, "1")

@@ -58,9 +58,12 @@ class View:
         return found
 
     @property
-    def last(self) -> ev.AnyEvent:
-        """The last event; of a run that has begun."""
-        return history.decode_events(self.tail[-1:])[0]
+    def unsealed(self) -> int:
+        """The ID of the first event that is not sealed. Sealing can leave no event over."""
+        if self.tail:
+            begins: int = self.tail[0]["eventId"]
+            return begins
+        return self.state.next_event_id if self.state is not None else 1
 
 
 class Runs:
@@ -198,8 +201,7 @@ class Runs:
         Raises:
             RpcError: the API server cannot be asked, or something of it is missing.
         """
-        events = view.tail
-        begins = events[0]["eventId"] if events else 1
+        events, begins = view.tail, view.unsealed
         if first < begins:
             try:
                 past = await past_of(self.manager.client, view.object)
@@ -209,6 +211,15 @@ class Runs:
                 raise damaged(past.damage[0].message)
             events, begins = past.events, 1
         return history.decode_events(events[max(first - begins, 0) :])
+
+    async def last(self, view: View) -> ev.AnyEvent:
+        """The last event of a run that has begun.
+
+        Raises:
+            RpcError: as `history`.
+        """
+        assert view.state is not None
+        return (await self.history(view, view.state.next_event_id - 1))[-1]
 
     async def open_run(self, entry: Entry) -> Run:
         """A run that can be asked something; it may have closed.

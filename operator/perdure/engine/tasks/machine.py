@@ -18,6 +18,9 @@ from perdure.engine.tasks.task_delivery import TASK_NOT_FOUND, TaskDelivery
 from perdure.engine.tasks.task_failures import TaskFailures
 from perdure.engine.tasks.task_record import TaskRecord
 
+_TOO_LARGE_TO_SEND = "GrpcMessageTooLarge"
+"""A decision that the worker could not send. It would make the same one again, so Temporal's server terminates the run."""
+
 
 class WorkflowTaskMachine:
     """The workflow task of a run during a step."""
@@ -105,6 +108,10 @@ class WorkflowTaskMachine:
         task = self._record.held_by(item.token)
         if task is None:
             return TASK_NOT_FOUND
+        if item.cause == _TOO_LARGE_TO_SEND:
+            ledger = self._record.ledger
+            ledger.close(ev.WorkflowExecutionTerminated(reason=item.cause, identity=inp.OPERATOR, **ledger.here))
+            return Answer(ok=True)
         self._failures.fail(task, item.cause, item.failure, item)
         return Answer(ok=True)
 

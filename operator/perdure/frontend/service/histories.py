@@ -92,12 +92,15 @@ class Histories:
             )
         view = await self._core.runs.view(entry)
         if view.state is None or not view.state.closed:
-            last: list[ev.AnyEvent] = [] if request.wait_new_event or view.state is None else [view.last]
+            last: list[ev.AnyEvent] = []
+            if not request.wait_new_event and view.state is not None:
+                last = [await self._core.runs.last(view)]
             token = self._token(entry, 1) if request.wait_new_event else b""
             history = History(events=await self._core.page(entry.namespace, last))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
-        await self._know_successor(view, [view.last])
-        closing = (await self._core.page(entry.namespace, [view.last]))[0]
+        closed = [await self._core.runs.last(view)]
+        await self._know_successor(view, closed)
+        closing = (await self._core.page(entry.namespace, closed))[0]
         if _FOLLOWS_NEXT_RUN not in call.header("supported-features").split(","):
             closing = as_continued(closing)
         return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))

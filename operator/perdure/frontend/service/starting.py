@@ -207,13 +207,17 @@ class Starting:
         return await self._maker.make(body, eager=eager, large=large)
 
     async def _may_begin_eagerly(self, request: Any) -> bool:
-        """Whether the client gets the first workflow task itself: it is a worker of the version that the task goes to."""
+        """Whether the client gets the first workflow task itself.
+
+        It must be a worker of the version that the task goes to. Where no version is current, any worker may have it, as on
+        Temporal's server: a versioned client would otherwise wait for an unversioned worker.
+        """
         if not isinstance(request, StartWorkflowExecutionRequest) or not request.request_eager_execution:
             return False
         known = await self._core.deployments.load(request.namespace)
         target = deployments.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
         version = version_of(request.eager_worker_deployment_options)
-        return version == target and not request.HasField("versioning_override")
+        return target in (None, version) and not request.HasField("versioning_override")
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
         newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)

@@ -53,6 +53,8 @@ def main() -> int:
         shutil.copy(chosen.folder / "pyproject.toml", place)
         python = environment(place)
         command = [str(python), "-m", "pytest", "-E", chosen.address, f"--timeout={chosen.timeout}", "-rfE", "-v"]
+        # The sandbox imports the whole test module for each workflow; rewriting its asserts each time would take seconds.
+        command.append("--assert=plain")
         done = subprocess.run(
             [*command, "-p", "no:cacheprovider", *(chosen.tests or DEFAULT)],
             cwd=place,

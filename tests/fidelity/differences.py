@@ -24,7 +24,6 @@ EXPLAINED = {
     "PollActivityTaskQueue: response.start_to_close_timeout": "the time that is left until the schedule-to-close timeout",
     "*NexusEndpoint: response.endpoint.created_time": "Temporal's server forgets it with the first update",
     "DescribeTaskQueue: response.effective_rate_limit.*": "Perdure limits no rates",
-    "*: *failure.application_failure_info": "a failure that names no kind is an application failure, as SDKs read it",
     "WORKFLOW_EXECUTION_STARTED: prev_auto_reset_points.*": "reset points are those of one run, not of the runs before",
     "DescribeWorkflowExecution: *.auto_reset_points": "the same",
     "DescribeWorkflowExecution: *.auto_reset_points.points.*": "the same; they are removed with the run",

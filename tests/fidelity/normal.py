@@ -22,6 +22,8 @@ from temporalio.api.errordetails import v1 as _known  # noqa: F401 (what details
 Json = Any
 _GENERATED = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b[0-9a-f]{32}\b")
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_SERVER = re.compile(r"\b\d+@[\w.-]+@")
+"""The identity of a process of Temporal's server."""
 _NATURES = (
     ("token", "<token>"),
     ("namespace_id", "<namespace id>"),
@@ -37,11 +39,13 @@ _CRON_WAIT = "first_workflow_task_backoff"
 _UNSTEADY = {
     "backlog_count_hint",
     "current_retry_interval",
+    "custom_search_attribute_aliases",
     "poller_group_infos",
     "poller_group_id",
     "poller_scaling_decision",
     "state_size_bytes",
     "stats",
+    "stats_by_priority_key",
     "task_id",
 }
 """Fields that say how busy a server is or how it keeps its data; even their presence changes from call to call."""
@@ -120,7 +124,7 @@ class Normalizer:
             return self.names[found[0]]
 
         text = text.replace(f"-{self.suffix}", "").replace(self.namespace, "<namespace>")
-        return _TIMES.sub("<time>", _GENERATED.sub(alias, text))
+        return _TIMES.sub("<time>", _SERVER.sub("<server>", _GENERATED.sub(alias, text)))
 
     def _bytes(self, value: bytes) -> str:
         try:

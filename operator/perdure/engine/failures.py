@@ -104,6 +104,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     run_id: str | None = None
     category: str | None = None
     """Application: ``Benign`` where it is no cause for alarm."""
+    kindless: bool = False
+    """Application: whether the SDK named no kind, as for its own errors. Only clients and workers see the difference."""
     scheduled_event_id: int | None = None
     """Activity, ChildWorkflow, NexusOperation: the event that asked for it."""
     started_event_id: int | None = None

@@ -108,6 +108,8 @@ def _info(failure: ProtoFailure, info: str | None) -> dict[str, Any]:
                 "type": handler.type or None,
                 "retry_behavior": behavior if handler.retry_behavior else None,
             }
+        case None:
+            return {"kind": FailureKind.APPLICATION, "kindless": True}
         case _:
             return _application(failure)
 
@@ -150,6 +152,8 @@ def to_proto(failure: Failure) -> ProtoFailure:
 
 def _fill_info(made: ProtoFailure, failure: Failure) -> None:  # noqa: C901, PLR0912, PLR0915 (one case for each kind)
     match failure.kind:
+        case FailureKind.APPLICATION if failure.kindless:
+            pass
         case FailureKind.APPLICATION:
             application = made.application_failure_info
             application.SetInParent()

@@ -19,6 +19,12 @@ from perdure.frontend.history import Historian
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+def test_a_failure_of_no_kind_comes_back_as_one() -> None:
+    """SDKs send their own errors so, and make another class of them than of application failures."""
+    sent = ProtoFailure(message="workflow already started", source="TypeScriptSDK", cause=ProtoFailure(message="inner"))
+    assert failures.to_proto(failures.to_json(sent)) == sent
+
+
 def test_a_failure_with_its_causes_comes_back_as_it_was() -> None:
     sent = ProtoFailure(message="outer", source="PythonSDK", stack_trace="a\nb")
     sent.activity_failure_info.activity_type.name = "charge"

@@ -37,7 +37,7 @@ from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.runs import Runs, View
 from perdure.frontend.search_attributes import Registry
 from perdure.frontend.updates import Update, Updates
-from perdure.frontend.versions import Versions, queue_of
+from perdure.frontend.versions import NOT_READ, Versions, queue_of
 from perdure.frontend.visibility import Visibility
 from perdure.frontend.workers import KnownWorkers
 from perdure.kube import client as kube
@@ -172,10 +172,10 @@ class Core:
         self.queries.abort(run_id)
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
-        """The version whose workers get a run's workflow task, or an activity of it; empty: unversioned ones."""
+        """The version whose workers get a run's workflow task, or an activity of it; empty: unversioned ones, or not known."""
         versions = self.versions
         found = versions.of_activity(namespace, state, activity) if activity else versions.of_task(namespace, state)
-        return str(found) if found is not None else ""
+        return str(found) if found is not None and found != NOT_READ else ""
 
     async def has_task_queue(self, namespace: str, task_queue: str, version: DeploymentVersion) -> bool:
         """Whether workers of a version decide workflows of a task queue.

@@ -32,6 +32,8 @@ class KnownWorkers:
     def tell(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
         """Workers of a namespace tell of themselves; whoever gives itself no key does not.
 
+        One that has shut down is forgotten, as on Temporal's server (service/matching/workers/registry_impl.go).
+
         Raises:
             UnfitError: one of them cannot be kept; then none is.
         """
@@ -41,6 +43,8 @@ class KnownWorkers:
         for beat in beats:
             key = namespace, beat.worker_instance_key
             self._forget(key)
+            if beat.status == WorkerStatus.WORKER_STATUS_SHUTDOWN:
+                continue
             self._told[key] = beat, now()
             self._bytes += beat.ByteSize()
         since = now() - FORGOTTEN_AFTER
@@ -49,10 +53,6 @@ class KnownWorkers:
             if len(self._told) <= MOST and self._bytes <= MOST_BYTES and self._told[key][1] > since:
                 break
             self._forget(key)
-
-    def forget(self, namespace: str, key: str) -> None:
-        """A worker has shut down."""
-        self._forget((namespace, key))
 
     def _forget(self, key: tuple[str, str]) -> None:
         known = self._told.pop(key, None)

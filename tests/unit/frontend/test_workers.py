@@ -41,6 +41,8 @@ def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monke
     assert found is not None
     assert field_of(found, "Status") == "ShuttingDown"
     assert listed(found).host_name == "node"
+    workers.tell("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTDOWN)])
+    assert [each.worker_instance_key for each in workers.all("default")] == ["b"]
 
     def later() -> datetime:
         return clock.now() + FORGOTTEN_AFTER + timedelta(seconds=1)

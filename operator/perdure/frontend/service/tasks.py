@@ -260,7 +260,7 @@ class WorkflowTasks:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
                     self._core.runs.manager.runs.ask(entry, reset, lambda _: None)
         if request.HasField("worker_heartbeat"):
-            self._core.workers.forget(request.namespace, request.worker_heartbeat.worker_instance_key)
+            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
         return ShutdownWorkerResponse()
 
     async def reset_sticky_task_queue(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, WorkflowExecution
-from temporalio.api.enums.v1 import QueryResultType, TaskQueueKind, TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import CommandType, QueryResultType, TaskQueueKind, TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.update.v1 import Input, Meta, Request
@@ -38,6 +38,26 @@ async def test_a_worker_that_prolongs_its_task_gets_the_next_one_with_the_respon
         *("WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskCompleted", "WorkflowExecutionCompleted"),
     ]
     assert not (await others).task_token, "another worker has taken a task that belongs to the first"
+
+
+@served
+async def test_a_child_that_closes_while_a_worker_prolongs_its_task_is_in_the_next_one(here: Served) -> None:
+    await here.start(workflow_task_timeout=timedelta(minutes=1))
+    child = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
+    attributes = child.start_child_workflow_execution_command_attributes
+    attributes.workflow_id, attributes.workflow_type.name, attributes.task_queue.name = "child", "Parcel", "parcels"
+    task = (await here.complete(await here.task(), child, **PROLONG)).workflow_task
+    of_child = await here.call("PollWorkflowTaskQueue", queue=TaskQueue(name="parcels"))
+    await here.complete(of_child, complete_workflow())
+    seen: list[str] = []
+    for _ in range(5):
+        await asyncio.sleep(1)
+        task = (await here.complete(task, **PROLONG)).workflow_task
+        seen += names(task.history.events)
+    assert [name for name in seen if "Child" in name] == [
+        "ChildWorkflowExecutionStarted",
+        "ChildWorkflowExecutionCompleted",
+    ]
 
 
 @served

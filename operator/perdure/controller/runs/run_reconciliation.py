@@ -130,7 +130,7 @@ class RunReconciliation:
         """Step the engine with the inputs, and commit the transition; the state after it, and whether to decide again."""
         asked, forgotten = self._inbox.next(), list(self.forgotten)
         deciding = state.code is not None and state.code.deciding
-        told = [] if deciding else await self._outcomes.gather(state)
+        told = [] if deciding and not _prolongs(asked) else await self._outcomes.gather(state)
         observed = [*forgotten, *told, *await self._observed(state, now), *(each.request for each in asked)]
         if state.closed and not observed:
             return state, False
@@ -249,3 +249,8 @@ class RunReconciliation:
     def _decide_by(self, deciding: Deciding) -> None:
         self._facts.deciding = Deciding(decider=deciding.decider, definition=deciding.definition)
         self._attempts.define(deciding.definition)
+
+
+def _prolongs(asked: Sequence[Asked[inputs.Request]]) -> bool:
+    """Whether a worker prolongs its workflow task, so that another one begins with the commit that ends this one."""
+    return any(isinstance(each.request, inputs.TaskCompleted) and each.request.force_new_task for each in asked)

@@ -87,6 +87,23 @@ def test_a_running_pod_goes_only_when_its_containers_have_stopped_and_its_finali
     assert key not in server.objects
 
 
+def test_the_time_of_a_pod_that_is_being_deleted_can_only_become_shorter(server: ApiServer) -> None:
+    send(server, "POST", PODS, pod(finalizers=["a/b"]))
+    key = ObjectKey("pods", "default", "pod")
+    server.update(key, lambda obj: obj["spec"].update(nodeName="node"))
+
+    def left(**options: int) -> int:
+        found = send(server, "DELETE", f"{PODS}/pod", options)[1]["metadata"]["deletionGracePeriodSeconds"]
+        assert isinstance(found, int)
+        return found
+
+    assert left() == 30
+    server.update(key, lambda obj: obj["status"].update(phase="Failed"))
+    assert left() == 30
+    assert left(gracePeriodSeconds=60) == 30
+    assert left(gracePeriodSeconds=1) == 1
+
+
 def test_what_belonged_to_a_deleted_object_is_collected(server: ApiServer) -> None:
     owner = send(server, "POST", RUNS, run())[1]["metadata"]["uid"]
     send(server, "POST", PODS, pod(ownerReferences=[{"kind": "WorkflowRun", "name": "run", "uid": owner}]))

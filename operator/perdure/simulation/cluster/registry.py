@@ -188,15 +188,13 @@ class Registry:
     def _delete_pod(self, key: ObjectKey, obj: Object, actor: str, grace: int | None) -> Object:
         """Pods get the time that their containers take to stop, unless none runs."""
         meta = obj["metadata"]
-        seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
-        if not obj["spec"].get("nodeName") or obj["status"].get("phase") in {"Succeeded", "Failed"}:
+        if "deletionTimestamp" in meta:  # the time can only become shorter, even for containers that have stopped
+            left = meta["deletionGracePeriodSeconds"]
+            seconds = left if grace is None else min(grace, left)
+        elif not obj["spec"].get("nodeName") or obj["status"].get("phase") in {"Succeeded", "Failed"}:
             seconds = 0
-        if "deletionTimestamp" in meta:
-            seconds = (
-                min(seconds, meta["deletionGracePeriodSeconds"])
-                if grace is not None
-                else meta["deletionGracePeriodSeconds"]
-            )
+        else:
+            seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
         when = meta.get("deletionTimestamp") or self._stamp(seconds)
         return self._store(key, _marked(obj, when, seconds), actor, asked=True)
 

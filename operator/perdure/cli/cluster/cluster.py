@@ -33,14 +33,13 @@ class Cluster:
         Raises:
             CliError: there is none, or it cannot be read.
         """
-        found: Object = await self._requests.ask(self._requests.client.get(self._path(kind, plural, name)), name, kind)
-        return found
+        return await self._requests.read(kind, plural, name)
 
     async def list(self, plural: str, *, everywhere: bool = False, **selectors: str) -> list[Object]:
         """Read all objects of a kind, of the namespace or of all namespaces, that the selectors take.
 
         Raises:
-            NoNamespaceError: there are none, nor is there the namespace.
+            NoNamespaceError: there are none, and the namespace does not exist.
             CliError: they cannot be read.
         """
         items = await self._requests.list_ours(plural, None if everywhere else self.namespace, **selectors)
@@ -67,16 +66,9 @@ class Cluster:
         """
         found = await self.read(kind, plural, name)
         how = "Orphan" if orphan else "Background"
-        path = self._path(kind, plural, name)
+        path = self._requests.path(kind, plural, name)
         deleted = self._requests.client.delete(path, uid=found["metadata"]["uid"], propagation=how)
         await self._requests.ask(deleted, name, kind)
-
-    def _path(self, kind: str, plural: str, name: str) -> str:
-        api = self._requests.api
-        try:
-            return str(api.path(api.PERDURE, self.namespace, plural, name))
-        except ValueError:  # no object can be called so
-            raise self._requests.gone(kind, name) from None
 
 
 class ConfigMaps:
@@ -89,7 +81,7 @@ class ConfigMaps:
         """Read a ConfigMap; None if there is none.
 
         Raises:
-            NoNamespaceError: there is no such namespace.
+            NoNamespaceError: the namespace does not exist.
             CliError: it cannot be read.
         """
         try:
@@ -132,7 +124,7 @@ async def connect(
         The cluster, not asked yet.
 
     Raises:
-        CliError: there is no cluster.
+        CliError: no cluster is configured.
     """
     from perdure.kube import client as kube  # noqa: PLC0415 - see the docstring of the package
 

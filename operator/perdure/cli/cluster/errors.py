@@ -7,15 +7,19 @@ class UnreachableError(CliError):
     """The API server could not be asked, or could not answer; it may be able to later."""
 
 
+class ForbiddenError(CliError):
+    """The user does not have the permission."""
+
+
 class GoneError(CliError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class NoNamespaceError(CliError):
-    """There is nothing to list, nor such a namespace."""
+    """There is nothing to list, and the namespace does not exist."""
 
     status = ExitCode.NO
 
 
 class ExistsError(CliError):
-    """There is an object of that name already."""
+    """An object of that name exists already."""

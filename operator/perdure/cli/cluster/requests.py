@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perdure.cli.cluster.errors import ExistsError, GoneError, NoNamespaceError, UnreachableError
+from perdure.cli.cluster.errors import ExistsError, ForbiddenError, GoneError, NoNamespaceError, UnreachableError
 from perdure.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -66,6 +66,26 @@ class Requests:
         except self.api.TRANSIENT as error:
             raise self.unreachable(error) from error
 
+    def path(self, kind: str, plural: str, name: str) -> str:
+        """Return the path of an object of ours.
+
+        Raises:
+            GoneError: no object can have that name.
+        """
+        try:
+            return str(self.api.path(self.api.PERDURE, self.namespace, plural, name))
+        except ValueError:
+            raise self.gone(kind, name) from None
+
+    async def read(self, kind: str, plural: str, name: str) -> Object:
+        """Read an object of ours.
+
+        Raises:
+            CliError: it does not exist, or cannot be read.
+        """
+        found: Object = await self.ask(self.client.get(self.path(kind, plural, name)), name, kind)
+        return found
+
     async def list_ours(self, plural: str, namespace: str | None, **selectors: str) -> list[Object]:
         """List objects of ours, of one namespace or of all.
 
@@ -114,7 +134,7 @@ class Requests:
                 f"the API server does not accept your credentials ({message}); log in again, or use --context"
             )
         if status == 403:  # noqa: PLR2004
-            return CliError(
+            return ForbiddenError(
                 f"{message}; ask your administrator for the role `view` (to read), `perdure-on-call` (to create Operations) "
                 f"or `edit` in namespace `{self.namespace}`, or choose "
                 "another namespace with -n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.reasons import ConditionReason
-from perdure.cli.cluster.errors import GoneError
+from perdure.cli.cluster.errors import ForbiddenError, GoneError
 from perdure.cli.errors import CliError
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ class Runs:
         Raises:
             CliError: there is none, or it cannot be read.
         """
-        requests = self._requests
-        try:
-            path = requests.api.path(requests.api.PERDURE, requests.namespace, "workflowruns", name)
-        except ValueError:  # no object can be called so
-            raise requests.gone("WorkflowRun", name) from None
-        found: Object = await requests.ask(requests.client.get(path), name)
-        return found
+        return await self._requests.read("WorkflowRun", "workflowruns", name)
 
     async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
         """Read a WorkflowRun that is named, or the one of a workflow ID: the open one, else the one that closed last.
@@ -98,18 +92,12 @@ class Runs:
         Raises:
             CliError: they cannot be read.
         """
-        requests = self._requests
-        url = requests.api.path(requests.api.PERDURE, None if everywhere else requests.namespace, "workflowruns")
         selector = SCHEDULE_LABEL if schedule is None else f"{SCHEDULE_LABEL}={schedule}"
+        namespace = None if everywhere else self._requests.namespace
         try:
-            items: list[Object] = await requests.client.list_all(url, labelSelector=selector)
-        except requests.api.ApiError as error:
-            if error.status == 403:  # noqa: PLR2004
-                return []
-            raise requests.refused(error.status, error.message) from error
-        except requests.api.TRANSIENT as error:
-            raise requests.unreachable(error) from error
-        return items
+            return await self._requests.list_ours("workflowruns", namespace, labelSelector=selector)
+        except ForbiddenError:
+            return []
 
     # What belongs to a run
 
@@ -170,7 +158,7 @@ class Runs:
         """Read the lines of a pod's log.
 
         Raises:
-            GoneError: there is no such pod any more.
+            GoneError: the pod no longer exists.
             UnreachableError: the connection broke, or the node cannot answer.
             CliError: it cannot be read.
         """

@@ -88,8 +88,10 @@ class Settings:
     """Whether there is one in each namespace that is served, not only in the operator's."""
     client_authority: str = ""
     """Path of the authorities of clients' certificates, PEM; empty: clients need none."""
+    http_address: str = ""
+    """Where Temporal's HTTP API is served; empty: it is not."""
     max_connections: int = 1_000
-    """Connections of SDKs at the same time; more are closed as they come."""
+    """Connections at the same time, of gRPC and as many of HTTP; more are closed as they come."""
     suggest_events: int = 4_096
     """Events of a history from which on a worker is told to continue as new."""
 

@@ -73,7 +73,7 @@ def write(message: Message, *, shorthand: bool, pretty: bool) -> bytes:
     if shorthand:
         value = _exchanged(value, _kind(message), _abbreviated)
     layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
-    return json.dumps(value, ensure_ascii=False, **layout).encode("utf-8", "replace") + b"\n"
+    return json.dumps(value, ensure_ascii=False, **layout).encode("utf-8", "replace")
 
 
 def _kind(message: Message) -> Descriptor:  # protobuf declares two classes for it, which are one

@@ -14,6 +14,8 @@ UV_VERSION := 0.13.8
 CACHE := $(or $(PERDURE_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perdure)
 # The Python version of the image: tests must run on the same version.
 export UV_PYTHON ?= 3.11
+# Tests start hundreds of Python processes: without bytecode on disk, each compiles all modules again, in one to ten seconds.
+unexport PYTHONDONTWRITEBYTECODE
 UV := $(or $(shell command -v uv),$(CACHE)/uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 

@@ -45,10 +45,12 @@ class Bug:
     def plant(self, directory: Path) -> None:
         """Copy the operator into a directory, with the bug in it.
 
+        Its bytecode is copied, too: it stays valid for the files that do not change.
+
         Raises:
             ValueError: the code is no longer what a change expects.
         """
-        shutil.copytree(CHECKOUT / "operator", directory / "operator", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(CHECKOUT / "operator", directory / "operator")
         for change in self.changes:
             file = directory / "operator" / "perdure" / change.file
             text = file.read_text(encoding="utf-8")

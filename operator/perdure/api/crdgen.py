@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +110,7 @@ def _column(column: Column) -> dict[str, Any]:
     return entry
 
 
+@cache
 def crd_yaml(kind: type[Resource]) -> str:
     """Write the CRD of a kind as YAML.
 

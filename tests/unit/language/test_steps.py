@@ -326,14 +326,16 @@ def test_outputs_of_items_that_are_too_large_together_fail_the_step() -> None:
 
 
 def test_a_long_loop_keeps_only_what_is_open() -> None:
-    play = Play("steps: [" + do("l", forEach="{items: '${lists.range(10000)}'}") + ", {name: s, set: {x: 1}}]")
+    play = Play("steps: [" + do("l", forEach="{items: '${lists.range(2000)}'}") + ", {name: s, set: {x: 1}}]")
     assert len(play.scheduled) == loops.MAX_OPEN
-    for index in range(10_000):
+    sizes = {}
+    for index in range(2_000):
         play.completes(f"l[{index}]", index)
-        if index == 5_000:
-            assert len(str(play.memory)) < 40_000
+        if index in {1_100, 1_700}:
+            sizes[index] = len(str(play.memory))
     assert play.closed
-    assert len(play.scheduled) == 10_000
+    assert len(play.scheduled) == 2_000
+    assert sizes[1_700] < 1.02 * sizes[1_100] < 40_000
 
 
 # Catch, timeout

@@ -20,7 +20,7 @@ from perdure.engine import inputs
 from perdure.engine.history import decode_events
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import failures, priorities
+from perdure.frontend import failures, priorities, routing_events
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.deployment_registry import DeploymentRegistry
 from perdure.frontend.deployments import is_registered
@@ -102,7 +102,11 @@ class Core:
         self.visibility = Visibility()
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
-        self.deployments = DeploymentRegistry(lambda: self.runs.manager.client, self._route_again)
+        self.deployments = DeploymentRegistry(
+            lambda: self.runs.manager.client,
+            self._route_again,
+            lambda *change: routing_events.report(self.runs.manager.recorder, *change),
+        )
         self.versions = Versions(self.deployments, self.queues, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)
         self._memory = MessageMemory(_MEMORY)

@@ -31,15 +31,22 @@ _log = structlog.get_logger("perdure.frontend.deployments")
 class DeploymentRegistry:
     """Reads and writes the worker deployments of namespaces."""
 
-    def __init__(self, client: Callable[[], kube.Client], changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        client: Callable[[], kube.Client],
+        changed: Callable[[str], None],
+        written: Callable[[kube.Object, Deployments, Deployments], None],
+    ) -> None:
         """Create a registry.
 
         Args:
             client: Returns the client of the API server.
             changed: Called with a namespace whose deployments are no longer as they were when last read.
+            written: Called after a change with the ConfigMap as stored, and the deployments before and after.
         """
         self._client = client
         self._changed = changed
+        self._written = written
         self._read: dict[str, tuple[datetime, Deployments]] = {}
         self._reading: dict[str, asyncio.Task[kube.Object]] = {}
         """Those who ask about a namespace at the same time share one request."""
@@ -125,9 +132,10 @@ class DeploymentRegistry:
         meta = found.get("metadata") or {"name": CONFIG_MAP, "namespace": namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
-            await self._client().replace(_url(namespace, CONFIG_MAP), body)
+            stored = await self._client().replace(_url(namespace, CONFIG_MAP), body)
         else:
-            await self._client().create(_url(namespace), body)
+            stored = await self._client().create(_url(namespace), body)
+        self._written(stored, before, after)
         return after
 
     async def _get(self, namespace: str) -> kube.Object:

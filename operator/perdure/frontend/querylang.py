@@ -182,7 +182,8 @@ class _Parser:
             self._need("NULL")
             return lambda run: (run(name) is not None) is wanted
         negated = self._take("NOT")
-        predicate, absent = self._predicate(name), [] if name in self._lists else None
+        predicate = self._predicate(name)
+        absent: list[Any] | None = [] if name in self._lists else None
 
         def test(run: Lookup) -> bool | None:
             value = run(name)

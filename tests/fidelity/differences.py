@@ -60,6 +60,7 @@ EXPLAINED = {
     "DescribeNamespace: *cluster_name": "Perdure runs in one cluster, with this name",
     "DescribeNamespace: *.custom_search_attribute_aliases.*": "columns of Temporal's database",
     "DescribeNamespace: *.reported_problems_search_attribute": "Perdure has no TemporalReportedProblems",
+    "DescribeNamespace: *.workflow_update_callbacks": "Temporal's server 1.32 serves them only if a setting enables them",
     "DescribeNamespace: *.poller_autoscaling": "Perdure does not advise workers on their number of pollers",
     "DescribeNamespace: *.standalone_activity_operator_commands": "Perdure pauses and resets standalone activities too",
 }

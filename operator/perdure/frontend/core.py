@@ -18,7 +18,6 @@ from perdure.controller.payloads.payload_store import LostBlobError
 from perdure.controller.workers import Followed
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.history import decode_events
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
@@ -44,6 +43,7 @@ from perdure.frontend.visibility import Visibility
 from perdure.frontend.workers import KnownWorkers
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.runtime.callbacks import UPDATE_LOST
 
 _Made = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024
@@ -52,14 +52,6 @@ _STICKY_SECONDS = 5.0
 """How long a query waits for the worker that has the workflow in memory."""
 _WORKERS_COME_WITHIN = timedelta(seconds=30)
 """After a restart of the operator."""
-UPDATE_LOST = Failure(
-    kind=FailureKind.APPLICATION,
-    type="AcceptedUpdateCompletedWorkflow",
-    message="Workflow Update failed because the Workflow completed before the Update completed.",
-    source="Server",
-    non_retryable=True,
-)
-"""What an update comes to that was accepted and did not end before the workflow did (workflow/update/abort_reason.go)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +82,10 @@ class Settings:
     """Whether there is one in each namespace that is served, not only in the operator's."""
     client_authority: str = ""
     """Path of the authorities of clients' certificates, PEM; empty: clients need none."""
+    http_address: str = ""
+    """Where Temporal's HTTP API is served; empty: it is not."""
     max_connections: int = 1_000
-    """Connections of SDKs at the same time; more are closed as they come."""
+    """Connections at the same time, of gRPC and as many of HTTP; more are closed as they come."""
     suggest_events: int = 4_096
     """Events of a history from which on a worker is told to continue as new."""
 

@@ -3,9 +3,11 @@
 from typing import Any
 
 import msgspec
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import DecodeError
 
 from perdure.engine.inputs import TaskToken
-from perdure.frontend.errors import invalid
+from perdure.frontend.errors import invalid, not_found
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k", tag=True):
@@ -73,12 +75,25 @@ def unpack(raw: bytes, kind: type[Any], namespace: str) -> Any:
     """A token of a kind.
 
     Raises:
-        RpcError: it is none, or belongs to another namespace.
+        RpcError: it is none, or belongs to another namespace or another server.
     """
     try:
         token = _decoder.decode(raw)
     except msgspec.MsgspecError:
+        if kind is not PageToken and _of_a_temporal_server(raw):
+            raise not_found("The task of this token does not exist on this server.") from None
         raise invalid("Invalid TaskToken.") from None
     if not isinstance(token, kind) or token.namespace != namespace:
         raise invalid("Invalid TaskToken.")
     return token
+
+
+def _of_a_temporal_server(raw: bytes) -> bool:
+    """Whether the bytes are a message of protocol buffers, as the tokens of Temporal's server are and Perdure's are not."""
+    if not raw:
+        return False
+    try:
+        Empty.FromString(raw)
+    except DecodeError:
+        return False
+    return True

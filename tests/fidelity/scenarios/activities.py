@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fidelity.driver import Session, command, payload, payloads, scenario, token
+from fidelity.driver import Session, command, encoded, payload, payloads, scenario, token
 from fidelity.scenarios.starting import COMPLETE
 from fidelity.scenarios.tasks import BAD_TOKEN
 
@@ -184,8 +184,18 @@ def activity_by_id(s: Session) -> None:
     s.call("RespondActivityTaskCompletedById", "closed", **named, activity_id="c")
 
 
+def token_for_an_unknown_run(s: Session) -> str:
+    """A token in the form of Temporal's server, for the first attempt of an activity of a run that does not exist."""
+    describe, request, _ = s.server.rpc("DescribeNamespace")
+    namespace = describe(request(namespace=s.server.namespace)).namespace_info
+    names = (namespace.id, "nobody", "33fe12c8-be49-41a2-8abd-17654965de9e")
+    strings = b"".join(bytes([number << 3 | 2, len(name)]) + name.encode() for number, name in enumerate(names, 1))
+    return encoded(strings + bytes([4 << 3, 5, 5 << 3, 1]))  # the scheduled event and the attempt
+
+
 @scenario
 def activity_tokens(s: Session) -> None:
+    unknown = token_for_an_unknown_run(s)
     for rpc in (
         "RespondActivityTaskCompleted",
         "RespondActivityTaskFailed",
@@ -194,6 +204,7 @@ def activity_tokens(s: Session) -> None:
     ):
         s.call(rpc, "bad token", task_token=BAD_TOKEN)
         s.call(rpc, "no token")
+        s.call(rpc, "unknown run", task_token=unknown)
 
 
 @scenario

@@ -18,6 +18,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import Callback
 from perdure.engine.state import PendingOperation, apply
 from perdure.engine.step import next_wake
+from perdure.runtime.chains import extras_of, successor_run
 
 BOOM = Failure(kind=FailureKind.APPLICATION, message="boom", type="Boom")
 BUSY = Failure(kind=FailureKind.NEXUS_HANDLER, message="busy", type="UNAVAILABLE")
@@ -329,6 +330,23 @@ def test_a_run_that_goes_on_in_another_one_leaves_the_operations_to_that() -> No
     refused.decide(cmd.ContinueAsNewWorkflowExecution())
     refused.at(1, inp.EffectDone(effect=StartSuccessor(), refused="no room"))
     assert effects(refused.state) == (CompleteOperation("1"),)
+
+
+def test_the_next_run_gets_the_callbacks_that_were_attached_too_but_not_those_of_updates() -> None:
+    first, second, third = (Callback(url="temporal://system", header={"number": each}) for each in "123")
+    run = Coded.begin(completion_callbacks=(first,))
+    run.at(0, inp.CallbacksAttached(request_id="again", callbacks=(second,)))
+    run.take()
+    accept = cmd.AcceptUpdate(update_id="u", name="set", request_id="op", completion_callbacks=(third,))
+    run.complete(accept, cmd.ContinueAsNewWorkflowExecution())
+    [of_update] = [key for key, each in run.state.callbacks.items() if each.update_id]
+    assert effects(run.state) == (CompleteOperation(of_update), StartSuccessor()), "its update is lost"
+    meta = {"namespace": "default", "name": "order", "uid": "run-1"}
+    spec = {"workflowId": "order-1", "workflow": {"type": "Order", "taskQueue": "orders"}}
+    following = successor_run({"metadata": meta, "spec": spec}, run.state, run.events[-1])
+    assert extras_of(following).completion_callbacks == (first, second)
+    run.at(1, inp.EffectDone(effect=StartSuccessor()))
+    assert list(run.state.callbacks) == [of_update]
 
 
 def test_a_run_that_was_reset_leaves_the_operations_to_the_new_one() -> None:

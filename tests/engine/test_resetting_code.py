@@ -9,7 +9,10 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine import inputs as inp
+from perdure.engine.effects import CompleteOperation, effects
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.resetting import begin, reset_event, since
+from perdure.engine.starts import Callback
 from perdure.engine.step import step
 
 
@@ -87,7 +90,7 @@ def test_54_updates_that_were_accepted_are_admitted_again_until_a_worker_accepts
 
 def test_an_update_that_is_rejected_after_a_reset_is_not_asked_about_again() -> None:
     other = reset(updated(), 3)
-    other.decide(timer("t", 60), rejected=("u",))
+    other.decide(timer("t", 60), rejected={"u": Failure(kind=FailureKind.APPLICATION, message="no")})
     assert (other.code.admitted, other.code.updates) == ({}, {})
 
 
@@ -127,3 +130,47 @@ def test_points_are_where_workers_have_begun_to_decide() -> None:
     assert isinstance(coded.events[2], ev.WorkflowTaskStarted)
     with pytest.raises(ValueError, match="nothing is decided at event 4; choose event 3"):
         history.fork_of_code(coded.events, 4)
+
+
+def with_callback() -> Coded:
+    """A run that has accepted an update, whose end completes a Nexus operation."""
+    coded = Coded.begin()
+    coded.decide(timer("t", 60))
+    coded.ask(inp.TaskWanted, 1)
+    callbacks = (Callback(url="temporal://system"),)
+    coded.decide(cmd.AcceptUpdate(update_id="u", name="set", request_id="op", completion_callbacks=callbacks))
+    return coded
+
+
+def test_an_update_takes_its_callbacks_along_when_its_run_is_reset() -> None:
+    before = with_callback()
+    [(key, callback)] = before.state.callbacks.items()
+    assert (callback.update_id, callback.request_id, effects(before.state)) == ("u", "op", ())
+    before.ask(inp.TerminateRequested, 2, reason="reset", reset_run="new", reset_event_id=3)
+    assert effects(before.state) == (), "the new run has it"
+    other = reset(before, 3)
+    other.decide(timer("t", 60), cmd.AcceptUpdate(update_id="u", name="set"), cmd.CompleteUpdate(update_id="u"))
+    [again] = other.state.callbacks
+    assert again != key
+    assert effects(other.state) == (CompleteOperation(again),)
+    other.at(5, inp.EffectDone(effect=CompleteOperation(again)))
+    assert other.state.callbacks == {}
+
+
+def test_an_update_that_is_rejected_after_a_reset_fails_what_waits_for_it() -> None:
+    other = reset(with_callback(), 3)
+    rejection = Failure(kind=FailureKind.APPLICATION, message="not now")
+    other.decide(timer("t", 60), rejected={"u": rejection})
+    [(key, callback)] = other.state.callbacks.items()
+    assert callback.rejection == rejection
+    assert effects(other.state) == (CompleteOperation(key),)
+
+
+def test_a_reset_without_updates_leaves_out_the_callbacks_that_were_attached_to_them() -> None:
+    coded = with_callback()
+    attached = {"callbacks": (Callback(url="temporal://system"),), "update_id": "u"}
+    coded.at(2, inp.CallbacksAttached(request_id="other", **attached))
+    later, state = coded.events[3:], history.fork_of_code(coded.events, 3)
+    with_updates = list(since(state, later, "run-1", signals=True))
+    assert inp.CallbacksAttached(request_id="other", **attached) in with_updates
+    assert list(since(state, later, "run-1", signals=True, updates=False)) == []

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.failures import Failure
 from perdure.engine.retry import PolicyChoice, RetryPolicy
-from perdure.engine.starts import CarriedSignal, WorkflowStart
+from perdure.engine.starts import Callback, CarriedSignal, WorkflowStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +165,8 @@ class AcceptUpdate:
     header: Any = None
     identity: str = ""
     principal: str = ""
+    request_id: str = ""
+    completion_callbacks: tuple[Callback, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class StartSuccessor:
 
 @dataclass(frozen=True, slots=True)
 class CompleteOperation:
-    """Complete the Nexus operation of another run with how this one has ended."""
+    """Complete the Nexus operation of another run with how this one, or an update of it, has ended."""
 
     key: str
     """In `State.callbacks`."""
@@ -107,8 +107,7 @@ def effects(state: RunState) -> tuple[Effect, ...]:
             found.append(CloseChild(child.initiated_event_id))
     found += [AskExternal(external.initiated_event_id) for external in state.externals.values()]
     found += [WriteDeadLetter(marker.event_id) for marker in state.markers.values()]
-    if state.closed and not state.start_successor:
-        found += [CompleteOperation(key) for key, callback in state.callbacks.items() if not callback.state]
+    found += [CompleteOperation(key) for key, callback in state.callbacks.items() if state.is_due(callback)]
     if state.start_successor:
         found.append(StartSuccessor())
     return tuple(found)

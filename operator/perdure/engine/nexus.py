@@ -22,6 +22,8 @@ from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 
 MAX_CALLBACKS = 2_000
 """Operations that the end of one run can complete, as on Temporal's server."""
+MAX_UPDATE_CALLBACKS = 32
+"""Operations that the end of one update can complete, as on Temporal's server."""
 _LARGEST_FAILURE = 4 * 1024
 """Bytes that are kept of the failure of a call which is repeated."""
 _TIMED_OUT = Failure(kind=FailureKind.NEXUS_HANDLER, type="UPSTREAM_TIMEOUT", message="upstream timeout")
@@ -106,7 +108,14 @@ class NexusOperations:
     # Callbacks
 
     def attach_callbacks(self, request: inp.CallbacksAttached) -> Answer:
-        """Have the end of the run complete further operations."""
+        """Have the end of the run, or of one of its updates, complete further operations."""
+        of_update = sum(each.update_id == request.update_id for each in self._ledger.state.callbacks.values())
+        if request.update_id and of_update + len(request.callbacks) > MAX_UPDATE_CALLBACKS:
+            message = (
+                f'cannot attach more than {MAX_UPDATE_CALLBACKS} callbacks to update "{request.update_id}" '
+                f"({of_update} callbacks already attached)"
+            )
+            return Answer(ok=False, reason=inp.TOO_MANY_CALLBACKS, message=message)
         if len(self._ledger.state.callbacks) + len(request.callbacks) > MAX_CALLBACKS:
             known = len(self._ledger.state.callbacks)
             message = (
@@ -116,6 +125,7 @@ class NexusOperations:
         self._ledger.emit(
             ev.WorkflowExecutionOptionsUpdated(
                 attached_request_id=request.request_id,
+                update_id=request.update_id,
                 attached_completion_callbacks=request.callbacks,
                 identity=request.identity,
                 principal=request.principal,

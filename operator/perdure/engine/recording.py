@@ -148,6 +148,8 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
                     "input": None,
                     "header": None,
                     "identity": "",
+                    "request_id": "",
+                    "completion_callbacks": (),
                 }  # it is in the event that has admitted it
             return ev.WorkflowExecutionUpdateAccepted(**said, **here)
         case cmd.CompleteUpdate():

@@ -138,8 +138,11 @@ class RelatedRuns:
                 self._ledger.change(externals=_without(before.externals, number))
             case fx.CompleteOperation(key) if before.closed:
                 self._callback_done(key, refused)
+            case fx.CompleteOperation(key):  # that of an update, of which there can be many
+                self._ledger.change(callbacks=_without(before.callbacks, key))
             case fx.StartSuccessor() if before.closed:
-                kept = before.callbacks if refused else {}  # the run that follows has them
+                of_updates = {key: each for key, each in before.callbacks.items() if each.update_id}
+                kept = before.callbacks if refused else of_updates  # the run that follows has the others
                 self._ledger.change(start_successor=False, successor_refused=refused, callbacks=kept)
             case fx.ReportAttempt():
                 self._ledger.change(reports=_without(before.reports, effect.key))

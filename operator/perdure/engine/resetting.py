@@ -204,7 +204,7 @@ def since(
                 yield inp.ExternalDone(
                     initiated_event_id=event.initiated_event_id, failure=getattr(event, "failure", None)
                 )
-            case ev.WorkflowExecutionOptionsUpdated():
+            case ev.WorkflowExecutionOptionsUpdated() if updates or not event.update_id:
                 yield options_again(event)
             case _:
                 yield from _operation_again(event, forked, started)
@@ -284,6 +284,7 @@ def options_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAtt
     return inp.CallbacksAttached(
         request_id=event.attached_request_id,
         callbacks=event.attached_completion_callbacks,
+        update_id=event.update_id,
         identity=event.identity,
         principal=event.principal,
         links=event.links,
@@ -312,6 +313,8 @@ def update_again(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutio
         header=event.header,
         identity=event.identity,
         principal=event.principal,
+        request_id=event.request_id,
+        completion_callbacks=event.completion_callbacks,
     )
 
 

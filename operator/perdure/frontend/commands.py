@@ -27,6 +27,7 @@ from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import failures, priorities
 from perdure.frontend import payloads as data
+from perdure.frontend.callbacks import to_engine
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
 from perdure.frontend.given import (
@@ -105,6 +106,8 @@ def asked_by(request: UpdateRequest) -> dict[str, Any]:
         "input": _whole(request.input.args),
         "header": data.header_to_json(request.input),
         "identity": request.meta.identity,
+        "request_id": request.request_id,
+        "completion_callbacks": to_engine(request.completion_callbacks),
     }
 
 

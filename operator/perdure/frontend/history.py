@@ -15,7 +15,6 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from temporalio.api import enums
-from temporalio.api.common.v1 import Callback as ProtoCallback
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
 from temporalio.api.deployment.v1 import InheritedAutoUpgradeInfo as ProtoInheritedAutoUpgradeInfo
@@ -36,9 +35,8 @@ from perdure.engine.code import task_timeout
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.starts import Callback
 from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
-from perdure.frontend import failures, links
+from perdure.frontend import callbacks, failures, links
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.paging import MAX_BYTES
@@ -98,6 +96,8 @@ class Historian:
         if metadata is not None:
             made.user_metadata.CopyFrom(metadata)
         made.links.extend(links.from_json(getattr(event, "links", None)))
+        if isinstance(event, ev.WorkflowExecutionUpdateAccepted):
+            made.links.extend(link for each in event.completion_callbacks for link in links.from_json(each.links))
         attributes = getattr(made, _attributes_of(name))
         attributes.SetInParent()
         self._fill(attributes, event)
@@ -259,7 +259,7 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
     failure = event.continued_failure
     if failure is not None and failure.kind is FailureKind.TIMEOUT and not failure.source:
         attributes.continued_failure.source = "Server"
-    attributes.completion_callbacks.extend(map(callback, event.completion_callbacks))
+    attributes.completion_callbacks.extend(map(callbacks.to_proto, event.completion_callbacks))
     attributes.first_workflow_task_backoff.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
@@ -269,18 +269,15 @@ def started_by_a_workflow(event: ev.WorkflowExecutionStarted) -> bool:
     return event.parent is not None or event.initiator == "Workflow"
 
 
-def callback(found: Callback) -> ProtoCallback:
-    """A completion callback."""
-    made = ProtoCallback(links=links.from_json(found.links))
-    made.nexus.url = found.url
-    made.nexus.header.update(found.header)
-    return made
-
-
 def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated) -> None:
     if event.attached_request_id:
         attributes.ClearField("identity")
-    attributes.attached_completion_callbacks.extend(map(callback, event.attached_completion_callbacks))
+    attached, kept = map(callbacks.to_proto, event.attached_completion_callbacks), attributes
+    if event.update_id:
+        attributes.ClearField("attached_request_id")
+        kept = attributes.workflow_update_options.add(update_id=event.update_id)
+        kept.attached_request_id = event.attached_request_id
+    kept.attached_completion_callbacks.extend(attached)
 
 
 def _continued(attributes: Any, event: ev.WorkflowExecutionContinuedAsNew) -> None:
@@ -365,6 +362,8 @@ def _marker(attributes: Any, event: ev.MarkerRecorded) -> None:
 def update_request(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted) -> Request:
     """What an update asks for."""
     request = Request()
+    request.request_id = event.request_id
+    request.completion_callbacks.extend(map(callbacks.to_proto, event.completion_callbacks))
     request.meta.update_id = event.update_id
     request.meta.identity = event.identity
     request.input.name = event.name

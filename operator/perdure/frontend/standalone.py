@@ -102,7 +102,7 @@ def described(
         status=to_enum(ActivityExecutionStatus, record.status),
         header=data.header(extras.header),
         user_metadata=data.user_metadata(extras.user_metadata),
-        links=links.from_json(extras.links),
+        links=[link for found in (extras.links, *map(_attached_links, history)) for link in links.from_json(found)],
         search_attributes=data.attributes(record.search_attributes) or SearchAttributes(),
         state_transition_count=record.history_length,
         state_size_bytes=record.history_size,
@@ -119,6 +119,11 @@ def described(
         _describe(made, activity, state, now)
         _describe_last_attempt(made, activity, history[-1] if state.closed else None, history)
     return made
+
+
+def _attached_links(event: ev.AnyEvent) -> Any:
+    """The links that another start has attached with this event; None if it has none."""
+    return event.links if isinstance(event, ev.WorkflowExecutionOptionsUpdated) else None
 
 
 def _describe(made: ActivityExecutionInfo, activity: PendingActivity, state: RunState, now: datetime) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import orjson
-from temporalio.api.common.v1 import Callback as ProtoCallback
 from temporalio.api.common.v1 import Payload
 
 from perdure.api.depth import MAX_DEPTH, nests_deeper
@@ -14,19 +13,17 @@ from perdure.api.durations import nearest_duration
 from perdure.api.fields import MAX_RESOURCE_NAME
 from perdure.engine.cron import cron_mistake
 from perdure.engine.opaque import plain
-from perdure.engine.starts import Callback, StartExtras
+from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
-from perdure.frontend import links, priorities
 from perdure.frontend import payloads as data
+from perdure.frontend import priorities
 from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
 from perdure.frontend.overrides import override_of
 from perdure.kube.clock import now
-from perdure.runtime.callbacks import SYSTEM_URL
 from perdure.runtime.chains import retry_policy_json
 
 _MOST_BESIDE = 128 * 1024
 """Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that go on to the next run."""
-_MAX_CALLBACK_HEADER = 8_192
 _NO_JSON = "Input: cannot be passed on as JSON"
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TIMEOUTS = (
@@ -81,27 +78,6 @@ def run_asked_for(
         raise UnfitError("VersioningOverride is not supported for Workflows, which are started by name")
     check_beside(extras)
     return spec, extras
-
-
-def callbacks_of(request: Any) -> tuple[Callback, ...]:
-    """What the end of a workflow completes, as a request to start says.
-
-    Raises:
-        UnfitError: it is no Nexus operation of this server.
-    """
-    return tuple(map(_callback, getattr(request, "completion_callbacks", ())))
-
-
-def _callback(said: ProtoCallback) -> Callback:
-    kind, url = said.WhichOneof("variant"), said.nexus.url
-    if kind != "nexus":
-        raise UnfitError(f"unknown callback variant: {kind}")
-    if url != SYSTEM_URL:
-        raise UnfitError(f"invalid url: url does not match any configured callback address: {url[:1_000]}")
-    header = {key.lower(): value for key, value in said.nexus.header.items()}
-    if sum(len(key) + len(value) for key, value in header.items()) > _MAX_CALLBACK_HEADER:
-        raise UnfitError(f"invalid header: header size longer than max allowed size of {_MAX_CALLBACK_HEADER}")
-    return Callback(url=url, header=header, links=links.to_json(said.links))
 
 
 def _refuse_odd_json(payload: Payload) -> None:

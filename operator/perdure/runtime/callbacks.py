@@ -1,7 +1,7 @@
-"""What the end of a run completes: Nexus operations of other runs. Pure.
+"""What the end of a run or of an update completes: Nexus operations of other runs. Pure.
 
-A handler that starts a workflow for an operation hands on the callback that it was called with. The token in it says whose
-operation that is; the request ID in the token is a secret, without which nothing is completed.
+A handler that starts or updates a workflow for an operation hands on the callback that it was called with. The token in it says
+whose operation that is; the request ID in the token is a secret, without which nothing is completed.
 """
 
 import base64
@@ -38,9 +38,19 @@ class CallbackToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
 
+UPDATE_LOST = Failure(
+    kind=FailureKind.APPLICATION,
+    type="AcceptedUpdateCompletedWorkflow",
+    message="Workflow Update failed because the Workflow completed before the Update completed.",
+    source="Server",
+    non_retryable=True,
+)
+"""The outcome of an accepted update that did not end before the workflow did (workflow/update/abort_reason.go)."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperationEnding:
-    """How a run ends the operation that it was started for."""
+    """How a run or an update ends the operation that it was started for."""
 
     outcome: OperationOutcome
     result: Any = None
@@ -57,7 +67,7 @@ def token_of(callback: Callback) -> CallbackToken | None:
 
 
 def ending_of(closing: ev.AnyEvent) -> OperationEnding:
-    """How a run that has closed with this event, and is not continued, ends an operation.
+    """How a workflow or standalone activity that has closed with this event, and is not continued, ends an operation.
 
     As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
     """
@@ -71,10 +81,23 @@ def ending_of(closing: ev.AnyEvent) -> OperationEnding:
             return OperationEnding(OperationOutcome.FAILED, failure=closing.failure)
         case ev.WorkflowExecutionTimedOut():
             failure = Failure(kind=FailureKind.TIMEOUT, message="operation exceeded internal timeout")
-            return OperationEnding(OperationOutcome.FAILED, failure=failure)
+            return OperationEnding(OperationOutcome.FAILED, failure=closing.failure or failure)
         case _:
             failure = Failure(kind=FailureKind.TERMINATED, message="operation terminated")
             return OperationEnding(OperationOutcome.FAILED, failure=failure)
+
+
+def ending_of_update(ended: ev.WorkflowExecutionUpdateCompleted | None, rejection: Failure | None) -> OperationEnding:
+    """How an update ends an operation (mutable_state_impl.go: GetNexusUpdateCompletion).
+
+    Args:
+        ended: The event that records its outcome; None if there is none: it was rejected, or its workflow has closed before.
+        rejection: Why a worker rejected it.
+    """
+    failure = ended.failure if ended is not None else rejection or UPDATE_LOST
+    if ended is None or failure is not None:
+        return OperationEnding(OperationOutcome.FAILED, failure=failure)
+    return OperationEnding(OperationOutcome.COMPLETED, result=_first(ended.result))
 
 
 def _first(result: Any) -> Any:

@@ -141,7 +141,12 @@ def first_event(
     beside: dict[str, Any] = {}
     if extras is not None and spec.activity is not None:
         # Its input, header, priority and summary are in the event that schedules it.
-        beside = {"standalone": True, "identity": extras.identity, "links": extras.links}
+        beside = {
+            "standalone": True,
+            "identity": extras.identity,
+            "links": extras.links,
+            "completion_callbacks": extras.completion_callbacks,
+        }
     elif extras is not None and spec.workflow is not None:
         beside = _beside(extras, spec.workflow.task_queue, run, parent)
     if beside.get("cron_schedule") and continues is None:

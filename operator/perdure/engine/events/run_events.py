@@ -101,9 +101,11 @@ class WorkflowExecutionUnpaused(Event, frozen=True, kw_only=True):
 
 
 class WorkflowExecutionOptionsUpdated(Event, frozen=True, kw_only=True):
-    """A client changed the versioning override, or attached a callback by another start."""
+    """A client changed the versioning override, or attached callbacks by another start or by repeating an update."""
 
     attached_request_id: str = ""
+    update_id: str = ""
+    """The update whose end the attached callbacks wait for; empty: they wait for the end of the run."""
     versioning_override: VersioningOverride | None = None
     unset_versioning_override: bool = False
     attached_completion_callbacks: tuple[Callback, ...] = ()

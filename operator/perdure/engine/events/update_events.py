@@ -4,6 +4,7 @@ from typing import Any
 
 from perdure.engine.events.event import Event
 from perdure.engine.failures import Failure
+from perdure.engine.starts import Callback
 
 
 class WorkflowExecutionUpdateAdmitted(Event, frozen=True, kw_only=True):
@@ -14,6 +15,8 @@ class WorkflowExecutionUpdateAdmitted(Event, frozen=True, kw_only=True):
     input: Any = None
     header: Any = None
     identity: str = ""
+    request_id: str = ""
+    completion_callbacks: tuple[Callback, ...] = ()
 
 
 class WorkflowExecutionUpdateAccepted(Event, frozen=True, kw_only=True):
@@ -26,6 +29,8 @@ class WorkflowExecutionUpdateAccepted(Event, frozen=True, kw_only=True):
     input: Any = None
     header: Any = None
     identity: str = ""
+    request_id: str = ""
+    completion_callbacks: tuple[Callback, ...] = ()
 
 
 class WorkflowExecutionUpdateCompleted(Event, frozen=True, kw_only=True):

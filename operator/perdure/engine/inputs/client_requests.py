@@ -119,10 +119,12 @@ class OptionsChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbacksAttached:
-    """A client that wanted to start the workflow uses the open run instead, and waits for its end."""
+    """A client that wanted to start the workflow uses the open run, or repeats an update of it, and waits for its end."""
 
     request_id: str
     callbacks: tuple[Callback, ...]
+    update_id: str = ""
+    """The update whose end it waits for; empty: that of the run."""
     identity: str = ""
     principal: str = ""
     links: Any = None

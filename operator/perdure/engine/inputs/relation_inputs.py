@@ -6,6 +6,7 @@ from typing import Any
 
 from perdure.engine.effects import Effect
 from perdure.engine.failures import Failure, RetryState
+from perdure.engine.starts import Callback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,8 @@ class UpdateAdmitted:
     header: Any = None
     identity: str = ""
     principal: str = ""
+    request_id: str = ""
+    completion_callbacks: tuple[Callback, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

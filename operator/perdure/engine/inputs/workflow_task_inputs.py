@@ -1,6 +1,7 @@
 """What workers report about the workflow task of a run. Each report names the delivery that it is about."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeAlias
 
@@ -67,8 +68,8 @@ class TaskCompleted:
     """Whether the worker accepts events that it has received before (`discard_speculative_workflow_task_with_events`)."""
     rejects_only: bool = False
     """Whether the worker has only rejected updates."""
-    rejected: tuple[str, ...] = ()
-    """IDs of the updates that it has rejected."""
+    rejected: Mapping[str, Failure] = field(default_factory=dict)
+    """The updates that it has rejected, by ID, and why."""
     following: TaskTaken | None = None
     """Take the next task with this answer, if one is due: the worker waits for it with its response."""
     eager: tuple[str, ...] = ()

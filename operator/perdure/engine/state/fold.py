@@ -8,11 +8,12 @@ import msgspec
 from perdure.engine import events as ev
 from perdure.engine.opaque import size_of
 from perdure.engine.state.entries import removed
+from perdure.engine.state.fold_callbacks import callbacks_after
 from perdure.engine.state.fold_code import code_after, code_with_override
 from perdure.engine.state.fold_end import closed_state, reset_state, without_payloads
 from perdure.engine.state.fold_nexus import event_operation, operation_after
 from perdure.engine.state.fold_start import first_state
-from perdure.engine.state.pending import PendingCallback, PendingChild, PendingExternal, PendingTimer
+from perdure.engine.state.pending import PendingChild, PendingExternal, PendingTimer
 from perdure.engine.state.pending_activity import PauseInfo, PendingActivity
 from perdure.engine.state.run_state import RunState
 
@@ -132,16 +133,7 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
                 return state
             return change(state, markers={**state.markers, str(event.event_id): event})
         case ev.WorkflowExecutionOptionsUpdated():
-            attached = {
-                str(number): PendingCallback(
-                    callback=callback,
-                    registration_time=event.event_time,
-                    request_id=event.attached_request_id,
-                    event_id=event.event_id,
-                )
-                for number, callback in enumerate(event.attached_completion_callbacks, len(state.callbacks) + 1)
-            }
-            return change(state, callbacks={**state.callbacks, **attached}, code=code_with_override(state.code, event))
+            return change(state, callbacks=callbacks_after(state, event), code=code_with_override(state.code, event))
         case ev.WorkflowExecutionSignaled():
             return change(state, signals=state.signals + 1)
         case ev.WorkflowExecutionCancelRequested():
@@ -170,7 +162,8 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
             first = state.first_decision_time
             if first is not None and isinstance(event, ev.WorkflowTaskScheduled):
                 first = min(first, event.event_time)  # an update has not waited for the end of the delay
-            return change(state, first_decision_time=first, code=code_after(state.code, event))
+            callbacks = callbacks_after(state, event)
+            return change(state, first_decision_time=first, code=code_after(state.code, event), callbacks=callbacks)
         case ev.WorkflowExecutionStarted():
             raise ValueError("a history begins only once")
         case (

@@ -53,12 +53,16 @@ class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class PendingCallback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A Nexus operation that the end of the run completes."""
+    """A Nexus operation that the end of the run completes, or the end of an update."""
 
     callback: Callback
+    update_id: str = ""
+    """The update whose end completes the operation; empty: the end of the run does."""
+    rejection: Failure | None = None
+    """Why a worker rejected the update, which a reset had brought. No event records it."""
     registration_time: datetime
     request_id: str = ""
-    """Request ID of the start that attached it to the open run; empty if it is from the start of the run."""
+    """Request ID of the start or update that attached it to the open run; empty if it is from the start of the run."""
     event_id: int = 0
     """The event that records that; 0 if it is from the start of the run."""
     state: str = ""

@@ -4,6 +4,7 @@ import msgspec
 
 from perdure.engine.code import DEFAULT_TIMEOUT
 from perdure.engine.state.nexus_operation import HandlerCalls, PendingOperation
+from perdure.engine.state.pending import PendingCallback
 from perdure.engine.state.pending_activity import PendingActivity, ScheduledActivity
 from perdure.engine.state.run_state import RunState
 
@@ -24,7 +25,7 @@ def as_recorded(state: RunState) -> RunState:
             closing=False,
             completed="",
         )
-    delivered = {"children": {}, "externals": {}, "callbacks": {}, "start_successor": False} if state.closed else {}
+    delivered = {"children": {}, "externals": {}, "start_successor": False} if state.closed else {}
     return msgspec.structs.replace(
         state,
         undecided=(),
@@ -34,12 +35,23 @@ def as_recorded(state: RunState) -> RunState:
         code=code,
         reports={},
         successor_refused="",
+        callbacks={} if state.closed else _callbacks(state),
         **delivered,
         markers={},
         operations={key: _operation(each) for key, each in state.operations.items()},
         activities={key: _activity(each) for key, each in state.activities.items()},
         left_activities={key: _activity(each) for key, each in state.left_activities.items()},
     )
+
+
+def _callbacks(state: RunState) -> dict[str, PendingCallback]:
+    """The callbacks that wait: no event records that one of an update was called, or that an update was rejected."""
+    accepted = state.code.updates if state.code is not None else {}
+    return {
+        key: each
+        for key, each in state.callbacks.items()
+        if not each.update_id or (each.update_id in accepted and not state.has_completed(each.update_id))
+    }
 
 
 def _operation(operation: PendingOperation) -> PendingOperation:

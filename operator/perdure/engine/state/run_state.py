@@ -109,7 +109,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     operations: dict[str, PendingOperation] = {}
     """Nexus operations, by scheduled event ID."""
     callbacks: dict[str, PendingCallback] = {}
-    """Nexus operations of others that the end of the run completes, numbered."""
+    """Nexus operations of others that the end of the run completes, numbered; and those that the end of an update completes, by
+    ``<event ID>/<number>``."""
     markers: dict[str, ev.MarkerRecorded] = {}
     """Markers whose dead letters are not created yet, by event ID."""
     start_successor: bool = False
@@ -162,6 +163,19 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         """Whether a closed run still has effects."""
         left = self.children or self.externals or self.markers or self.start_successor or self.reports
         return self.closed and (bool(left) or any(not callback.state for callback in self.callbacks.values()))
+
+    def is_due(self, callback: PendingCallback) -> bool:
+        """Whether the operation of a callback can be completed now, and is not yet."""
+        if callback.state:
+            return False
+        if not callback.update_id:
+            return self.closed and not self.start_successor
+        return self.closed or callback.rejection is not None or self.has_completed(callback.update_id)
+
+    def has_completed(self, update_id: str) -> bool:
+        """Whether an update has completed."""
+        record = self.code.updates.get(update_id) if self.code is not None else None
+        return record is not None and bool(record.completed_event_id)
 
     def activity(self, scheduled_event_id: int) -> PendingActivity | None:
         """The open activity of that event, or None."""

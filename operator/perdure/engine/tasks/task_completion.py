@@ -151,9 +151,18 @@ class TaskCompletion:
         """Forget updates that a reset has brought and the worker has rejected. A rejection leaves no event."""
         code = self._record.code
         kept = {name: event_id for name, event_id in code.admitted.items() if name not in item.rejected}
-        if kept != code.admitted:
-            self._record.change(admitted=kept)
-            self._record.ledger.durable = True
+        if kept == code.admitted:
+            return
+        self._record.change(admitted=kept)
+        ledger, rejected = self._record.ledger, code.admitted.keys() - kept.keys()
+        callbacks = {
+            key: msgspec.structs.replace(each, rejection=item.rejected[each.update_id])
+            if each.update_id in rejected
+            else each
+            for key, each in ledger.state.callbacks.items()
+        }
+        ledger.change(callbacks=callbacks)
+        ledger.durable = True
 
     def _start_eagerly(self, item: inp.TaskCompleted) -> None:
         """Give the worker the activities that it runs itself. The commit records that it has them."""

@@ -28,8 +28,9 @@ from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, RunState
-from perdure.frontend import given, links, priorities
+from perdure.frontend import given, priorities
 from perdure.frontend import payloads as data
+from perdure.frontend.callbacks import callbacks_of, describe, own_links, to_engine
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
@@ -98,14 +99,32 @@ class StandaloneActivities:
         if known is not None and known.name != name:
             if known.standing is not Standing.CLOSED:
                 if conflict == "UseExisting":
+                    await self._attach(known, request, principal)
                     return StartedRun(known, started=False)
                 raise await self._maker.taken(known, "")
             if reuse == "RejectDuplicate" or (reuse == "AllowDuplicateFailedOnly" and known.phase == "Completed"):
                 raise await self._maker.taken(known, "")
         return await self._maker.make(body)
 
+    async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
+        """Have the end of an open activity complete the operations of this request, too, if that wants it."""
+        options = request.on_conflict_options
+        callbacks = request.completion_callbacks if options.attach_completion_callbacks else ()
+        attached = inputs.CallbacksAttached(
+            request_id=request.request_id or uuid.uuid4().hex,
+            callbacks=to_engine(callbacks),
+            identity=request.identity,
+            principal=principal,
+            links=own_links(request) if options.attach_links else None,
+        )
+        if attached.callbacks or attached.links:
+            await self._demand(known, attached)
+
     async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
         spec, extras = _asked_for(request, await self._core.registry.types(request.namespace))
+        callbacks = callbacks_of(request, self._core.runs.manager.served)
+        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=own_links(request))
+        check_beside(extras)
         return {
             "apiVersion": labels.API_VERSION,
             "kind": "WorkflowRun",
@@ -167,6 +186,10 @@ class StandaloneActivities:
         response = DescribeActivityExecutionResponse(
             run_id=view.entry.uid, info=info, long_poll_token=long_poll_token(info)
         )
+        for pending in view.state.callbacks.values():
+            told = response.callbacks.add()
+            told.trigger.activity_closed.SetInParent()
+            describe(told.info, pending, due=view.state.is_due(pending))
         if not request.include_heartbeat_details:
             response.info.ClearField("heartbeat_details")
         if not request.include_last_failure:
@@ -297,12 +320,24 @@ def _check(request: StartActivityExecutionRequest) -> None:
             "a valid StartToCloseTimeout or ScheduleToCloseTimeout must be set on the activity. "
             f"ActivityId={request.activity_id} ActivityType={request.activity_type.name}"
         )
-    if request.completion_callbacks:
-        raise invalid("completion callbacks are not enabled for this namespace")
     for name, most in _METADATA:
         size = getattr(request.user_metadata, name).ByteSize()
         if size > most:
             raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={most}")
+    _check_attaching(request)
+
+
+def _check_attaching(request: StartActivityExecutionRequest) -> None:
+    """Check what an activity that is open already would get.
+
+    Raises:
+        RpcError: it cannot.
+    """
+    options = request.on_conflict_options
+    if options.attach_completion_callbacks and not options.attach_request_id:
+        raise invalid("on_conflict_options: attach_completion_callbacks requires attach_request_id to be set")
+    if options.attach_request_id and not (request.completion_callbacks or request.links):
+        raise invalid("on_conflict_options: attach_request_id requires at least one completion callback or link")
 
 
 def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) -> tuple[dict[str, Any], StartExtras]:
@@ -340,7 +375,5 @@ def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         user_metadata=data.user_metadata_to_json(request.user_metadata),
         priority=priorities.asked_for(request),
         request_id=request.request_id,
-        links=links.to_json(request.links),
     )
-    check_beside(extras)
     return spec, extras

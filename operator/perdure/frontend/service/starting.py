@@ -19,11 +19,11 @@ from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.controller.directory import Entry, Standing
 from perdure.engine import inputs
-from perdure.engine.nexus import MAX_CALLBACKS
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import deployments, given, links
 from perdure.frontend import payloads as data
+from perdure.frontend.callbacks import callbacks_of, own_links
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
@@ -38,11 +38,10 @@ from perdure.frontend.queues import Kind
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.starts import callbacks_of, check_beside, cron_refused, run_asked_for
+from perdure.frontend.starts import check_beside, cron_refused, run_asked_for
 from perdure.frontend.versions import version_of
 from perdure.kube import client as kube
 from perdure.runtime.blobs import with_content
-from perdure.runtime.callbacks import TOKEN_HEADER, token_of
 from perdure.runtime.requests import StartSignal
 
 _MAX_CARRIED = 64 * 1024
@@ -94,7 +93,7 @@ class Starting:
                 callbacks=self._callbacks(request) if options.attach_completion_callbacks else (),
                 identity=request.identity,
                 principal=call.principal,
-                links=_own_links(request) if options.attach_links else None,
+                links=own_links(request) if options.attach_links else None,
             )
             try:
                 await self._core.runs.demand(begun.entry, attached)
@@ -105,21 +104,16 @@ class Starting:
             return begun, True
 
     def _callbacks(self, request: Any) -> tuple[Callback, ...]:
-        """What the end of the workflow completes: Nexus operations of workflows that this operator runs.
+        """The Nexus operations that the end of the workflow completes.
 
         Raises:
-            UnfitError: it is something else.
+            UnfitError: they cannot be such.
         """
-        found = callbacks_of(request)
-        if found and request.task_queue.name == WORKFLOWS_QUEUE:
+        if not getattr(request, "completion_callbacks", ()):
+            return ()
+        if request.task_queue.name == WORKFLOWS_QUEUE:
             raise UnfitError("completion_callbacks are not supported for Workflows, which are started by name")
-        if len(found) > MAX_CALLBACKS:
-            raise UnfitError(f"cannot attach more than {MAX_CALLBACKS} callbacks to an execution")
-        for callback in found:
-            token = token_of(callback)
-            if token is None or token.namespace not in self._core.runs.manager.served:
-                raise UnfitError(f"invalid callback: {TOKEN_HEADER} is missing or invalid")
-        return found
+        return callbacks_of(request, self._core.runs.manager.served)
 
     async def signal_with_start_workflow_execution(
         self, request: SignalWithStartWorkflowExecutionRequest, call: CallContext
@@ -245,7 +239,7 @@ class Starting:
                 cron_schedule=request.cron_schedule,
             )
             extras = msgspec.structs.replace(
-                extras, completion_callbacks=self._callbacks(request), links=_own_links(request)
+                extras, completion_callbacks=self._callbacks(request), links=own_links(request)
             )
             check_beside(extras)
         except UnfitError as error:
@@ -263,12 +257,6 @@ class Starting:
             },
             "spec": spec,
         }
-
-
-def _own_links(request: Any) -> Any:
-    """The links of a request, as JSON, without those of its callbacks."""
-    of_callbacks = [link for each in getattr(request, "completion_callbacks", ()) for link in each.links]
-    return links.to_json(link for link in request.links if link not in of_callbacks)
 
 
 def _policies(request: Any, conflict: str) -> tuple[str, str]:

@@ -108,7 +108,7 @@ class WorkflowTasks:
             sticky_queue=name(sticky.worker_task_queue.name, "sticky_attributes.worker_task_queue", required=False),
             sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
             force_new_task=request.force_create_new_workflow_task,
-            rejected=tuple(answered.rejected),
+            rejected=answered.rejected,
             receives_again=request.capabilities.discard_speculative_workflow_task_with_events,
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
             following=following,

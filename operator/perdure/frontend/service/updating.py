@@ -27,9 +27,11 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
+from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
 from perdure.frontend import failures, given, links
 from perdure.frontend import payloads as data
-from perdure.frontend.core import UPDATE_LOST, Core, outcome_of
+from perdure.frontend.callbacks import callbacks_of, to_engine
+from perdure.frontend.core import Core, outcome_of
 from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.history import update_request
@@ -38,6 +40,7 @@ from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import StartedRun
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
+from perdure.runtime.callbacks import UPDATE_LOST
 
 _TRIES = 10
 """Runs that an update-with-start tries before it is refused because each has closed before it took the update."""
@@ -61,7 +64,7 @@ class Updating:
         self, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
         """Give a workflow an update; the same id again finds the same update."""
-        check_update(request)
+        self._check(request)
         entry = await self._core.runs.reach(
             request.namespace,
             request.workflow_execution,
@@ -69,6 +72,21 @@ class Updating:
             first_run_id=request.first_execution_run_id,
         )
         return await self._update(entry, request, call)
+
+    def _check(self, request: UpdateWorkflowExecutionRequest) -> None:
+        """Check that an update can be given to a workflow, whichever it is.
+
+        Raises:
+            RpcError: it cannot.
+        """
+        check_update(request)
+        asked = request.request
+        if asked.completion_callbacks and not asked.request_id:
+            raise invalid("request.request_id: is required when completion_callbacks are set")
+        try:
+            callbacks_of(asked, self._core.runs.manager.served, MAX_UPDATE_CALLBACKS)
+        except UnfitError as error:
+            raise invalid(str(error)) from error
 
     async def _update(
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
@@ -93,6 +111,8 @@ class Updating:
         with self._core.updates.awaited(entry.uid, known):
             if is_new:
                 await self._want_task(entry, known)
+            elif request.request.completion_callbacks:
+                await self._attach(entry, known, request, call.principal)
             stage = await self._wait(known, request.wait_policy.lifecycle_stage or _ACCEPTED)
         if known.aborted:
             self._core.updates.forget(entry.uid, update_id)
@@ -105,6 +125,25 @@ class Updating:
         return UpdateWorkflowExecutionResponse(
             update_ref=_reference(entry, update_id), outcome=known.outcome or None, stage=stage, link=link
         )
+
+    async def _attach(
+        self, entry: Entry, known: Update, request: UpdateWorkflowExecutionRequest, principal: str
+    ) -> None:
+        """Have the end of an update that another request has made complete the operations of this request, too.
+
+        An update that has ended needs none: its outcome is in the response.
+        """
+        asked = request.request
+        await self._wait(known, _ACCEPTED)
+        if asked.request_id == known.request.request_id or known.ended.is_set() or not known.accepted.is_set():
+            return
+        attached = inputs.CallbacksAttached(
+            request_id=asked.request_id,
+            callbacks=to_engine(asked.completion_callbacks),
+            update_id=known.update_id,
+            principal=principal,
+        )
+        await self._core.runs.demand(entry, attached)
 
     async def _known(self, entry: Entry, update_id: str) -> Update | None:
         """An update that is there already: still waited for, or recorded."""
@@ -205,7 +244,7 @@ class Updating:
         if mistake := _start_refused(start):
             raise several(0, [invalid(mistake), None])
         try:
-            check_update(update)
+            self._check(update)
             if mistake := _update_refused(start, update):
                 raise invalid(mistake)
         except RpcError as error:

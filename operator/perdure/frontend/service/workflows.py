@@ -11,7 +11,6 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
-    CallbackState,
     EventType,
     NexusOperationCancellationState,
     ParentClosePolicy,
@@ -25,7 +24,6 @@ from temporalio.api.enums.v1 import (
 )
 from temporalio.api.query.v1 import QueryRejected
 from temporalio.api.workflow.v1 import (
-    CallbackInfo,
     PendingActivityInfo,
     PendingChildExecutionInfo,
     PendingNexusOperationInfo,
@@ -52,9 +50,9 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.state import HandlerCalls, PendingActivity, PendingCallback, PendingOperation, RunState
+from perdure.engine.state import HandlerCalls, PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import PINNED, UNVERSIONED
-from perdure.frontend import failures, given, links
+from perdure.frontend import callbacks, failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
@@ -70,7 +68,6 @@ from perdure.frontend.errors import (
 )
 from perdure.frontend.history import (
     Historian,
-    callback,
     deployment_version,
     request_of,
     retry_policy,
@@ -291,10 +288,9 @@ class Workflows:
         info = response.workflow_extended_info.request_id_infos[request_id or request_of(entry.uid)]
         info.event_type, info.event_id = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED, 1
         for event in history:
-            if isinstance(event, ev.WorkflowExecutionOptionsUpdated) and event.attached_request_id:
-                info = response.workflow_extended_info.request_id_infos[event.attached_request_id]
-                info.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
-                info.event_id = event.event_id
+            if found := _request_of(event):
+                info = response.workflow_extended_info.request_id_infos[found[0]]
+                info.event_type, info.event_id = found[1], event.event_id
         if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
             reset = self._core.runs.run_id_of(entry.namespace)(history[-1].reset_run)
             response.workflow_extended_info.reset_run_id = reset
@@ -492,7 +488,12 @@ def _describe_operations(response: DescribeWorkflowExecutionResponse, state: Run
     """The Nexus operations that the workflow waits for, and those that wait for its end."""
     response.pending_nexus_operations.extend(map(_operation, state.operations.values()))
     for pending in state.callbacks.values():
-        response.callbacks.append(_callback(pending, closed=state.closed))
+        told = response.callbacks.add()
+        callbacks.describe(told, pending, due=state.is_due(pending))
+        if pending.update_id:
+            told.trigger.update_workflow_execution_completed.update_id = pending.update_id
+        else:
+            told.trigger.workflow_closed.SetInParent()
 
 
 def _operation(operation: PendingOperation) -> PendingNexusOperationInfo:
@@ -531,20 +532,17 @@ def _set_calls(made: Any, calls: HandlerCalls) -> None:
         _set_time(made, "next_attempt_schedule_time", calls.due)
 
 
-def _callback(pending: PendingCallback, *, closed: bool) -> CallbackInfo:
-    state = pending.state or ("Scheduled" if closed else "Standby")
-    made = CallbackInfo(
-        callback=callback(pending.callback),
-        state=to_enum(CallbackState, state),
-        attempt=1 if pending.state else 0,
-        request_id=pending.request_id,
-    )
-    made.trigger.workflow_closed.SetInParent()
-    _set_time(made, "registration_time", pending.registration_time)
-    _set_time(made, "last_attempt_complete_time", pending.complete_time)
-    if pending.failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
-    return made
+def _request_of(event: ev.AnyEvent) -> "tuple[str, EventType.ValueType] | None":
+    """The ID of the request that led to an event, and the type of the event; None if none is recorded."""
+    match event:
+        case ev.WorkflowExecutionOptionsUpdated() if event.attached_request_id:
+            return event.attached_request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED
+        case ev.WorkflowExecutionUpdateAdmitted() if event.request_id:
+            return event.request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ADMITTED
+        case ev.WorkflowExecutionUpdateAccepted() if event.request_id:
+            return event.request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
+        case _:
+            return None
 
 
 def _set_time(message: Message, field: str, time: Any) -> None:

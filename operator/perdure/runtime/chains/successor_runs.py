@@ -81,7 +81,10 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
     given = None
     if state.code is not None:
         override = state.code.versioning.inherited_override
-        given = msgspec.structs.replace(extras, identity="", links=None, versioning_override=override)
+        callbacks = tuple(each.callback for each in state.callbacks.values() if not each.update_id)
+        given = msgspec.structs.replace(
+            extras, identity="", links=None, versioning_override=override, completion_callbacks=callbacks
+        )
     successor = run_object(
         meta["namespace"], state.successor, spec, parent_of(run), tie, same_labels(run), extras=given
     )

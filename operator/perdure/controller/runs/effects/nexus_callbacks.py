@@ -1,35 +1,50 @@
-"""Nexus operations of other runs, which the end of a run completes. The only effect that reaches another namespace."""
+"""Nexus operations of other runs, which the end of a run or of an update completes.
+
+The only effect that reaches another namespace.
+"""
+
+from collections.abc import Sequence
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import OVER
 from perdure.controller.runs.effects.effect_context import EffectContext
+from perdure.controller.runs.history_segments import past_of
+from perdure.engine import events as ev
 from perdure.engine import history, inputs
 from perdure.engine.effects import CompleteOperation
 from perdure.engine.inputs import Answer
 from perdure.engine.nexus import too_large
-from perdure.engine.state import PendingCallback
+from perdure.engine.state import PendingCallback, RunState
 from perdure.kube import client as kube
-from perdure.runtime.callbacks import OPERATION_TOKEN_HEADER, CallbackToken, ending_of, token_of
+from perdure.runtime.callbacks import (
+    OPERATION_TOKEN_HEADER,
+    CallbackToken,
+    OperationEnding,
+    ending_of,
+    ending_of_update,
+    token_of,
+)
 
 _LATER_SECONDS = 10.0
 """After this a run that could not take the outcome is asked again."""
 
 
-async def complete(context: EffectContext, key: str, pending: PendingCallback, run: kube.Object) -> None:
-    """Tell the run that has scheduled an operation how this run, which was started for it, has ended.
+async def complete(context: EffectContext, key: str, state: RunState, run: kube.Object) -> None:
+    """Tell the run that has scheduled an operation how this run, or the update that was made for it, has ended.
 
     That run takes it only if it waits for an operation with this request ID, handled in this namespace.
 
     Args:
-        context: Of the run that has closed.
+        context: Of the run.
         key: Of the callback in the state.
-        pending: The callback.
+        state: The state of the run, committed.
         run: The object of the run, as committed.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
     """
+    pending = state.callbacks[key]
     effect, token = CompleteOperation(key), token_of(pending.callback)
     if token is None:
         context.pending.enqueue(inputs.EffectDone(effect=effect, refused="the callback has no valid token"))
@@ -38,8 +53,7 @@ async def complete(context: EffectContext, key: str, pending: PendingCallback, r
     if target is None:
         await _miss(context, effect, token)
         return
-    closing = history.decode_events(run["status"]["history"]["events"][-1:])[0]
-    ending = ending_of(closing)
+    ending = await _ending(context, pending, state, run)
     request_id = f"{context.run.uid}/callback/{key}"
     ended = inputs.OperationEnded(
         request_id=request_id,
@@ -50,7 +64,7 @@ async def complete(context: EffectContext, key: str, pending: PendingCallback, r
         operation_token=pending.callback.header.get(OPERATION_TOKEN_HEADER, ""),
         result=ending.result,
         failure=ending.failure,
-        links=[_link(context)],
+        links=[_link(context, pending, state)],
     )
 
     def answered(answer: Answer) -> None:
@@ -64,6 +78,26 @@ async def complete(context: EffectContext, key: str, pending: PendingCallback, r
             context.retry_soon(effect, 0.0 if answer.reason in OVER else _LATER_SECONDS)
 
     context.peers.ask(target, ended, answered)
+
+
+async def _ending(
+    context: EffectContext, pending: PendingCallback, state: RunState, run: kube.Object
+) -> OperationEnding:
+    tail = history.decode_events(run["status"]["history"]["events"])
+    if not pending.update_id:
+        return ending_of(tail[-1])
+    if not state.has_completed(pending.update_id):
+        return ending_of_update(None, pending.rejection)
+    ended = _completion(tail, pending.update_id)
+    if ended is None:  # its event is sealed
+        past = await past_of(context.client, run)
+        ended = _completion(history.decode_events(past.events), pending.update_id)
+    return ending_of_update(ended, None)
+
+
+def _completion(events: Sequence[ev.AnyEvent], update_id: str) -> ev.WorkflowExecutionUpdateCompleted | None:
+    completed = (event for event in events if isinstance(event, ev.WorkflowExecutionUpdateCompleted))
+    return next((event for event in completed if event.update_id == update_id), None)
 
 
 def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
@@ -94,9 +128,17 @@ async def _miss(context: EffectContext, effect: CompleteOperation, token: Callba
     context.pending.enqueue(inputs.EffectDone(effect=effect, refused=message))
 
 
-def _link(context: EffectContext) -> dict[str, object]:
-    """To the first event of the run: JSON of temporal.api.common.v1.Link."""
+def _link(context: EffectContext, pending: PendingCallback, state: RunState) -> dict[str, object]:
+    """To the beginning of what has ended, as JSON of temporal.api.common.v1.Link."""
     run = context.run
-    reference = {"eventId": "1", "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_STARTED"}
-    event = {"namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid, "eventRef": reference}
+    if state.standalone:
+        return {"activity": {"namespace": run.namespace, "activityId": run.workflow_id, "runId": run.uid}}
+    event: dict[str, object] = {"namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
+    if not pending.update_id:
+        event["eventRef"] = {"eventId": "1", "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_STARTED"}
+        return {"workflowEvent": event}
+    record = state.code.updates.get(pending.update_id) if state.code is not None else None
+    accepted = record is not None and record.accepted_event_id == pending.event_id
+    kind = "UPDATE_ACCEPTED" if accepted else "OPTIONS_UPDATED"
+    event["requestIdRef"] = {"requestId": pending.request_id, "eventType": f"EVENT_TYPE_WORKFLOW_EXECUTION_{kind}"}
     return {"workflowEvent": event}

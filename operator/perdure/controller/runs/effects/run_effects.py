@@ -134,7 +134,7 @@ class Effects:
                 writing = dead_letters.write(self.context, state.markers[str(number)], run)
                 await self._unless_refused(effect, "a DeadLetter", now, writing)
             case fx.CompleteOperation(key):
-                completing = nexus_callbacks.complete(self.context, key, state.callbacks[key], run)
+                completing = nexus_callbacks.complete(self.context, key, state, run)
                 await self._unless_refused(effect, "the Nexus operation of another run", now, completing)
             case fx.StartSuccessor():
                 starting = successors.start(self.context, state, run)

@@ -15,6 +15,7 @@ def main() -> None:
     """Start what the arguments ask for, print its address and namespace, and stop it at an interrupt."""
     parser = argparse.ArgumentParser(prog="fidelity", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1:7233", help="where Perdure serves (default: %(default)s)")
+    parser.add_argument("--http-address", default="", help="where Perdure serves the HTTP API (default: nowhere)")
     parser.add_argument(
         "--namespace", default=NAMESPACE, help="the namespace that Perdure serves (default: %(default)s)"
     )
@@ -32,7 +33,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    settings = replace(OPEN, suggest_events=options.suggest_events)
+    settings = replace(OPEN, suggest_events=options.suggest_events, http_address=options.http_address)
     in_this_process = in_memory(namespace=options.namespace, address=options.address, settings=settings)
     stopping = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stopping)

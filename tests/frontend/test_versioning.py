@@ -21,8 +21,8 @@ from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
 from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOptions
 
 from frontend.served import Served, activity, complete_workflow, served
-from perdure.frontend.deployment_registry import CONFIG_MAP
 from perdure.frontend.errors import RpcError
+from perdure.frontend.stored import WORKER_DEPLOYMENTS
 
 PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
 AUTO_UPGRADE = VersioningBehavior.VERSIONING_BEHAVIOR_AUTO_UPGRADE
@@ -462,7 +462,7 @@ async def test_changes_of_the_routing_are_events_on_the_config_map(here: Served)
     await set_current(here, "2")
     await set_current(here, "2")
     await asyncio.sleep(5)
-    told = [event for event in here.world.server.posted if event["regarding"]["name"] == CONFIG_MAP]
+    told = [event for event in here.world.server.posted if event["regarding"]["name"] == WORKER_DEPLOYMENTS.config_map]
     notes = [(event["reason"], event["note"]) for event in told]
     assert notes == [
         ("CurrentVersionChanged", "Worker deployment `shop`: the current version is `1`, was unversioned"),

@@ -48,16 +48,16 @@ def _address(host: str) -> str:
 
 
 class Connections:
-    """The connections to one port.
+    """The connections to the ports of the frontend.
 
     Args:
-        port: The port that is served.
+        ports: The ports that are served.
         grace: Seconds that a connection may stay open without a valid token.
         each: Connections that one address may have without a valid token.
     """
 
-    def __init__(self, port: int, *, grace: float = 20.0, each: int = 64) -> None:
-        self._port = port
+    def __init__(self, *ports: int, grace: float = 20.0, each: int = 64) -> None:
+        self._ports = ports
         self._grace = grace
         self._each = each
         self._known: set[Peer] = set()
@@ -121,13 +121,16 @@ class Connections:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Each connection that was accepted at the port, with a duplicate of its socket: gRPC may close its own meanwhile."""
+        """Each connection that was accepted at the ports, with a duplicate of its socket: gRPC may close its own meanwhile."""
         for name in os.listdir(_OPEN_FILES) if _OPEN_FILES.exists() else ():  # noqa: PTH208 (names are all that is needed)
             with suppress(OSError):
                 if not os.readlink(f"{_OPEN_FILES}/{name}").startswith("socket:"):  # noqa: PTH115
                     continue
                 with socket.socket(fileno=os.dup(int(name))) as found:
-                    if found.family not in {socket.AF_INET, socket.AF_INET6} or found.getsockname()[1] != self._port:
+                    if (
+                        found.family not in {socket.AF_INET, socket.AF_INET6}
+                        or found.getsockname()[1] not in self._ports
+                    ):
                         continue
                     host, port = found.getpeername()[:2]  # fails for the socket that listens
                     yield Peer(_address(host), port), found

@@ -1,18 +1,18 @@
 """What happens to an RPC before its message is read: who calls, and is there room for another one?"""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-
-import grpc.aio
 
 from perdure.frontend.admission import MessageMemory, Places
 from perdure.frontend.connections import Connections, Peer
-from perdure.frontend.errors import RpcError, invalid, too_late
+from perdure.frontend.errors import RpcError, too_large, too_late
 from perdure.frontend.guard import Guard, User
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of a message."""
+MAX_READ = 2 * MAX_MESSAGE
+"""Bytes of a message that gRPC reads. SDKs know the refusal of Temporal's server, and not that of gRPC in C."""
 MAX_ANSWER = 32 * 1024 * 1024
 """Bytes of an answer: a page of a history, and with a workflow task the updates and queries that wait, of 2 MiB each."""
 _MEMORY = 32 * MAX_MESSAGE
@@ -96,20 +96,20 @@ class Door:
             yield
 
     @asynccontextmanager
-    async def message(self, context: grpc.aio.ServicerContext, user: User | None) -> AsyncIterator[bytes]:
+    async def message(self, read: Callable[[], Awaitable[bytes]], user: User | None) -> AsyncIterator[bytes]:
         """Read the message of an RPC once there is memory for it, which is held for the length of the block.
 
         Raises:
-            RpcError: it did not come, or not in time.
+            RpcError: it did not come, or not in time, or is too large.
         """
-        async with self._memory.hold(user, MAX_MESSAGE) as shrink:
+        async with self._memory.hold(user, MAX_READ) as shrink:
             try:
                 async with asyncio.timeout(_READ_SECONDS):
-                    raw = await context.read()
+                    raw = await read()
             except TimeoutError:
                 raise too_late(f"the message was not received within {_READ_SECONDS:.0f} s") from None
-            if not isinstance(raw, bytes):
-                raise invalid("the call has no message")
+            if len(raw) > MAX_MESSAGE:
+                raise too_large(len(raw), MAX_MESSAGE)
             shrink(len(raw))
             yield raw
 

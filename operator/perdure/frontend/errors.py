@@ -102,6 +102,12 @@ def exhausted(message: str) -> RpcError:
     return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, detail)
 
 
+def too_large(size: int, limit: int) -> RpcError:
+    """A message is too large. The words are those of gRPC in Go, by which SDKs recognize that no retry helps."""
+    text = f"grpc: received message larger than max ({size} vs. {limit})"
+    return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+
+
 def not_ready(message: str) -> RpcError:
     """No worker has taken up the workflow yet, or ever did."""
     return RpcError(grpc.StatusCode.FAILED_PRECONDITION, message, WorkflowNotReadyFailure())

@@ -2,14 +2,13 @@
 
 import asyncio
 import ipaddress
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
 import grpc.aio
-import structlog
 from google.protobuf.message import DecodeError
 from temporalio.api.operatorservice import v1 as operatorservice
 from temporalio.api.workflowservice import v1 as workflowservice
@@ -17,16 +16,13 @@ from temporalio.api.workflowservice import v1 as workflowservice
 from perdure import __version__
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend import given
-from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core, Settings
-from perdure.frontend.door import MAX_ANSWER, MAX_MESSAGE, WAITING, Door
-from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable, unimplemented
-from perdure.frontend.given import UnfitError
+from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
+from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
-from perdure.frontend.namespaces import namespace_of
 from perdure.frontend.rights import DEPRECATED
+from perdure.frontend.rpc import Handler, Rpc
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.batches import Batches
@@ -43,13 +39,13 @@ from perdure.frontend.service.standalone import StandaloneActivities
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.task_dispatch import TaskDispatch
+from perdure.frontend.service.task_queue_config import TaskQueueConfigs
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflows import Workflows
-from perdure.frontend.tls import encryption
+from perdure.frontend.tls import Served, encryption
 from perdure.kube import client as kube
-from perdure.observe import metrics
 
 _STREAMS = 500
 """RPCs at once on one connection. Those of one worker that polls with many pollers have room."""
@@ -59,8 +55,6 @@ _SERVICES = {
     "temporal.api.operatorservice.v1.OperatorService": operatorservice,
 }
 _STATUS_DETAILS = "grpc-status-details-bin"
-
-Handler = Callable[[Any, CallContext], Awaitable[Any]]
 
 
 def settings(environment: Mapping[str, str]) -> Settings:
@@ -85,6 +79,7 @@ def settings(environment: Mapping[str, str]) -> Settings:
         authorities=environment.get("PERDURE_TEMPORAL_CA_CONFIGMAP", ""),
         publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
         client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
+        http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
         max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 1_000),
         suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
     )
@@ -117,6 +112,7 @@ class Frontend(Core):
             Changing(self),
             Batches(self),
             TaskWorkers(self),
+            TaskQueueConfigs(self),
             WorkerDeployments(self),
             WorkflowOptions(self),
             NexusTasks(self),
@@ -149,31 +145,28 @@ def _handlers_of(service: object) -> dict[str, Handler]:
 
 @asynccontextmanager
 async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
-    """Serve at an address such as ``127.0.0.1:7233``; gives the port.
+    """Serve at an address such as ``127.0.0.1:7233``, and the HTTP API at that of the settings; gives the port of gRPC.
 
     Raises:
-        RuntimeError: the address cannot be had, or no TLS certificate.
-        ValueError: others reach the address, and callers would not be authenticated, or their tokens not be encrypted.
+        RuntimeError: an address cannot be had, or no TLS certificate.
+        ValueError: others reach an address, and callers would not be authenticated, or their tokens not be encrypted.
     """
     chosen = frontend.settings
-    if not _is_loopback(address):
-        if not chosen.authentication:
-            raise ValueError(f"without authentication SDKs are served on a loopback address only, and not at {address}")
-        if not (chosen.secret or chosen.certificate or chosen.in_the_clear):
-            raise ValueError(
-                f"no TLS certificate for {address}: set PERDURE_TEMPORAL_TLS_SECRET, or PERDURE_TEMPORAL_TLS_CERT and "
-                "PERDURE_TEMPORAL_TLS_KEY, or PERDURE_TEMPORAL_TLS=None to send tokens in the clear"
-            )
+    _check(chosen, address)
+    if chosen.http_address:
+        _check(chosen, chosen.http_address)
     manager = frontend.runs.manager
     async with AsyncExitStack() as stack:
-        secured = await stack.enter_async_context(encryption(chosen, manager.client, manager.served))
+        shown = await stack.enter_async_context(encryption(chosen, manager.client, manager.served))
         server = grpc.aio.server(options=options(chosen))
-        port = server.add_secure_port(address, secured) if secured else server.add_insecure_port(address)
-        door = await _door(stack, frontend, port)
-        server.add_generic_rpc_handlers(
-            generic_handlers(frontend.handlers(), manager.served, manager.first_lists.wait, door)
-        )
+        port = server.add_secure_port(address, shown.credentials()) if shown else server.add_insecure_port(address)
+        listening = [stack.enter_context(_listening(chosen.http_address))] if chosen.http_address else []
+        door = await _door(stack, frontend, port, *(each.getsockname()[1] for each in listening))
+        offered = rpcs(frontend.handlers(), manager.served, manager.first_lists.wait, door)
+        server.add_generic_rpc_handlers(generic_handlers(offered))
         server.add_generic_rpc_handlers((_health(),))
+        for each in listening:
+            await stack.enter_async_context(_http_api(offered, each, shown, chosen))
         await server.start()
         try:
             yield port
@@ -182,15 +175,50 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
             await asyncio.wait({asyncio.ensure_future(server.stop(grace=1.0))})
 
 
-async def _door(stack: AsyncExitStack, frontend: Frontend, port: int) -> Door:
-    """What guards the port. Reviews have connections of their own: strangers must not take those of the operator."""
+def _check(chosen: Settings, address: str) -> None:
+    if _is_loopback(address):
+        return
+    if not chosen.authentication:
+        raise ValueError(f"without authentication SDKs are served on a loopback address only, and not at {address}")
+    if not (chosen.secret or chosen.certificate or chosen.in_the_clear):
+        raise ValueError(
+            f"no TLS certificate for {address}: set PERDURE_TEMPORAL_TLS_SECRET, or PERDURE_TEMPORAL_TLS_CERT and "
+            "PERDURE_TEMPORAL_TLS_KEY, or PERDURE_TEMPORAL_TLS=None to send tokens in the clear"
+        )
+
+
+def _listening(address: str) -> socket.socket:
+    """A socket for the HTTP API.
+
+    Raises:
+        RuntimeError: the address cannot be had.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, int(port)), family=family, dualstack_ipv6=host == "::")
+    except OSError as error:
+        raise RuntimeError(f"the HTTP API cannot be served at {address}: {error}") from error
+
+
+def _http_api(
+    offered: Sequence[Rpc], listening: socket.socket, shown: Served | None, chosen: Settings
+) -> AbstractAsyncContextManager[None]:
+    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (what others do without)
+
+    return serve_http(offered, listening, shown.context() if shown else None, chosen.max_connections)
+
+
+async def _door(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> Door:
+    """What guards the ports. Reviews have connections of their own: strangers must not take those of the operator."""
     if not frontend.settings.authentication:
         return Door(None)
     access = frontend.runs.manager.client.access
     client = await stack.enter_async_context(
         kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
     )
-    connections = Connections(port)
+    connections = Connections(*ports)
     await stack.enter_async_context(connections.guarded())
     guard = Guard(client, frontend.settings.audience, cluster_tokens=frontend.settings.cluster_tokens)
     return Door(guard, connections)
@@ -199,7 +227,7 @@ async def _door(stack: AsyncExitStack, frontend: Frontend, port: int) -> Door:
 def options(chosen: Settings) -> list[tuple[str, int]]:
     """Options of gRPC's core: what a connection may cost, and how long it may last."""
     return [
-        ("grpc.max_receive_message_length", MAX_MESSAGE),
+        ("grpc.max_receive_message_length", MAX_READ),
         ("grpc.max_send_message_length", MAX_ANSWER),
         ("grpc.so_reuseport", 0),
         ("grpc.max_allowed_incoming_connections", chosen.max_connections),
@@ -233,106 +261,80 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def generic_handlers(
+def rpcs(
     handlers: Mapping[str, Handler], served: ServedNamespaces, ready: Callable[[], Awaitable[None]], door: Door
-) -> tuple[grpc.GenericRpcHandler, ...]:
-    """What gRPC calls.
+) -> list[Rpc]:
+    """The RPCs that are offered.
 
     Args:
         handlers: By RPC.
         served: The namespaces that requests may be about.
         ready: Waits until it is known which runs there are; before, "not found" would be a guess.
         door: Whom a request has to pass.
+    """
+    return [
+        Rpc(service, name, handler, getattr(module, f"{name}Request"), served, ready, door)
+        for service, module in _SERVICES.items()
+        for name, handler in handlers.items()
+        if hasattr(module, f"{name}Request")
+    ]
+
+
+def generic_handlers(offered: Iterable[Rpc]) -> tuple[grpc.GenericRpcHandler, ...]:
+    """What gRPC calls.
 
     To gRPC the requests are streams of bytes: of those it reads nothing before it is asked to, which happens once the
     caller is known.
     """
-    made = []
-    for service, module in _SERVICES.items():
-        methods = {
-            name: grpc.stream_unary_rpc_method_handler(
-                _served(_Rpc(name, handler, getattr(module, f"{name}Request").FromString, served, ready, door)),
-                response_serializer=getattr(module, f"{name}Response").SerializeToString,
-            )
-            for name, handler in handlers.items()
-            if hasattr(module, f"{name}Request")
-        }
-        made.append(grpc.method_handlers_generic_handler(service, methods))
-    return tuple(made)
+    found: dict[str, dict[str, Any]] = {service: {} for service in _SERVICES}
+    for rpc in offered:
+        response = getattr(_SERVICES[rpc.service], f"{rpc.name}Response")
+        found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
+            _served(rpc), response_serializer=response.SerializeToString
+        )
+    return tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in found.items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Rpc:
-    """An RPC that is offered."""
+class _GrpcCall:
+    """An RPC as gRPC gives it."""
 
-    name: str
-    handler: Handler
-    decode: Callable[[bytes], Any]
-    served: ServedNamespaces
-    ready: Callable[[], Awaitable[None]]
-    door: Door
+    def __init__(self, rpc: Rpc, context: Any) -> None:
+        self._rpc = rpc
+        self._context = context
+        self.metadata = tuple(context.invocation_metadata() or ())
+        self.peer = peer_of(context.peer())
 
-    async def answer(self, context: Any) -> Any:
-        """Find out who calls, then read the message, and handle it."""
-        metadata, peer = tuple(context.invocation_metadata() or ()), peer_of(context.peer())
-        user = await self.door.authenticate(metadata, peer)
-        principal = user.name if user is not None else ""
-        with recorded(self.name, principal, peer.address) as record:
-            async with self.door.place(self.name, user), self.door.message(context, user) as raw:
-                record.request = request = self.decode(raw)
-                given.name(getattr(request, "identity", ""), "Identity", required=False)
-                await self.ready()
-                namespace = namespace_of(self.name, request)
-                await self.door.authorize(user, self.name, namespace)
-                _need_served(self.served, namespace)
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the caller gives up; None: never."""
+        left: float | None = self._context.time_remaining()
+        return left
 
-                async def recheck() -> None:
-                    await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)
+    async def read(self) -> bytes:
+        """Read the message."""
+        raw = await self._context.read()
+        if not isinstance(raw, bytes):
+            raise invalid("the call has no message")
+        return raw
 
-                call = CallContext(context.time_remaining(), metadata, principal, recheck)
-                record.response = await self.handler(request, call)
-                if self.name in WAITING:
-                    await recheck()
-                return record.response
+    async def decode(self, raw: bytes) -> Any:
+        """Decode the message."""
+        try:
+            return self._rpc.request.FromString(raw)
+        except DecodeError:
+            raise invalid(f"the message is not a {self._rpc.name}Request") from None
 
 
-def _served(rpc: _Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
-    name, log = rpc.name, structlog.get_logger("perdure.frontend").bind(rpc=rpc.name)
-
+def _served(rpc: Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
     async def serve_one(_: Any, context: Any) -> Any:
         try:
-            response = await rpc.answer(context)
+            return await rpc.answer(_GrpcCall(rpc, context))
         except RpcError as error:
-            await _abort(name, context, error)
-        except DecodeError:
-            await _abort(name, context, invalid(f"the message is not a {name}Request"))
-        except UnfitError as error:
-            await _abort(name, context, invalid(str(error)))
-        except (kube.ApiError, *kube.TRANSIENT) as error:
-            log.warning("The API server did not do its part", error=repr(error))
-            await _abort(name, context, unavailable(str(error)))
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            log.exception("An RPC has failed")
-            await _abort(name, context, RpcError(grpc.StatusCode.INTERNAL, repr(error)))
-        else:
-            metrics.RPCS.labels(rpc=name, code="OK").inc()
-            return response
+            if error.detail is not None:
+                context.set_trailing_metadata(((_STATUS_DETAILS, error.status().SerializeToString()),))
+            await context.abort(error.code, error.message)
 
     return serve_one
-
-
-def _need_served(served: ServedNamespaces, namespace: str | None) -> None:
-    if namespace and namespace not in served:
-        raise namespace_not_found(namespace)
-
-
-async def _abort(name: str, context: Any, error: RpcError) -> None:
-    metrics.RPCS.labels(rpc=name, code=error.code.name).inc()
-    if error.detail is not None:
-        context.set_trailing_metadata(((_STATUS_DETAILS, error.status().SerializeToString()),))
-    await context.abort(error.code, error.message)
 
 
 def _health() -> grpc.GenericRpcHandler:

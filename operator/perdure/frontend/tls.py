@@ -6,12 +6,14 @@ ConfigMap in each namespace that is served, so that pods can mount it.
 
 import asyncio
 import base64
+import os
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import grpc
 import structlog
@@ -41,6 +43,20 @@ class Material:
     def configuration(self) -> Any:
         """It, for gRPC."""
         return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], self.clients)
+
+    def context(self) -> ssl.SSLContext:
+        """It, for asyncio."""
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        # OpenSSL reads keys from files only: this one is in memory.
+        with os.fdopen(os.memfd_create("certificate"), "wb") as file:
+            file.write(self.certificate + b"\n" + self.key)
+            file.flush()
+            made.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+        if self.clients is not None:
+            made.load_verify_locations(cadata=self.clients.decode("ascii"))
+            made.verify_mode = ssl.CERT_REQUIRED
+        return made
 
 
 class Certificate(Protocol):
@@ -201,8 +217,8 @@ class Trust:
 
 
 @asynccontextmanager
-async def encryption(chosen: Settings, client: kube.Client, served: ServedNamespaces) -> AsyncIterator[Any | None]:
-    """Credentials for a server; None: it serves in the clear. For the length of the block they are renewed.
+async def encryption(chosen: Settings, client: kube.Client, served: ServedNamespaces) -> AsyncIterator["Served | None"]:
+    """What servers show; None: they serve in the clear. For the length of the block it is renewed.
 
     Args:
         chosen: Settings.
@@ -229,16 +245,14 @@ async def encryption(chosen: Settings, client: kube.Client, served: ServedNamesp
     shown = Served(certificate.material())
     renewing = asyncio.create_task(_renew(certificate, shown, trust), name="certificates")
     try:
-        yield grpc.dynamic_ssl_server_credentials(
-            shown.material.configuration(), shown.fetch, require_client_authentication=clients is not None
-        )
+        yield shown
     finally:
         renewing.cancel()
         await asyncio.wait({renewing})
 
 
 class Served:
-    """What gRPC serves.
+    """What servers show in their handshakes.
 
     At each handshake gRPC asks for another configuration, from several threads, and replaces the one it has without a lock:
     handshakes at the same time then end the process. So there is an answer only where something has changed, and once.
@@ -247,6 +261,18 @@ class Served:
     def __init__(self, material: Material) -> None:
         self.material = material
         self._changed: deque[Material] = deque(maxlen=1)
+
+    def credentials(self) -> Any:
+        """It, for a server of gRPC."""
+        return grpc.dynamic_ssl_server_credentials(
+            self.material.configuration(),
+            self.fetch,
+            require_client_authentication=self.material.clients is not None,
+        )
+
+    def context(self) -> ssl.SSLContext:
+        """It, for a server of asyncio."""
+        return _RenewedContext(self)
 
     def update(self, material: Material) -> None:
         """Serve something else from the next handshake on."""
@@ -260,6 +286,28 @@ class Served:
             return self._changed.popleft().configuration()
         except IndexError:
             return None
+
+
+class _RenewedContext(ssl.SSLContext):
+    """Makes each connection by the context of what is served at that time: a context cannot be told to forget an authority."""
+
+    _served: Served
+    _material: Material
+    _current: ssl.SSLContext
+
+    def __new__(cls, served: Served) -> Self:
+        """Serve what `served` has."""
+        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        made._served, made._material = served, served.material
+        made._current = served.material.context()
+        return made
+
+    def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
+        """Begin a connection."""
+        if self._served.material is not self._material:
+            material = self._served.material
+            self._material, self._current = material, material.context()
+        return self._current.wrap_bio(*args, **kwargs)
 
 
 async def _renew(certificate: Certificate, served: Served, trust: Trust | None) -> None:

@@ -140,6 +140,7 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
     assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {
         "beat",
         "perdure-search-attributes",
+        "perdure-task-queues",
         "perdure-temporal-ca",
         "perdure-worker-deployments",
     }
@@ -248,6 +249,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_POD_TTL_SECONDS": "300",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",
+        "PERDURE_TEMPORAL_HTTP_ADDRESS": "[::]:7243",
         "PERDURE_TEMPORAL_MAX_CONNECTIONS": "1000",
         "PERDURE_TEMPORAL_AUDIENCE": "perdure.dev/temporal",
         "PERDURE_TEMPORAL_TLS_SECRET": "perdure-temporal-tls",
@@ -278,6 +280,25 @@ def test_temporal_is_served_unless_switched_off_and_with_tls_unless_said_otherwi
     assert "PERDURE_TEMPORAL_ADDRESS" not in env("temporal.enabled=false")
     assert [x["metadata"]["name"] for x in of_kind(render(), "Service")] == ["perdure", "perdure-temporal"]
     assert [x["metadata"]["name"] for x in of_kind(render("temporal.enabled=false"), "Service")] == ["perdure"]
+
+
+def test_the_http_api_has_a_port_unless_switched_off(render: Render) -> None:
+    def ports(*settings: str) -> tuple[list[str], list[str], list[str], bool]:
+        manifests = render("networkPolicy.enabled=true", *settings)
+        service = named(manifests, "Service", "perdure-temporal")["spec"]["ports"]
+        container = operator_container(manifests)
+        policy = named(manifests, "NetworkPolicy", "perdure")["spec"]["ingress"][1]["ports"]
+        env = {x["name"] for x in container["env"]}
+        return (
+            [x["targetPort"] for x in service],
+            [x["name"] for x in container["ports"] if x["name"].startswith("temporal")],
+            [x["port"] for x in policy],
+            "PERDURE_TEMPORAL_HTTP_ADDRESS" in env,
+        )
+
+    both = ["temporal", "temporal-http"]
+    assert ports() == (both, both, both, True)
+    assert ports("temporal.httpApi.enabled=false") == (["temporal"], ["temporal"], ["temporal"], False)
 
 
 def test_the_operators_certificate_has_an_empty_secret_and_others_none(render: Render) -> None:
@@ -380,13 +401,14 @@ def test_each_port_has_callers_of_its_own(render: Render) -> None:
         policy = named(render("networkPolicy.enabled=true", *settings), "NetworkPolicy", "perdure")
         return {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
 
-    assert callers() == {"http": None, "temporal": [{"namespaceSelector": {}}]}
+    pods = [{"namespaceSelector": {}}]
+    assert callers() == {"http": None, "temporal": pods, "temporal-http": pods}
     some, others = [{"podSelector": {"matchLabels": {"a": "b"}}}], [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
     settings = (
         f"networkPolicy.ingressFrom={json.dumps(some)}",
         f"networkPolicy.temporalIngressFrom={json.dumps(others)}",
     )
-    assert callers(*settings) == {"http": some, "temporal": others}
+    assert callers(*settings) == {"http": some, "temporal": others, "temporal-http": others}
     assert callers(*settings, "temporal.enabled=false") == {"http": some}
 
 

@@ -229,7 +229,7 @@ async def test_clients_show_a_certificate_where_an_authority_is_named(tmp_path: 
         client_authority=str(tmp_path / "clients.crt"),
     )
     trusted = server.cert_pem.bytes().decode()
-    async with encryption(chosen, Store(), ServedNamespaces()) as credentials, listening(credentials) as address:  # type: ignore[arg-type]
+    async with encryption(chosen, Store(), ServedNamespaces()) as shown, listening(shown.credentials()) as address:  # type: ignore[arg-type]
         key, chain = mine.private_key_pem.bytes(), mine.cert_chain_pems[0].bytes()
         assert await reached(address, trusted, key=key, chain=chain)
         assert not await reached(address, trusted)

@@ -25,7 +25,7 @@ from perdure.frontend.connections import Connections, Peer, peer_of
 from perdure.frontend.core import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.guard import Guard
-from perdure.frontend.server import generic_handlers, options
+from perdure.frontend.server import generic_handlers, options, rpcs
 from perdure.kube import clock
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
@@ -67,7 +67,8 @@ async def serving(*, refusal_seconds: float = 0.0) -> AsyncIterator[Frontend]:
     door = Door(Guard(api, AUDIENCE), connections, refusal_seconds=refusal_seconds)  # type: ignore[arg-type]
     frontend = Frontend(api, door, connections, f"127.0.0.1:{port}")
     handlers = {"CountWorkflowExecutions": frontend.count, "PollWorkflowTaskQueue": frontend.poll}
-    server.add_generic_rpc_handlers(generic_handlers(handlers, ServedNamespaces(("orders",)), frontend.ready, door))
+    offered = rpcs(handlers, ServedNamespaces(("orders",)), frontend.ready, door)
+    server.add_generic_rpc_handlers(generic_handlers(offered))
     await server.start()
     try:
         yield frontend
@@ -106,6 +107,16 @@ async def test_a_caller_with_a_valid_token_is_served() -> None:
         assert await code_of(count(channel, token())) is grpc.StatusCode.OK
         assert await code_of(count(channel, token(), b"\xff")) is grpc.StatusCode.INVALID_ARGUMENT
         assert frontend.handled == 1
+
+
+async def test_a_message_that_is_too_large_is_refused_in_the_words_that_sdks_recognize() -> None:
+    body = CountWorkflowExecutionsRequest(namespace="orders", query="x" * 5_000_000).SerializeToString()
+    async with serving() as frontend, calling(frontend) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await count(channel, token(), body)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert refused.value.details() == f"grpc: received message larger than max ({len(body)} vs. 4194304)"
+        assert not frontend.handled
 
 
 async def test_a_stranger_is_refused_before_the_message_is_read() -> None:

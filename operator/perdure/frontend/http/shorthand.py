@@ -1,0 +1,223 @@
+"""Messages as JSON in the form of Temporal's HTTP API, which writes payloads by their values ("shorthand"). Pure.
+
+The JSON of a payload is ``{"metadata": {"encoding": …}, "data": …}`` with Base64; its shorthand is the value that a JSON
+converter has encoded. Those of a message are exchanged for each other here, before it is parsed and after it was printed.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from google.protobuf.message import Message
+
+_PAYLOAD, _PAYLOADS = "temporal.api.common.v1.Payload", "temporal.api.common.v1.Payloads"
+_MESSAGE_TYPE = "_protoMessageType"
+_NULL, _PLAIN, _PROTOBUF = "binary/null", "json/plain", "json/protobuf"
+
+Exchange = Callable[[Any], Any]
+
+
+class MalformedError(ValueError):
+    """The text is not the JSON of such a message; the message says why."""
+
+
+def read(text: bytes, message: Message, *, shorthand: bool) -> None:
+    """Fill in a message from its JSON.
+
+    Args:
+        text: UTF-8; empty: nothing is filled in.
+        message: What is filled in.
+        shorthand: Whether payloads may be written by their values.
+
+    Raises:
+        MalformedError: the text is something else.
+    """
+    if not text.strip():
+        return
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+        if not isinstance(value, dict):
+            raise MalformedError("it is not a JSON object")
+        fill(message, _exchanged(value, _kind(message), _expanded if shorthand else _kept))
+    except RecursionError:
+        raise MalformedError("its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise MalformedError(str(error)) from None
+
+
+def fill(message: Message, value: dict[str, Any]) -> None:
+    """Fill in fields of a message from a JSON object without shorthand.
+
+    Raises:
+        MalformedError: the message has no such fields, or they have other types.
+    """
+    try:
+        ParseDict(value, message)
+    except (ParseError, ValueError, TypeError, AttributeError) as error:
+        raise MalformedError(str(error)) from None
+
+
+def write(message: Message, *, shorthand: bool, pretty: bool) -> bytes:
+    """The JSON of a message.
+
+    Args:
+        message: The message.
+        shorthand: Whether to write the payloads by their values where these are JSON.
+        pretty: Whether to indent it.
+    """
+    value = MessageToDict(message)
+    if shorthand:
+        value = _exchanged(value, _kind(message), _abbreviated)
+    layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
+    return json.dumps(value, ensure_ascii=False, **layout).encode("utf-8", "replace")
+
+
+def _kind(message: Message) -> Descriptor:  # protobuf declares two classes for it, which are one
+    kind: Any = message.DESCRIPTOR
+    found: Descriptor = kind
+    return found
+
+
+def _exchanged(value: Any, kind: Descriptor, payload: Exchange) -> Any:
+    """The JSON of a message with each of its payloads exchanged."""
+    if kind.full_name == _PAYLOAD:
+        return payload(value)
+    if kind.full_name == _PAYLOADS:
+        return _list(value, payload)
+    if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
+        return value
+    return {name: _of_field(each, _field(kind, name), payload) for name, each in value.items()}
+
+
+def _list(value: Any, payload: Exchange) -> Any:
+    """Several payloads: with shorthand they are a list of values."""
+    if payload is _kept:
+        return value
+    if payload is _expanded:
+        if value is None:
+            return {}
+        return {"payloads": [payload(each) for each in value]} if isinstance(value, list) else value
+    before = value.get("payloads", [])
+    after = [payload(each) for each in before]
+    all_short = all(new is not old or _is_null(old) for old, new in zip(before, after, strict=True))
+    return after if all_short else {"payloads": after}
+
+
+def _field(kind: Descriptor, name: str) -> FieldDescriptor | None:
+    return kind.fields_by_camelcase_name.get(name) or kind.fields_by_name.get(name)
+
+
+def _of_field(value: Any, field: FieldDescriptor | None, payload: Exchange) -> Any:
+    if field is None:
+        return value
+    if field.enum_type is not None:
+        names = field.enum_type
+        return [_enum(each, names) for each in value] if isinstance(value, list) else _enum(value, names)
+    kind = field.message_type
+    if kind is None:
+        return value
+    if kind.GetOptions().map_entry:
+        inner = kind.fields_by_name["value"].message_type
+        if inner is None or not isinstance(value, dict):
+            return value
+        return {key: _exchanged(each, inner, payload) for key, each in value.items()}
+    if field.is_repeated and isinstance(value, list):
+        return [_exchanged(each, kind, payload) for each in value]
+    return _exchanged(value, kind, payload)
+
+
+def _enum(value: Any, kind: EnumDescriptor) -> Any:
+    """A value of an enum by its whole name; ``AllowDuplicate`` is also understood."""
+    if not isinstance(value, str) or value in kind.values_by_name:
+        return value
+    whole = f"{_screaming(kind.name)}_{_screaming(value)}"
+    return whole if whole in kind.values_by_name else value
+
+
+def _screaming(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
+
+
+def _kept(value: Any) -> Any:
+    return value
+
+
+def _expanded(value: Any) -> Any:
+    """A payload from its shorthand, unless it is whole already."""
+    if value is None:
+        return _whole(_NULL)
+    if isinstance(value, dict):
+        if _is_whole(value):
+            return value
+        if _MESSAGE_TYPE in value:
+            rest = {key: each for key, each in value.items() if key != _MESSAGE_TYPE}
+            return _whole(_PROTOBUF, rest, messageType=value[_MESSAGE_TYPE])
+    return _whole(_PLAIN, value)
+
+
+def _abbreviated(value: Any) -> Any:
+    """The shorthand of a payload; the payload where it has none."""
+    metadata = {key: base64.b64decode(each) for key, each in value.get("metadata", {}).items()}
+    encoding = metadata.pop("encoding", b"").decode("utf-8", "replace")
+    kind = metadata.pop("messageType", b"").decode("utf-8", "replace")
+    if metadata or encoding not in {_PLAIN, _PROTOBUF} or bool(kind) != (encoding == _PROTOBUF):
+        return value
+    try:
+        data = json.loads(base64.b64decode(value.get("data", "")), parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return value
+    if data is None or (kind and not isinstance(data, dict)):
+        return value
+    return {**data, _MESSAGE_TYPE: kind} if kind else data
+
+
+def _is_whole(value: dict[str, Any]) -> bool:
+    """Whether an object is a payload rather than a value: it has metadata with an encoding, and data unless that is null."""
+    metadata, data = value.get("metadata"), value.get("data")
+    if not isinstance(metadata, dict) or "encoding" not in metadata:
+        return False
+    if not all(map(_is_base64, metadata.values())):
+        return False
+    return _is_null(value) or (value.keys() == {"metadata", "data"} and _is_base64(data))
+
+
+def _is_null(value: dict[str, Any]) -> bool:
+    return value == _whole(_NULL)
+
+
+def _is_base64(text: Any) -> bool:
+    """Whether a value is Base64, of either alphabet and with or without padding."""
+    if not isinstance(text, str):
+        return False
+    try:
+        base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+_NOTHING = object()
+
+
+def _whole(encoding: str, value: Any = _NOTHING, **metadata: str) -> dict[str, Any]:
+    """A payload."""
+    made: dict[str, Any] = {
+        "metadata": {key: _encoded(each) for key, each in {"encoding": encoding, **metadata}.items()}
+    }
+    if value is not _NOTHING:
+        made["data"] = _encoded(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    return made
+
+
+def _encoded(text: Any) -> str:
+    if not isinstance(text, str):
+        raise MalformedError(f"{_MESSAGE_TYPE} must be the name of a message")
+    return base64.b64encode(text.encode()).decode("ascii")
+
+
+def _no_constant(name: str) -> Any:
+    raise MalformedError(f"{name} is not JSON")

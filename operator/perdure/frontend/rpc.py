@@ -1,0 +1,116 @@
+"""An RPC, however it arrives: who calls, may they, is there room, and what went wrong."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+import structlog
+
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.frontend import given
+from perdure.frontend.audit import recorded
+from perdure.frontend.connections import Peer
+from perdure.frontend.door import WAITING, Door
+from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
+from perdure.frontend.given import UnfitError
+from perdure.frontend.namespaces import namespace_of
+from perdure.frontend.service.call import CallContext
+from perdure.kube import client as kube
+from perdure.observe import metrics
+
+Handler = Callable[[Any, CallContext], Awaitable[Any]]
+
+
+class IncomingCall(Protocol):
+    """A call as it arrives over gRPC or HTTP."""
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        """Headers with lowercase names."""
+
+    @property
+    def peer(self) -> Peer:
+        """The other end of the connection."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the caller gives up; None: never."""
+
+    async def read(self) -> bytes:
+        """Read the message.
+
+        Raises:
+            RpcError: there is none.
+        """
+
+    async def decode(self, raw: bytes) -> Any:
+        """Decode the message.
+
+        Raises:
+            RpcError: it is not a request of this RPC.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """An RPC that is offered."""
+
+    service: str
+    name: str
+    handler: Handler
+    request: Any
+    """The class of its requests."""
+    served: ServedNamespaces
+    ready: Callable[[], Awaitable[None]]
+    door: Door
+
+    async def answer(self, call: IncomingCall) -> Any:
+        """Authenticate the caller, then read the message, and handle it.
+
+        Raises:
+            RpcError: whatever went wrong.
+        """
+        try:
+            response = await self._handle(call)
+        except Exception as error:  # noqa: BLE001 (each becomes a status)
+            failure = self._status(error)
+            metrics.RPCS.labels(rpc=self.name, code=failure.code.name).inc()
+            raise failure from None
+        metrics.RPCS.labels(rpc=self.name, code="OK").inc()
+        return response
+
+    async def _handle(self, incoming: IncomingCall) -> Any:
+        metadata, peer = incoming.metadata, incoming.peer
+        user = await self.door.authenticate(metadata, peer)
+        principal = user.name if user is not None else ""
+        with recorded(self.name, principal, peer.address) as record:
+            async with self.door.place(self.name, user), self.door.message(incoming.read, user) as raw:
+                record.request = request = await incoming.decode(raw)
+                given.name(getattr(request, "identity", ""), "Identity", required=False)
+                await self.ready()
+                namespace = namespace_of(self.name, request)
+                await self.door.authorize(user, self.name, namespace)
+                if namespace and namespace not in self.served:
+                    raise namespace_not_found(namespace)
+
+                async def recheck() -> None:
+                    await self.door.authorize(await self.door.authenticate(metadata, peer), self.name, namespace)
+
+                call = CallContext(incoming.seconds_left, metadata, principal, recheck)
+                record.response = await self.handler(request, call)
+                if self.name in WAITING:
+                    await recheck()
+                return record.response
+
+    def _status(self, error: Exception) -> RpcError:
+        if isinstance(error, RpcError):
+            return error
+        if isinstance(error, UnfitError):
+            return invalid(str(error))
+        log = structlog.get_logger("perdure.frontend").bind(rpc=self.name)
+        if isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
+            log.warning("The API server did not do its part", error=repr(error))
+            return unavailable(str(error))
+        log.error("An RPC has failed", exc_info=error)
+        return RpcError(grpc.StatusCode.INTERNAL, repr(error))

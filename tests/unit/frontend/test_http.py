@@ -1,0 +1,234 @@
+"""Temporal's HTTP API: what its requests become, and who may call it."""
+
+import asyncio
+import base64
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from multidict import MultiDict
+from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.workflowservice.v1 import (
+    CountWorkflowExecutionsResponse,
+    GetWorkflowExecutionHistoryRequest,
+    StartWorkflowExecutionRequest,
+)
+
+from callers import AUDIENCE, ApiServer, token
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.frontend.certificates import bundle, renewed
+from perdure.frontend.connections import Connections
+from perdure.frontend.core import Settings
+from perdure.frontend.door import Door
+from perdure.frontend.guard import Guard
+from perdure.frontend.http import shorthand
+from perdure.frontend.http.query import from_query
+from perdure.frontend.http.routes import Routes
+from perdure.frontend.http.server import serve_http
+from perdure.frontend.server import Frontend, rpcs
+from perdure.frontend.tls import Material, Served
+from perdure.kube.clock import now
+
+COUNT = "/api/v1/namespaces/orders/workflow-count"
+
+
+def payload(data: bytes, **metadata: bytes) -> Payload:
+    return Payload(metadata=metadata, data=data)
+
+
+PLAIN = payload(b'{"a":[1,2.5,null]}', encoding=b"json/plain")
+PROTOBUF = payload(b'{"id":"7"}', encoding=b"json/protobuf", messageType=b"shop.Order")
+NULL = payload(b"", encoding=b"binary/null")
+BINARY = payload(b"\x00\xff", encoding=b"binary/plain")
+TYPED = payload(b'"x"', encoding=b"json/plain", type=b"Keyword")
+
+
+def written(*payloads: Payload) -> Any:
+    request = StartWorkflowExecutionRequest(input=Payloads(payloads=payloads))
+    return json.loads(shorthand.write(request, shorthand=True, pretty=False))["input"]
+
+
+def read(text: str, *, short: bool = True) -> list[Payload]:
+    request = StartWorkflowExecutionRequest()
+    shorthand.read(text.encode(), request, shorthand=short)
+    return list(request.input.payloads)
+
+
+def test_payloads_are_written_by_their_values() -> None:
+    null = {"metadata": {"encoding": "YmluYXJ5L251bGw="}}
+    assert written(PLAIN, PROTOBUF, NULL) == [
+        {"a": [1, 2.5, None]},
+        {"id": "7", "_protoMessageType": "shop.Order"},
+        null,
+    ]
+    assert written() == []
+
+
+@pytest.mark.parametrize(
+    "other", [BINARY, TYPED, payload(b"{", encoding=b"json/plain")], ids=["bytes", "type", "no JSON"]
+)
+def test_a_payload_without_shorthand_is_written_whole(other: Payload) -> None:
+    whole = {
+        "metadata": {key: base64.b64encode(each).decode() for key, each in other.metadata.items()},
+        "data": base64.b64encode(other.data).decode(),
+    }
+    assert written(PLAIN, other) == {"payloads": [{"a": [1, 2.5, None]}, whole]}
+
+
+@pytest.mark.parametrize("one", [PLAIN, PROTOBUF, NULL, BINARY, TYPED])
+def test_what_was_written_is_read(one: Payload) -> None:
+    assert read(json.dumps({"input": written(one)})) == [one]
+
+
+def test_values_are_payloads_unless_they_are_whole() -> None:
+    nearly = '{"metadata":{"encoding":"?"},"data":"x"}'
+    assert read(f'{{"input": [null, 12345678901234567890, {nearly}]}}') == [
+        NULL,
+        payload(b"12345678901234567890", encoding=b"json/plain"),
+        payload(nearly.encode(), encoding=b"json/plain"),
+    ]
+    assert read('{"input": null}') == []
+
+
+def test_without_shorthand_values_are_refused() -> None:
+    with pytest.raises(shorthand.MalformedError):
+        read('{"input": ["x"]}', short=False)
+
+
+def test_a_query_names_fields_of_inner_messages_in_either_spelling() -> None:
+    query = MultiDict([("execution.runId", "r"), ("maximum_page_size", "10"), ("waitNewEvent", "true"), ("pretty", "")])
+    request = GetWorkflowExecutionHistoryRequest()
+    shorthand.fill(request, from_query(query, request.DESCRIPTOR))
+    assert (request.execution.run_id, request.maximum_page_size, request.wait_new_event) == ("r", 10, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("executon.runId", "x", 'has no field "executon". Did you mean "execution"?'),
+        ("execution", "x", '"execution" is a message: name one of its fields'),
+        ("namespace.name", "x", '"namespace" is not a message'),
+        ("waitNewEvent", "maybe", '"maybe" is neither true nor false'),
+    ],
+)
+def test_a_parameter_that_is_no_field_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(shorthand.MalformedError) as refused:
+        from_query(MultiDict([(name, text)]), GetWorkflowExecutionHistoryRequest.DESCRIPTOR)
+    assert message in str(refused.value)
+
+
+def test_every_rpc_with_a_path_is_offered_over_grpc_or_unsupported() -> None:
+    routes = list(Routes())
+    assert len(routes) > 200
+    offered = Frontend(Settings()).handlers()
+    assert {route.rpc for route in routes} & set(offered) > {"StartWorkflowExecution", "ListNexusEndpoints"}
+    assert not {route.rpc for route in routes} & {"PollWorkflowTaskQueue", "ExecuteMultiOperation"}
+
+
+def test_a_path_finds_its_route_and_fields() -> None:
+    path = "/api/v1/namespaces/default/workflows/a%2Fb/query/q"
+    found = Routes().match(path)["POST"]
+    assert (found.route.rpc, dict(found.values)) == (
+        "QueryWorkflow",
+        {"namespace": "default", "execution.workflow_id": "a/b", "query.query_type": "q"},
+    )
+    assert Routes().match("/api/v1/namespaces//workflows") == {}
+
+
+class Api:
+    """What two RPCs do, over HTTP for callers with tokens."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.handled = 0
+
+    async def count(self, *_: Any) -> CountWorkflowExecutionsResponse:
+        self.handled += 1
+        return CountWorkflowExecutionsResponse(count=1)
+
+    async def ready(self) -> None:
+        pass
+
+
+@asynccontextmanager
+async def serving(
+    *, shown: Served | None = None, connections: int = 100, allowed: bool = True
+) -> AsyncIterator[tuple[Api, aiohttp.ClientSession]]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    reviews = ApiServer()
+    reviews.allowed = allowed
+    door = Door(Guard(reviews, AUDIENCE), Connections(port), refusal_seconds=0.0)  # type: ignore[arg-type]
+    api = Api(f"{'https' if shown else 'http'}://127.0.0.1:{port}")
+    handlers = {"CountWorkflowExecutions": api.count, "StartWorkflowExecution": api.count}
+    offered = rpcs(handlers, ServedNamespaces(("orders",)), api.ready, door)
+    context = shown.context() if shown else None
+    async with serve_http(offered, listening, context, connections), aiohttp.ClientSession() as session:
+        yield api, session
+
+
+async def count(api: Api, session: aiohttp.ClientSession, text: str, **more: Any) -> int:
+    headers = {"Authorization": f"Bearer {text}"}
+    async with session.get(f"{api.address}{COUNT}", headers=headers, **more) as response:
+        return response.status
+
+
+async def test_a_caller_needs_a_valid_token_and_the_rights_as_over_grpc() -> None:
+    async with serving() as (api, session):
+        assert await count(api, session, token()) == 200
+        assert await count(api, session, "s3cret") == 401
+        assert api.handled == 1
+    async with serving(allowed=False) as (api, session):
+        assert await count(api, session, token()) == 403
+        assert not api.handled
+
+
+async def test_a_stranger_is_refused_before_the_body_is_read() -> None:
+    async with serving() as (api, _):
+        host, _, port = api.address.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        # A body that never comes: who waits for it would not answer.
+        writer.write(b"POST /api/v1/namespaces/orders/workflows/x HTTP/1.1\r\nHost: x\r\nContent-Length: 4000\r\n\r\n")
+        assert b" 401 " in await reader.readline()
+        writer.close()
+
+
+async def test_connections_beyond_the_limit_are_closed() -> None:
+    async with serving(connections=1) as (api, session):
+        assert await count(api, session, token()) == 200
+        async with aiohttp.ClientSession() as other:
+            with pytest.raises(aiohttp.ClientConnectionError):
+                await count(api, other, token())
+        assert await count(api, session, token()) == 200
+
+
+async def test_the_certificate_is_that_of_grpc_and_renewed_without_a_restart() -> None:
+    names = ("127.0.0.1",)
+    first, second = renewed({}, names, now()), renewed({}, names, now())
+    shown = Served(Material(first["tls.key"], first["tls.crt"], None))
+
+    async def trusts(api: Api, made: dict[str, bytes]) -> bool:
+        async with aiohttp.ClientSession() as session:
+            try:
+                return await count(api, session, token(), ssl=ssl.create_default_context(cadata=bundle(made))) == 200
+            except aiohttp.ClientConnectorCertificateError:
+                return False
+
+    async with serving(shown=shown) as (api, _):
+        assert [await trusts(api, first), await trusts(api, second)] == [True, False]
+        shown.update(Material(second["tls.key"], second["tls.crt"], None))
+        assert [await trusts(api, first), await trusts(api, second)] == [False, True]
+
+
+async def test_clients_show_a_certificate_where_an_authority_is_named() -> None:
+    made = renewed({}, ("127.0.0.1",), now())
+    shown = Served(Material(made["tls.key"], made["tls.crt"], made["ca.crt"]))
+    async with serving(shown=shown) as (api, session):
+        with pytest.raises(aiohttp.ClientError):
+            await count(api, session, token(), ssl=ssl.create_default_context(cadata=bundle(made)))
+        assert not api.handled

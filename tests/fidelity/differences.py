@@ -23,7 +23,7 @@ EXPLAINED = {
     "CreateSchedule: *": "a schedule whose workflows have no ID is refused, not each of its starts",
     "PollActivityTaskQueue: response.start_to_close_timeout": "the time that is left until the schedule-to-close timeout",
     "*NexusEndpoint: response.endpoint.created_time": "Temporal's server forgets it with the first update",
-    "DescribeTaskQueue: response.effective_rate_limit.*": "Perdure limits no rates",
+    "DescribeTaskQueue: response.effective_rate_limit.*": "named only if a client or a worker has set one",
     "WORKFLOW_EXECUTION_STARTED: prev_auto_reset_points.*": "reset points are those of one run, not of the runs before",
     "DescribeWorkflowExecution: *.auto_reset_points": "the same",
     "DescribeWorkflowExecution: *.auto_reset_points.points.*": "the same; they are removed with the run",

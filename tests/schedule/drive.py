@@ -15,7 +15,7 @@ from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.inputs import Outcome
-from perdure.schedule.rules import Rules
+from perdure.schedule.rules import Rules, times_hash
 from perdure.schedule.state import Running, ScheduleState, load_state
 from perdure.schedule.step import ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times
@@ -30,7 +30,13 @@ def rules(policy: RetryPolicy | None = None, **spec: Any) -> Rules:
     given = {"cron": ["* * * * *"], "workflowRunTemplate": {"spec": {"workflow": {"name": "none"}}}, **spec}
     parsed = ScheduleSpec.parse(given)
     return Rules(
-        name="nightly", seed="default/nightly", spec=parsed, times=Times(parsed), retry_policy=policy, created=T0
+        name="nightly",
+        seed="default/nightly",
+        spec=parsed,
+        times_hash=times_hash(parsed),
+        times=Times(parsed),
+        retry_policy=policy,
+        created=T0,
     )
 
 

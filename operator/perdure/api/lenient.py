@@ -77,8 +77,10 @@ def read_annotation(obj: Mapping[str, Any], key: str, kind: type[_Kind]) -> _Kin
         None if the annotation does not exist, is not valid, or nests deeper than a status can.
     """
     given = (obj["metadata"].get("annotations") or {}).get(key)
+    if not given:
+        return None
     try:
-        found = orjson.loads(given) if given else None
+        found = orjson.loads(given)
     except orjson.JSONDecodeError:
         return None
     return None if nests_deeper(found) else convert(found, kind)

@@ -71,7 +71,7 @@ def _is_text(value: str) -> bool:
 
 def _readable(payload: Payload) -> tuple[bool, Any]:
     """Whether a payload is JSON that comes back byte by byte; and the value."""
-    if dict(payload.metadata) != {"encoding": b"json/plain"} or MARK in payload.data:
+    if dict(payload.metadata) != {"encoding": b"json/plain"} or MARK in payload.data or payload.external_payloads:
         return False, None
     try:
         value = json.loads(payload.data)
@@ -96,7 +96,15 @@ def _one_to_json(payload: Payload) -> Any:
         wrapped["binaryMetadata"] = binary
     if payload.data:
         wrapped["data"] = base64.b64encode(payload.data).decode()
+    if payload.external_payloads:
+        wrapped["externalPayloads"] = [{"sizeBytes": each.size_bytes} for each in payload.external_payloads]
     return wrapped
+
+
+class _External(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What an SDK keeps elsewhere, and refers to in the payload."""
+
+    size_bytes: int
 
 
 class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -105,6 +113,7 @@ class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     metadata: dict[str, str] = {}
     binary_metadata: dict[str, bytes] = {}
     data: bytes = b""
+    external_payloads: list[_External] = []
 
 
 def _one_from_json(wrapped: Any) -> Payload:
@@ -117,7 +126,8 @@ def _one_from_json(wrapped: Any) -> Payload:
         return _plain(wrapped["json"])
     found = msgspec.convert(wrapped, _Wrapped)
     metadata = {name: content.encode() for name, content in found.metadata.items()}
-    return Payload(metadata=metadata | found.binary_metadata, data=found.data)
+    outside = [Payload.ExternalPayloadDetails(size_bytes=each.size_bytes) for each in found.external_payloads]
+    return Payload(metadata=metadata | found.binary_metadata, data=found.data, external_payloads=outside)
 
 
 def _plain(value: Any) -> Payload:

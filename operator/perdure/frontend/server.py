@@ -39,6 +39,7 @@ from perdure.frontend.service.standalone import StandaloneActivities
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.task_dispatch import TaskDispatch
+from perdure.frontend.service.task_queue_config import TaskQueueConfigs
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
@@ -111,6 +112,7 @@ class Frontend(Core):
             Changing(self),
             Batches(self),
             TaskWorkers(self),
+            TaskQueueConfigs(self),
             WorkerDeployments(self),
             WorkflowOptions(self),
             NexusTasks(self),

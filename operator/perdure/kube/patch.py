@@ -25,7 +25,7 @@ def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
 
 
 def _operations(old: Any, new: Any, path: str) -> list[Operation]:
-    if old == new and _same_types(old, new):
+    if old is new or (old == new and _same_types(old, new)):
         return []
     if isinstance(old, dict) and isinstance(new, dict):
         operations: list[Operation] = [{"op": "remove", "path": _join(path, key)} for key in old if key not in new]
@@ -59,6 +59,8 @@ def _begins_with(whole: list[Any], part: list[Any]) -> bool:
 
 def _same_types(old: Any, new: Any) -> bool:
     """Python holds 1 == 1.0 == True; JSON does not."""
+    if old is new:
+        return True
     if type(old) is not type(new):
         return False
     if isinstance(old, dict):

@@ -35,6 +35,8 @@ def _written(value: dict[str, Any] | list[Any]) -> bytes:
 
 
 def _respelled(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
     if isinstance(value, dict):
         return {key: _respelled(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -14,7 +14,7 @@ from perdure.schedule.state import Handled
 
 def apply_changes(draft: ScheduleDraft) -> None:
     """Update the cursor and the remaining actions after changes of the spec, a pause, or the clock."""
-    rules, state, times = draft.rules, draft.state, draft.rules.times_hash()
+    rules, state, times = draft.rules, draft.state, draft.rules.times_hash
     if state.remaining_given != rules.spec.remaining_actions:
         draft.change(remaining_given=rules.spec.remaining_actions, remaining=rules.spec.remaining_actions)
     if state.times != times:

@@ -36,7 +36,7 @@ class ScheduleDraft:
         self.state = state or ScheduleState(
             cursor=created,
             handled_after=created,
-            times=rules.times_hash(),
+            times=rules.times_hash,
             remaining_given=rules.spec.remaining_actions,
             remaining=rules.spec.remaining_actions,
         )

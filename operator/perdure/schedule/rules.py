@@ -32,16 +32,13 @@ class Rules:
     seed: str
     """Jitter is a function of this and the time."""
     spec: ScheduleSpec
+    times_hash: str
+    """Of the fields of the spec that determine the times, from `times_hash`."""
     times: Times | None
     """None: the times in the spec are invalid."""
     retry_policy: RetryPolicy | None = None
     """The policy that `spec.retryPolicy` names or contains."""
     created: datetime
-
-    def times_hash(self) -> str:
-        """A hash of the fields of the spec that determine the times."""
-        when = self.spec.model_dump(mode="json", include=_TIMES_FIELDS)
-        return hashlib.sha256(json.dumps(when, sort_keys=True).encode()).hexdigest()[:16]
 
     def overlap_policy(self, start: Start) -> OverlapPolicy:
         """The overlap policy of a start: its own, or the schedule's."""
@@ -50,3 +47,9 @@ class Rules:
     def overlaps(self, start: Start) -> bool:
         """Whether a start does not wait for open runs, and no later start waits for its run (AllowAll)."""
         return self.overlap_policy(start) is OverlapPolicy.ALLOW_ALL
+
+
+def times_hash(spec: ScheduleSpec) -> str:
+    """A hash of the fields of a spec that determine the times: if it changes, the schedule starts over from now."""
+    when = spec.model_dump(mode="json", include=_TIMES_FIELDS)
+    return hashlib.sha256(json.dumps(when, sort_keys=True).encode()).hexdigest()[:16]

@@ -140,6 +140,7 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
     assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {
         "beat",
         "perdure-search-attributes",
+        "perdure-task-queues",
         "perdure-temporal-ca",
         "perdure-worker-deployments",
     }

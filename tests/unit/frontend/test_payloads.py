@@ -19,10 +19,15 @@ values = st.recursive(
 )
 texts = st.text(max_size=8).map(str.encode)
 anything = st.builds(
-    lambda encoding, metadata, content: Payload(metadata={"encoding": encoding, **metadata}, data=content),
+    lambda encoding, metadata, content, sizes: Payload(
+        metadata={"encoding": encoding, **metadata},
+        data=content,
+        external_payloads=[Payload.ExternalPayloadDetails(size_bytes=size) for size in sizes],
+    ),
     st.sampled_from([b"json/plain", b"binary/plain", b"binary/null", b"binary/encrypted"]),
     st.dictionaries(st.text(min_size=1, max_size=5), st.binary(max_size=5), max_size=2),
     st.binary(max_size=20) | texts | values.map(lambda value: json.dumps(value).encode()),
+    st.lists(st.integers(0, 2**40), max_size=2),
 )
 
 

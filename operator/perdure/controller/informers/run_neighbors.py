@@ -31,7 +31,7 @@ class RunNeighbors:
             index: The runs and Schedules; runs are added to its directory here.
             queue: The queue of their keys.
             workers: Takes every run that was seen.
-            changed: Called with the namespace of each run.
+            changed: Called with the namespace of each finished run.
             ask: Delivers a request to a run.
         """
         self._index = index
@@ -48,7 +48,8 @@ class RunNeighbors:
         else:
             before, after = self._index.directory.put(obj)
         namespace = obj["metadata"]["namespace"]
-        self._changed(namespace)
+        if any(each is not None and each.standing is Standing.CLOSED for each in (before, after)):
+            self._changed(namespace)
         letter = letter_of(obj)
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(LetterKey(namespace, letter))

@@ -121,7 +121,7 @@ class ChildOutcomes:
     async def _lost(self, state: RunState) -> list[inputs.RunInput]:
         """Children that have started, and whose runs were deleted. Those that no watch has shown yet are read."""
         started = {child.initiated_event_id for child in state.children.values() if child.start is None}
-        if not started - self._known_children():
+        if not started or started <= self._known_children():
             return []
         async for obj in stored_children(self._context, self._context.run.uid):
             self._context.peers.noted(obj)

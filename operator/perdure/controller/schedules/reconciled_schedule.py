@@ -43,7 +43,7 @@ from perdure.runtime.commits import OF_SCHEDULES, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.inputs import Outcome
-from perdure.schedule.rules import Rules
+from perdure.schedule.rules import Rules, times_hash
 from perdure.schedule.state import ScheduleState, load_state
 from perdure.schedule.status import Problem, compose, not_ready
 from perdure.schedule.step import ScheduleTransition, next_wake, step
@@ -280,6 +280,7 @@ class ReconciledSchedule:
                 name=self.name,
                 seed=f"{self.namespace}/{self.name}",
                 spec=spec,
+                times_hash=times_hash(spec),
                 times=times,
                 created=datetime.fromisoformat(meta["creationTimestamp"]),
             )

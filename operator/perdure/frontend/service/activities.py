@@ -56,7 +56,7 @@ class Activities:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.ACTIVITY, name(request.task_queue.name, "TaskQueue"))
-        queue = await self._core.versions.polled_queue(named, request.deployment_options)
+        queue = await self._core.polled_queue(named, request.deployment_options)
         metadata = request.task_queue_metadata
         rate = metadata.max_tasks_per_second.value if metadata.HasField("max_tasks_per_second") else None
         until = monotonic() + call.within(LONGEST_POLL)

@@ -72,7 +72,7 @@ class NexusTasks:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
-        await self._core.versions.polled_queue(named, request.deployment_options)  # registers the version
+        await self._core.polled_queue(named, request.deployment_options)  # registers the version
         self._core.workers.tell(request.namespace, request.worker_heartbeat)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:

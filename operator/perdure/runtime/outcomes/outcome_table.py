@@ -114,5 +114,5 @@ def recheck_time(pod: KubeObject) -> datetime | None:
     Returns:
         For a terminating pod, the time at which it counts as lost because its node has not reported; otherwise None.
     """
-    deadline = PodStatus.of(pod).delete_deadline
+    deadline = read_time((pod.get("metadata") or {}).get("deletionTimestamp"))
     return None if deadline is None else deadline + NODE_SILENCE

@@ -8,6 +8,8 @@ from contextvars import Context, copy_context
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+_RESOLUTION = 1e-9
+"""Seconds, while time has no larger steps itself."""
 _MOST_TURNS = 200_000
 """Turns of the loop without any time passing after which something is taken to spin."""
 
@@ -30,6 +32,7 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self, end: float) -> None:
         super().__init__()
         self.time = 0.0
+        self.resolution = _RESOLUTION
         self._end = end
         self._turns = 0
 
@@ -44,6 +47,7 @@ class _Selector(selectors.DefaultSelector):
             raise TooLateError(f"time ends after {self._end:.0f} s")
         if timeout > 0:
             self.time += timeout
+            self.resolution = max(_RESOLUTION, 2 * math.ulp(self.time))
             self._turns = 0
         self._turns += 1
         if self._turns > _MOST_TURNS:
@@ -73,7 +77,7 @@ class VirtualLoop(Loop):
     @property
     def _clock_resolution(self) -> float:
         """Timers due within so many seconds are due: after months, time has larger steps than asyncio reckons with."""
-        return max(_RESOLUTION, 2 * math.ulp(self._clock.time))
+        return self._clock.resolution
 
     @_clock_resolution.setter
     def _clock_resolution(self, _: float) -> None:
@@ -123,7 +127,6 @@ class VirtualLoop(Loop):
 
 
 _MANY_TIMES = 10_000
-_RESOLUTION = 1e-9
 
 
 def _settle(settle: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> None:

@@ -100,8 +100,13 @@ def _defaults(schema: dict[str, Any]) -> Default | None:
             return list(map(items, value)) if items else value
         if not isinstance(value, dict):
             return value
-        whole = {**value, **{key: copy(default) for key, default in given.items() if key not in value}}
-        whole |= {key: inner(whole[key]) for key, inner in within.items() if key in whole}
+        whole = value.copy()
+        for key, default in given.items():
+            if key not in whole:
+                whole[key] = copy(default)
+        for key, inner in within.items():
+            if key in whole:
+                whole[key] = inner(whole[key])
         return {key: values(each) for key, each in whole.items()} if values else whole
 
     return filled

@@ -109,11 +109,14 @@ class Reading:
     def _waiting(self, activity: PendingActivity, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
         """Why an attempt has not started; once something has been in its way for a while, it is told."""
         key = PodKey.of(activity)
+        if activity.started_time is not None:
+            self._hindered.pop(key, None)
+            return []
         pod, blocked = self._held.pods.get(key), self._context.blocked
         reason = waiting_reason(pod, self._context.definitions.of(activity)) if pod else blocked.reason(key)
-        if activity.started_time is not None or not reason or not hinders(reason):
+        if not reason or not hinders(reason):
             self._hindered.pop(key, None)
-        if activity.started_time is not None or not reason:
+        if not reason:
             return []
         stuck = hinders(reason) and now - self._hindered.setdefault(key, now) >= _PATIENCE
         if stuck and pod and not any(state.stuck()) and self._told_of not in self._hindered:

@@ -21,7 +21,7 @@ from perdure.engine import inputs
 from perdure.engine.history import decode_events
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import failures, priorities
+from perdure.frontend import failures, priorities, routing_events
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.deployments import is_registered
 from perdure.frontend.endpoints import EndpointRegistry
@@ -106,7 +106,12 @@ class Core:
         self.visibility = Visibility()
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
-        self.deployments = NamespaceRegistry(WORKER_DEPLOYMENTS, lambda: self.runs.manager.client, self._route_again)
+        self.deployments = NamespaceRegistry(
+            WORKER_DEPLOYMENTS,
+            lambda: self.runs.manager.client,
+            self._route_again,
+            written=lambda *change: routing_events.report(self.runs.manager.recorder, *change),
+        )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.queues, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)

@@ -30,7 +30,6 @@ EXPLAINED = {
     "*WorkflowExecutions: response.executions.*.search_attributes": "present though empty: Go clients read its fields",
     "DescribeWorkflowExecution: *.request_id_infos.*.event_id": "Temporal gives a signal-with-start the event of the signal",
     "WORKFLOW_EXECUTION_STARTED: workflow_id": "what was triggered twice for one time needs two workflow IDs",
-    "WORKFLOW_EXECUTION_STARTED: eager_execution_accepted": "written before it is known whether the client gets the task",
     "WORKFLOW_TASK_STARTED: history_size_bytes": "the size is known at an eager start too",
     "GetSystemInfo: *.server_scaled_deployments": "Kubernetes scales workers",
     "GetSystemInfo: *.nexus": "Perdure serves Nexus operations; the reference server does not set it",

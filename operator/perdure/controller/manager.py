@@ -41,6 +41,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
+from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
 
 SWEEP_SECONDS: Final = 60.0
@@ -115,6 +116,11 @@ class Manager:
     def client(self) -> kube.Client:
         """Speaks to the API server."""
         return self._tools.client
+
+    @property
+    def recorder(self) -> Recorder:
+        """Records Events."""
+        return self._tools.recorder
 
     @property
     def blobs(self) -> Blobs:

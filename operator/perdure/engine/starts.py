@@ -42,6 +42,7 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     root_run_id: str = ""
     request_id: str = ""
     completion_callbacks: tuple[Callback, ...] = ()
+    eager_execution_accepted: bool = False
     links: Any = None
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None

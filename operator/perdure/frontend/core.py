@@ -21,7 +21,7 @@ from perdure.engine import inputs
 from perdure.engine.history import decode_events
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import failures, priorities
+from perdure.frontend import failures, priorities, routing_events
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.deployments import is_registered
 from perdure.frontend.endpoints import EndpointRegistry
@@ -106,7 +106,12 @@ class Core:
         self.visibility = Visibility()
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
-        self.deployments = NamespaceRegistry(WORKER_DEPLOYMENTS, lambda: self.runs.manager.client, self._route_again)
+        self.deployments = NamespaceRegistry(
+            WORKER_DEPLOYMENTS,
+            lambda: self.runs.manager.client,
+            self._route_again,
+            written=lambda *change: routing_events.report(self.runs.manager.recorder, *change),
+        )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.queues, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)
@@ -235,11 +240,14 @@ class Core:
             rank = priorities.rank(state.code.priority)
             offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = queue
         inherited = state.code.priority if state.code is not None else None
+        queues: dict[str, QueueName] = {}  # one for many activities: each costs a look at all deployments
         for activity in state.offered_activities(time):
             rank = priorities.rank(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
-            queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
-            offers[offer] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
+            if activity.task_queue not in queues:
+                queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+                queues[activity.task_queue] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
+            offers[offer] = queues[activity.task_queue]
         return offers
 
     # Updates

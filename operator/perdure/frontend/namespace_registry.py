@@ -48,7 +48,12 @@ class NamespaceRegistry(Generic[Entry]):
     """Reads and writes the entries of namespaces."""
 
     def __init__(
-        self, kind: EntryKind[Entry], client: Callable[[], kube.Client], changed: Callable[[str], None]
+        self,
+        kind: EntryKind[Entry],
+        client: Callable[[], kube.Client],
+        changed: Callable[[str], None],
+        *,
+        written: Callable[[kube.Object, Entries[Entry], Entries[Entry]], None] = lambda *_: None,
     ) -> None:
         """Create a registry.
 
@@ -56,10 +61,12 @@ class NamespaceRegistry(Generic[Entry]):
             kind: What it stores.
             client: Returns the client of the API server.
             changed: Called with a namespace whose entries are no longer as they were when last read.
+            written: Called after a change with the ConfigMap as stored, and the entries before and after.
         """
         self._kind = kind
         self._client = client
         self._changed = changed
+        self._written = written
         self._read: dict[str, tuple[datetime, Entries[Entry]]] = {}
         self._reading: dict[str, asyncio.Task[kube.Object]] = {}
         """Those who ask about a namespace at the same time share one request."""
@@ -145,9 +152,10 @@ class NamespaceRegistry(Generic[Entry]):
         meta = found.get("metadata") or {"name": self._kind.config_map, "namespace": namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
-            await self._client().replace(_url(namespace, self._kind.config_map), body)
+            stored = await self._client().replace(_url(namespace, self._kind.config_map), body)
         else:
-            await self._client().create(_url(namespace), body)
+            stored = await self._client().create(_url(namespace), body)
+        self._written(stored, before, after)
         return after
 
     async def _get(self, namespace: str) -> kube.Object:

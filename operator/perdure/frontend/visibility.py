@@ -124,8 +124,8 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             case _:
                 return attribute_field(self.search_attributes, name)
 
-    def info(self) -> WorkflowExecutionInfo:
-        """As Temporal's API has it."""
+    def info(self, *, registered: bool = True) -> WorkflowExecutionInfo:
+        """As Temporal's API has it; search attributes with their registered types, or with those that were sent."""
         made = WorkflowExecutionInfo(
             execution=WorkflowExecution(workflow_id=self.workflow_id, run_id=self.run_id),
             type=WorkflowType(name=self.workflow_type),
@@ -147,7 +147,8 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             made.parent_namespace_id = self.namespace
         # Present even if empty: Go clients read their fields without a look.
         made.memo.CopyFrom(data.memo(self.memo) or Memo())
-        made.search_attributes.CopyFrom(data.attributes(self.search_attributes) or SearchAttributes())
+        attributes = data.attributes(self.search_attributes, registered=registered)
+        made.search_attributes.CopyFrom(attributes or SearchAttributes())
         return made
 
     def activity_info(self) -> ActivityExecutionListInfo:
@@ -160,7 +161,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             task_queue=self.task_queue,
             state_transition_count=self.history_length,
             state_size_bytes=self.history_size,
-            search_attributes=data.attributes(self.search_attributes) or SearchAttributes(),
+            search_attributes=data.attributes(self.search_attributes, registered=True) or SearchAttributes(),
         )
         made.schedule_time.FromDatetime(self.start_time)
         made.execution_time.FromDatetime(self.execution_time)

@@ -100,6 +100,18 @@ def test_search_attributes_keep_their_types(kind: str, value: Any) -> None:
     assert json.loads(back.data) == value
 
 
+def test_the_type_that_was_sent_is_shown_except_in_lists() -> None:
+    sent = Payload(metadata={"encoding": b"json/plain", "type": b"Keyword"}, data=b'"words"')
+    kept = as_the_api_server_gives_back(data.attributes_to_json({"A": sent}, {"A": "Text"}, "orders"))
+    shown, listed = data.attributes(kept), data.attributes(kept, registered=True)
+    assert shown is not None
+    assert listed is not None
+    assert shown.indexed_fields["A"] == sent
+    assert listed.indexed_fields["A"].metadata["type"] == b"Text"
+    unknown = Payload(metadata={"encoding": b"json/plain", "type": b"Word"}, data=b'"words"')
+    assert data.attributes_to_json({"A": unknown}, {"A": "Keyword"}, "orders") == {"A": "words"}
+
+
 def test_the_time_that_a_schedule_has_started_a_run_for_is_a_time() -> None:
     found = data.attributes({"TemporalScheduledStartTime": "2026-11-23T00:00:00Z", "TemporalScheduledById": "nightly"})
     assert found is not None

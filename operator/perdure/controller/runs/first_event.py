@@ -228,6 +228,7 @@ def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Pa
         "priority": extras.priority,
         "user_metadata": extras.user_metadata,
         "completion_callbacks": extras.completion_callbacks,
+        "eager_execution_accepted": extras.eager_execution_accepted,
         "links": extras.links,
         "versioning_override": extras.versioning_override,
         "inherited_pinned_version": extras.inherited_pinned_version,

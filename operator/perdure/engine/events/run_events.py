@@ -52,6 +52,8 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     root_workflow_id: str = ""
     root_run_id: str = ""
     completion_callbacks: tuple[Callback, ...] = ()
+    eager_execution_accepted: bool = False
+    """The client that started the run gets its first workflow task."""
     links: Any = None
     standalone: bool = False
     """The run is a standalone activity: it schedules one activity, and closes as that closes."""

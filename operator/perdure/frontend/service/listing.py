@@ -179,7 +179,7 @@ async def find(core: Core, namespace: str, text: str, *, standalone: bool = Fals
     if standalone:
         types |= OF_ACTIVITIES
     try:
-        query = parse(text, converter(types, standalone=standalone))
+        query = parse(text, converter(types, standalone=standalone), lists_of(types))
         for name in sorted(query.names):
             _check(name, types)
         found, untold = await core.visibility.find(namespace, query, standalone=standalone)
@@ -250,6 +250,11 @@ def converter(types: Mapping[str, str], *, standalone: bool = False) -> Convert:
         return value
 
     return convert
+
+
+def lists_of(types: Mapping[str, str]) -> set[str]:
+    """The search attributes that filters compare as lists or texts."""
+    return {name for name, kind in {**types, **BUILT_IN}.items() if kind in {"KeywordList", "Text"}}
 
 
 _COMPARED_WITH: dict[str, tuple[type, ...]] = {

@@ -270,7 +270,9 @@ class Workflows:
         """Everything that is known of a workflow but its history."""
         entry = await self._core.runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
         view = await self._core.runs.view(entry)
-        response = DescribeWorkflowExecutionResponse(workflow_execution_info=record_of(view.object).info())
+        response = DescribeWorkflowExecutionResponse(
+            workflow_execution_info=record_of(view.object).info(registered=False)
+        )
         if view.state is None:
             return response
         task = view.state.code.task if view.state.code is not None else None

@@ -240,11 +240,14 @@ class Core:
             rank = priorities.rank(state.code.priority)
             offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = queue
         inherited = state.code.priority if state.code is not None else None
+        queues: dict[str, QueueName] = {}  # one for many activities: each costs a look at all deployments
         for activity in state.offered_activities(time):
             rank = priorities.rank(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
-            queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
-            offers[offer] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
+            if activity.task_queue not in queues:
+                queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+                queues[activity.task_queue] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
+            offers[offer] = queues[activity.task_queue]
         return offers
 
     # Updates

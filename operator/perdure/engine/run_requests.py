@@ -93,6 +93,7 @@ class RunRequests:
             header=request.header,
             external=request.external,
             request_id=request.client_request_id,
+            links=request.links,
             **self._ledger.here,
         )
         self._ledger.emit(event, decide=True)
@@ -110,6 +111,7 @@ class RunRequests:
             principal=request.principal,
             external=request.external,
             stop=request.stop,
+            links=request.links,
             **self._ledger.here,
         )
         self._ledger.emit(event, decide=True)
@@ -124,6 +126,7 @@ class RunRequests:
                 principal=request.principal,
                 reset_run=request.reset_run,
                 reset_event_id=request.reset_event_id,
+                links=request.links,
                 **self._ledger.here,
             )
         )

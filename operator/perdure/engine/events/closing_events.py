@@ -74,6 +74,8 @@ class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
     """Name of the WorkflowRun that a reset of this one created; empty if it was not reset."""
     reset_event_id: int = 0
     """The point of the reset: children and requests to other runs up to it belong to the new run."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):

@@ -75,6 +75,8 @@ class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
     """The run that sent it; None if another client did."""
     request_id: str = ""
     """The ID of the request if a client of Temporal's API chose it."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
@@ -86,6 +88,8 @@ class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
     """The run that requested it; None if another client did."""
     stop: bool = False
     """Whether only `finally` runs, and no other handler."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 class WorkflowExecutionPaused(Event, frozen=True, kw_only=True):

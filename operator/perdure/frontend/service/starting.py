@@ -133,6 +133,7 @@ class Starting:
             principal=call.principal,
             header=data.header_to_json(request),
             client_request_id=request.request_id,
+            links=links.to_json(request.links),
         )
 
         async def demand(entry: Entry) -> Entry:

@@ -116,6 +116,7 @@ class Workflows:
             principal=call.principal,
             header=data.header_to_json(request),
             client_request_id=request.request_id,
+            links=links.to_json(request.links),
         )
         told = await self._demand(request, call, signal)
         return SignalWorkflowExecutionResponse(link=links.to_signal(told, request.request_id))
@@ -129,6 +130,7 @@ class Workflows:
             reason=request.reason,
             identity=request.identity,
             principal=call.principal,
+            links=links.to_json(request.links),
         )
         with suppress(CompletedError):
             await self._demand(request, call, cancel)
@@ -144,6 +146,7 @@ class Workflows:
             details=data.to_json(request.details.payloads),
             identity=request.identity,
             principal=call.principal,
+            links=links.to_json(request.links),
         )
         await self._demand(request, call, stop)
         return TerminateWorkflowExecutionResponse()

@@ -13,6 +13,7 @@ from typing import Any
 from perdure.api import labels
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.runtime.deadletters import letter_of
+from perdure.runtime.kinds import kind_of
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.registry import Write
@@ -150,7 +151,7 @@ class Checker:
             self.runs[write.key.name] += 1
             if self.runs[write.key.name] > 1 + (write.key.name in self.named_again):
                 self._at(write, f"is created {self.runs[write.key.name]} times")
-        kind = "activity" if "activity" in run["spec"] else "workflow"
+        kind = kind_of(run["spec"])
         identity = (write.key.namespace, kind, run["spec"].get("workflowId") or write.key.name)
         open_ = self._open.setdefault(identity, set())
         open_.discard(uid)

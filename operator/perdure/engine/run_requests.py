@@ -80,7 +80,7 @@ class RunRequests:
         if self._tasks is not None and self._tasks.refuses_signals():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         if state.standalone:
-            message = "a standalone activity takes no signals"
+            message = "a standalone activity or Nexus operation takes no signals"
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         if state.signals >= MAX_SIGNALS:
             message = f"the run has received {MAX_SIGNALS:,} signals, and takes no more; it should continue as new"

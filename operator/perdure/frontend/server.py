@@ -36,6 +36,7 @@ from perdure.frontend.service.overrides import WorkflowOptions
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
 from perdure.frontend.service.standalone import StandaloneActivities
+from perdure.frontend.service.standalone_nexus import StandaloneNexusOperations
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.task_dispatch import TaskDispatch
@@ -102,6 +103,7 @@ class Frontend(Core):
             WorkflowTasks(self, dispatch),
             Activities(self),
             StandaloneActivities(self),
+            StandaloneNexusOperations(self),
             starting,
             Workflows(self),
             Updating(self, starting),

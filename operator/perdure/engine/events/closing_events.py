@@ -82,7 +82,7 @@ class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     """The run or execution timeout has passed. A closing event: nothing follows it."""
 
     failure: Failure | None = None
-    """The timeout of the activity, if the run is a standalone activity."""
+    """The timeout of the activity or the Nexus operation, if the run is standalone."""
 
     retry_state: RetryState = RetryState.TIMEOUT
     new_workflow_run: str = ""

@@ -56,7 +56,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     """The client that started the run gets its first workflow task."""
     links: Any = None
     standalone: bool = False
-    """The run is a standalone activity: it schedules one activity, and closes as that closes."""
+    """The run is a standalone activity or Nexus operation: it schedules one, and closes as that closes."""
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None
     """The pinned version of its parent or of the previous run."""

@@ -198,7 +198,7 @@ class Activities:
         state = (await self._core.runs.view(entry)).state
         for activity in state.activities.values() if state is not None else ():
             if activity.activity_id == request.activity_id:
-                if entry.standalone and activity.started_time is None and not unstarted:
+                if entry.kind.standalone and activity.started_time is None and not unstarted:
                     break
                 return entry, ActivityToken(
                     namespace=entry.namespace,
@@ -207,7 +207,7 @@ class Activities:
                     attempt=activity.attempt,
                     fence="",
                 )
-        if not entry.standalone:
+        if not entry.kind.standalone:
             raise not_found(f"cannot find pending activity with ActivityID {request.activity_id}")
         if unstarted and state is not None and state.closed:
             raise not_open(state)

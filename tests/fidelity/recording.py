@@ -30,12 +30,15 @@ class Difference:
 
     @property
     def field(self) -> str:
-        """Which field of which message it is, wherever that is: for example ``DescribeSchedule: response.info.notes``."""
+        """Which field of which message it is, wherever that is: for example ``DescribeSchedule: response.info.notes``.
+
+        The code of an error is there with both values, such as ``ListSchedules: error.code UNKNOWN INVALID_ARGUMENT``.
+        """
         _, rpc, path = self.where.rsplit(": ", 2)
         path = re.sub(r"\.\d+\b", ".*", re.sub(r"<\S+ \d+>[:\d]*|\brequest \d+", "*", path))
         event = _EVENT.match(path)
         if event is None:
-            return f"{rpc}: {path}"
+            return f"{rpc}: {path}{f' {self.temporal} {self.ours}' if path == 'error.code' else ''}"
         kind = event[0].rpartition(".")[2].rpartition(" ")[0]
         return f"{kind}: {path[event.end() + 1 :]}".replace(f"{kind.lower()}_event_attributes.", "")
 

@@ -11,13 +11,13 @@ from temporalio.api.enums.v1 import WorkerVersioningMode
 
 from frontend.served import Served, served
 from frontend.test_versioning import NAME, options, register, set_current, version
-from perdure.frontend.deployment_registry import CONFIG_MAP
 from perdure.frontend.deployments import MAX_VERSIONS
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import UnfitError
+from perdure.frontend.stored import WORKER_DEPLOYMENTS
 from perdure.kube import client as kube
 
-URL = kube.path(kube.CORE, "default", "configmaps", CONFIG_MAP)
+URL = kube.path(kube.CORE, "default", "configmaps", WORKER_DEPLOYMENTS.config_map)
 
 
 async def edit(here: Served, change: Callable[[dict[str, Any]], None], *names: str) -> dict[str, str]:

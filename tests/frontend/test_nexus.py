@@ -917,6 +917,15 @@ async def test_a_standalone_activity_that_fails_or_times_out_fails_the_operation
 
 
 @served
+async def test_the_reason_of_a_terminated_activity_is_the_failure_of_the_operation(here: Served) -> None:
+    await _activity_for(here, await caller(here))
+    await here.call("TerminateActivityExecution", namespace=BILLS, activity_id="charge", reason="out of stock")
+    await until(here, "NexusOperationFailed")
+    failed = next(e for e in await here.history() if e.HasField("nexus_operation_failed_event_attributes"))
+    assert failed.nexus_operation_failed_event_attributes.failure.cause.message == "out of stock"
+
+
+@served
 async def test_attaching_to_an_open_activity_needs_what_to_attach(here: Served) -> None:
     for options, message in (
         (AttachOptions(attach_completion_callbacks=True), "requires attach_request_id"),

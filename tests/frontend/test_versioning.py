@@ -1,5 +1,6 @@
 """Worker deployments: which version gets the tasks of a workflow."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,7 @@ from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOpti
 
 from frontend.served import Served, activity, complete_workflow, served
 from perdure.frontend.errors import RpcError
+from perdure.frontend.stored import WORKER_DEPLOYMENTS
 
 PINNED = VersioningBehavior.VERSIONING_BEHAVIOR_PINNED
 AUTO_UPGRADE = VersioningBehavior.VERSIONING_BEHAVIOR_AUTO_UPGRADE
@@ -450,3 +452,21 @@ async def test_deprecated_versioning_is_refused_with_a_message(here: Served) -> 
         RpcError, match="GetWorkerVersioningRules is deprecated and not supported: use worker deployments"
     ):
         await here.call("GetWorkerVersioningRules", task_queue="orders")
+
+
+@served
+async def test_changes_of_the_routing_are_events_on_the_config_map(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "1")
+    await here.call("SetWorkerDeploymentRampingVersion", deployment_name=NAME, build_id="2", percentage=12.5)
+    await set_current(here, "2")
+    await set_current(here, "2")
+    await asyncio.sleep(5)
+    told = [event for event in here.world.server.posted if event["regarding"]["name"] == WORKER_DEPLOYMENTS.config_map]
+    notes = [(event["reason"], event["note"]) for event in told]
+    assert notes == [
+        ("CurrentVersionChanged", "Worker deployment `shop`: the current version is `1`, was unversioned"),
+        ("RampingVersionChanged", "Worker deployment `shop`: 12.5% go to `2`, was: no version is ramping"),
+        ("CurrentVersionChanged", "Worker deployment `shop`: the current version is `2`, was `1`"),
+        ("RampingVersionChanged", "Worker deployment `shop`: no version is ramping, was: 12.5% go to `2`"),
+    ]

@@ -431,16 +431,18 @@ def test_the_clusters_own_leases_never_meet_the_fence(fence: Fence) -> None:
 
 
 def renew_as(cluster: Cluster, namespace: str, lease: str, *identity: str) -> str:
-    """Renew someone's Lease as they do it, as a dry run; return what kubectl printed besides."""
-    for _ in range(10):
+    """Renew someone's Lease as its holder does, in a dry run; return the warnings that kubectl printed.
+
+    On a busy machine, the holder often writes first, so this tries until the test times out.
+    """
+    while True:
         live = json.loads(cluster.kubectl("get", "lease", lease, "-n", namespace, "-o", "json"))
         live["spec"]["renewTime"] = "2026-11-21T00:00:00.000000Z"
         flags = ("-n", namespace, "--dry-run=server", "-f", "-", *identity)
         done = cluster.run("replace", *flags, stdin=json.dumps(live))
         if done.returncode == 0:
             return done.stderr
-        assert "Conflict" in done.stderr, done.stderr  # its holder was faster
-    pytest.fail(f"{lease} never stood still")
+        assert "Conflict" in done.stderr, done.stderr
 
 
 def test_the_policies_compile_without_a_warning(fence: Fence) -> None:

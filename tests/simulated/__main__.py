@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--operators", type=int, default=1, help="how many run at once")
+    parser.add_argument("--fleet", action="store_true", help="they share the work")
     parser.add_argument("--faults", type=float, default=0.05, help="share of requests that fail")
     parser.add_argument("--kills", type=int, default=4, help="how often an operator is killed, frozen or cut off")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes share the seeds")
@@ -69,9 +70,8 @@ def main() -> int:
 def _results(options: argparse.Namespace) -> Iterator[tuple[Setting, Result]]:
     """What comes of each seed, in order, however many processes share them."""
     seeds = range(options.seed, options.seed + options.seeds)
-    settings = [
-        Setting(seed=seed, operators=options.operators, faults=options.faults, kills=options.kills) for seed in seeds
-    ]
+    common = {name: getattr(options, name) for name in ("operators", "fleet", "faults", "kills")}
+    settings = [Setting(seed=seed, **common) for seed in seeds]
     one = partial(_one, options.scenario, wanted=options.trace)
     if options.jobs == 1:
         yield from zip(settings, map(one, settings), strict=True)
@@ -97,7 +97,7 @@ def _one(scenario: str, setting: Setting, wanted: str | None) -> Result:
 
 def _show(options: argparse.Namespace, setting: Setting, result: Result) -> None:
     print(f"seed {setting.seed} of {options.scenario} has failed:", *result.violations, sep="\n  ", flush=True)
-    replay = f"--scenario {options.scenario} --seed {setting.seed} --operators {setting.operators}"
+    replay = f"--scenario {options.scenario} --seed {setting.seed} --operators {setting.operators}{' --fleet' * setting.fleet}"
     print(
         f"  replay: make simulate ARGS='{replay} --faults {setting.faults} --kills {setting.kills} --trace NAME'",
         flush=True,

@@ -10,8 +10,10 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.api import labels
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.runtime.deadletters import letter_of
+from perdure.runtime.kinds import kind_of
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.registry import Write
@@ -79,6 +81,8 @@ class Checker:
     # At every write
 
     def _observe(self, write: Write) -> None:
+        if labels.FLEET_LABEL in (write.after["metadata"].get("labels") or {}):
+            return
         if write.key.plural != "pods" or write.type != "DELETED":  # pods are kept for a while, and go when that is over
             self.writes[write.actor] += 1
         judged = write.actor in self._operators
@@ -147,7 +151,7 @@ class Checker:
             self.runs[write.key.name] += 1
             if self.runs[write.key.name] > 1 + (write.key.name in self.named_again):
                 self._at(write, f"is created {self.runs[write.key.name]} times")
-        kind = "activity" if "activity" in run["spec"] else "workflow"
+        kind = kind_of(run["spec"])
         identity = (write.key.namespace, kind, run["spec"].get("workflowId") or write.key.name)
         open_ = self._open.setdefault(identity, set())
         open_.discard(uid)
@@ -303,8 +307,10 @@ class Checker:
                 self.fail(f"pod {meta['name']} still runs")
         owners = {obj["metadata"]["uid"] for obj in self._server.of("pods")} | self._server.garbage.pending
         for lease in self._server.of("leases"):
-            if not any(owner["uid"] in owners for owner in lease["metadata"]["ownerReferences"]):
-                self.fail(f"Lease {lease['metadata']['name']} is left behind")
+            meta = lease["metadata"]
+            of_member = labels.FLEET_LABEL in meta["labels"]
+            if not of_member and not any(owner["uid"] in owners for owner in meta["ownerReferences"]):
+                self.fail(f"Lease {meta['name']} is left behind")
         for run in self._server.of("workflowruns"):
             self._check_closed(run)
 

@@ -22,6 +22,11 @@ class FaultySession(Session):
         self._trace = trace
         self._stands_until = 0.0
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the process stands still."""
+        return self._loop.time() < self._stands_until
+
     def freeze(self, seconds: float) -> None:
         """Take no answers for a while: the process stands still."""
         self._stands_until = max(self._stands_until, self._loop.time() + seconds)

@@ -33,6 +33,7 @@ class TroubledOperator(Operator):
         crashed: Callable[[str], None],
         frontend: Frontend | None = None,
         namespaces: tuple[str, ...] = (),
+        fleet: str = "",
     ) -> None:
         """Start it.
 
@@ -49,6 +50,7 @@ class TroubledOperator(Operator):
             crashed: Called if its work ends by itself.
             frontend: Serves Temporal SDKs; None: they are not served.
             namespaces: What it watches; none: the whole cluster.
+            fleet: With whom it shares the work; empty: with nobody.
         """
         self._random = random
         self._lag = lag
@@ -56,7 +58,7 @@ class TroubledOperator(Operator):
 
         tell = None if trace is None else _prefixed(name, trace)
         self._connections = FaultySession(loop, server, faults, name, tell)
-        options = OperatorOptions(namespaces=namespaces, instance=name, finished=limits)
+        options = OperatorOptions(namespaces=namespaces, instance=name, finished=limits, fleet=fleet)
         super().__init__(
             options, loop, server, self._connections, crashed=crashed, workers=frontend, skew=skew, trace=tell
         )
@@ -77,6 +79,11 @@ class TroubledOperator(Operator):
             chosen = self._lagging if self._random.random() < 0.5 else [self._random.choice(self._lagging)]
         for each in chosen:
             each.interrupt(seconds)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still."""
+        return self._connections.is_frozen
 
     def freeze(self, seconds: float) -> None:
         """Have it stand still as seen from outside: it takes no answers, and hears nothing for a while."""

@@ -12,6 +12,7 @@ from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from perdure.api import labels
 from perdure.controller.expiry import remove_expired
+from perdure.controller.fleet.shards import AllShards
 from perdure.controller.informers.index import Index
 from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.reconcile.record import Record
@@ -205,7 +206,9 @@ def test_a_surplus_run_stays_until_its_end_is_recorded_whatever_watches_have_sho
         for each in ("younger", run["metadata"]["name"]):  # no watch has shown what waits
             index.directory.put(place.server.get(ObjectKey("workflowruns", "default", each)))
         recorder = Recorder(place.client, instance="test")
-        retention = NamespaceRetention(place.client, recorder, index, Limits(runs=1), is_over=lambda _: True)
+        retention = NamespaceRetention(
+            place.client, recorder, index, Limits(runs=1), is_over=lambda _: True, holds=AllShards().holds
+        )
         await retention.enforce("default")
         assert ObjectKey("workflowruns", "default", run["metadata"]["name"]) in place.server.objects
         place.server.update(other, ended)

@@ -15,7 +15,7 @@ from simulated.scenarios import SCENARIOS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = int(os.environ.get("PERDURE_SIMULATION_SEEDS") or 3)
-"""Of each scenario, with one operator and with two."""
+"""Of each scenario, with one operator, with two, and with a fleet."""
 FIRST = int(os.environ.get("PERDURE_SIMULATION_FIRST_SEED") or 0)
 
 
@@ -33,15 +33,20 @@ def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)  # the number of seeds is a matter of choice
-@pytest.mark.parametrize("operators", [1, 2], ids=["one operator", "two operators"])
+@pytest.mark.parametrize(
+    "operators",
+    [("1",), ("2",), ("3", "--fleet")],
+    ids=["one operator", "two operators", "three operators that share the work"],
+)
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))
-def test_the_invariants_hold_whatever_happens(scenario: str, operators: int) -> None:
+def test_the_invariants_hold_whatever_happens(scenario: str, operators: tuple[str, ...]) -> None:
     """Operators are killed, frozen and cut off, requests and their answers are lost, watches lag and have gaps."""
-    found = simulate("--scenario", scenario, "--operators", str(operators), "--seed", str(FIRST), "--seeds", str(SEEDS))
+    found = simulate("--scenario", scenario, "--operators", *operators, "--seed", str(FIRST), "--seeds", str(SEEDS))
     assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_a_seed_does_the_same_in_every_process() -> None:
-    first, again = (simulate("--scenario", "mixed", "--operators", "2", "--seed", "7", "--digest") for _ in range(2))
+    options = ("--scenario", "mixed", "--operators", "2", "--fleet", "--seed", "7", "--digest")
+    first, again = (simulate(*options) for _ in range(2))
     assert "digest" in first.stdout
     assert first.stdout == again.stdout

@@ -20,6 +20,7 @@ from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.checker import Checker
 from simulated.faults import Faults
+from simulated.fleet import FleetChecker
 from simulated.kubelet import SlowKubelet
 from simulated.loop import ShuffledLoop
 from simulated.operators import TroubledOperator
@@ -38,6 +39,8 @@ class Setting:
 
     seed: int
     operators: int = 1
+    fleet: bool = False
+    """Whether the operators share the work."""
     faults: float = 0.05
     """Share of requests that fail."""
     kills: int = 4
@@ -75,6 +78,8 @@ class World:
     """What the namespace may keep of its finished runs."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
     _calm_at: float = 0.0
+    _fleet: FleetChecker | None = None
+    _checking: asyncio.Task[None] | None = None
 
     def random(self, use: str) -> Random:
         """A source of chance of its own for each use, so that one does not change another."""
@@ -125,6 +130,14 @@ class World:
         self.checker.limits = self.limits
         for _ in range(self.setting.operators):
             self.start()
+        if self.setting.fleet:
+            self._fleet = FleetChecker(self.operators, self.faults, self.checker.fail)
+            self._checking = self.loop.create_task(self._fleet.run())
+
+    def stop_checking(self) -> None:
+        """No longer check who owns what: all operators end."""
+        if self._checking is not None:
+            self._checking.cancel()
 
     def start(self, frontend: Frontend | None = None) -> TroubledOperator:
         """Start one more operator; with a frontend if Temporal SDKs are served."""
@@ -143,6 +156,7 @@ class World:
             trace=self.tracer,
             crashed=self.checker.fail,
             frontend=frontend,
+            fleet="fleet" if self.setting.fleet else "",
         )
         self.operators.append(operator)
         return operator
@@ -158,17 +172,23 @@ class World:
         for _ in range(self.setting.kills):
             await asyncio.sleep(random.uniform(0, 2 * lasting / self.setting.kills))
             victim = random.choice(self.operators)
+            self._disturb()
             match random.choice(["kill", "kill", "kill", "interrupt", "freeze"]):
                 case "kill":
                     await victim.kill()
                     self.operators.remove(victim)
                     await asyncio.sleep(random.choice([0, random.uniform(0, 5)]))
                     self.start()
+                    self._disturb()
                     self._calm_at = max(self._calm_at, self.loop.time())
                 case "interrupt":
                     self._upset(victim.interrupt, random.choice([1, 5, 70]))
                 case _:
                     self._upset(victim.freeze, random.uniform(1, 60))
+
+    def _disturb(self) -> None:
+        if self._fleet is not None:
+            self._fleet.disturb()
 
     def _upset(self, do: Callable[[float], None], seconds: float) -> None:
         do(seconds)
@@ -259,6 +279,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
         try:
             await scenario(world)
         finally:
+            world.stop_checking()
             for operator in world.operators:
                 await operator.kill()
 

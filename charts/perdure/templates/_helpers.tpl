@@ -30,6 +30,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $own .Values.commonLabels) }}
 {{- end }}
 
+{{/* How many operators. */}}
+{{- define "perdure.replicas" -}}
+{{- if kindIs "invalid" .Values.replicas }}{{ ternary 1 2 .Values.temporal.enabled }}{{ else }}{{ int .Values.replicas }}{{ end }}
+{{- end }}
+
+{{/* Not empty where several operators share the work. */}}
+{{- define "perdure.fleet" -}}
+{{- if gt (int (include "perdure.replicas" .)) 1 }}{{ include "perdure.fullname" . }}{{ end }}
+{{- end }}
+
 {{- define "perdure.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "perdure.fullname" .) .Values.serviceAccount.name }}

@@ -208,6 +208,10 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     "DeadLetter": {
         EventReason.REDRIVEN: _NORMAL,
     },
+    "ConfigMap": {
+        EventReason.CURRENT_VERSION_CHANGED: _NORMAL,
+        EventReason.RAMPING_VERSION_CHANGED: _NORMAL,
+    },
     "any object": {
         EventReason.UNREADABLE: _WARNING,
     },

@@ -62,6 +62,16 @@ UNCLAIMED_LABEL: Final = "perdure.dev/unclaimed"
 ACCEPT_STATE_ANNOTATION: Final = "perdure.dev/accept-state"
 """Annotation on runs and Schedules, written by an administrator: the fingerprint of a damaged status to accept."""
 
+FLEET_LABEL: Final = "perdure.dev/fleet"
+"""Label on the Leases of operators that share their work: the release that they belong to."""
+
+MEMBERS_ANNOTATION: Final = "perdure.dev/members"
+"""Annotation on the Leases of operators that share their work: the operators that this one divides the work among, separated by
+commas."""
+
+MEMBER_ADDRESS_ANNOTATION: Final = "perdure.dev/address"
+"""Annotation on the Leases of operators that share their work: the IP address of the pod; empty if it is not known."""
+
 RUN_LABEL: Final = "perdure.dev/run"
 """Label on pods and Leases: the name of the WorkflowRun (with a hash if it exceeds 63 characters)."""
 

@@ -425,6 +425,14 @@ class EventReason(StrEnum):
     REDRIVEN = "Redriven"
     """The activity of the DeadLetter runs again. The note names the run."""
 
+    # ConfigMap `perdure-worker-deployments`.
+
+    CURRENT_VERSION_CHANGED = "CurrentVersionChanged"
+    """A client made another version of a worker deployment the current one: new and auto-upgrade workflows go to it."""
+
+    RAMPING_VERSION_CHANGED = "RampingVersionChanged"
+    """A client changed which share of new and auto-upgrade workflows goes to which ramping version of a worker deployment."""
+
     # Any kind.
 
     UNREADABLE = "Unreadable"

@@ -105,6 +105,11 @@ class WorkflowRunTemplate(SpecModel):
             "!has(self.spec.activity)",
             lambda template: template.spec.activity is None,
         ),
+        Rule(
+            "`spec.nexusOperation` must not be set: a Schedule starts workflows, not standalone Nexus operations",
+            "!has(self.spec.nexusOperation)",
+            lambda template: template.spec.nexus_operation is None,
+        ),
     )
 
     metadata: TemplateMetadata | None = None

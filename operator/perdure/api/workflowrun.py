@@ -120,15 +120,47 @@ class StandaloneActivity(SpecModel):
     """How failures are retried. Default: `exponential: {}`, which waits 1s, 2s, 4s, … up to 100s, forever."""
 
 
+class StandaloneNexusOperation(SpecModel):
+    """One Nexus operation that is called without a workflow."""
+
+    endpoint: Identifier
+    """Name of the Nexus endpoint. Its `allowedCallers` must admit the namespace of the run."""
+
+    service: Identifier
+    """Name of the Nexus service, as the worker registers it."""
+
+    operation: Identifier
+    """Name of the operation, as the worker registers it."""
+
+    schedule_to_close_timeout: PositiveDuration | None = None
+    """Maximum time of the operation with all calls of its handler, such as `1h`. Default: no limit."""
+
+    schedule_to_start_timeout: PositiveDuration | None = None
+    """Maximum time until the handler has started the operation, such as `1m`. Default: no limit."""
+
+    start_to_close_timeout: PositiveDuration | None = None
+    """Maximum time from its start to its end, if the operation is asynchronous, such as `30m`. Default: no limit."""
+
+    headers: Annotated[dict[str, Annotated[str, Field(max_length=8_192)]], Field(max_length=100)] = Field(
+        default_factory=dict
+    )
+    """Headers that the handler gets. Their names are in lower case. Default: none."""
+
+
 class WorkflowRunSpec(RunOptions):
-    """What to run, and how: exactly one of `workflow`, `inline` and `activity`."""
+    """What to run, and how: exactly one of `workflow`, `inline`, `activity` and `nexusOperation`."""
 
     rules = (
-        exactly_one_of("workflow", "inline", "activity"),
+        exactly_one_of("workflow", "inline", "activity", "nexus_operation"),
         Rule(
             "`retryPolicy` must be in `activity` if `activity` is set: the activity is retried, not its run",
             "!has(self.activity) || !has(self.retryPolicy)",
             lambda spec: spec.activity is None or spec.retry_policy is None,
+        ),
+        Rule(
+            "`retryPolicy` must not be set if `nexusOperation` is set: calls of the handler are retried until a timeout",
+            "!has(self.nexusOperation) || !has(self.retryPolicy)",
+            lambda spec: spec.nexus_operation is None or spec.retry_policy is None,
         ),
     )
 
@@ -145,6 +177,9 @@ class WorkflowRunSpec(RunOptions):
     activity: StandaloneActivity | None = None
     """A standalone activity: SDK workers run it without a workflow. `workflowId` is its activity ID; an activity and a workflow
     can have the same ID."""
+
+    nexus_operation: StandaloneNexusOperation | None = None
+    """A standalone Nexus operation: SDK workers handle it without a workflow that calls it. `workflowId` is its operation ID."""
 
 
 class Phase(StrEnum):
@@ -432,6 +467,9 @@ class WorkflowRun(Resource):
                 "Workflow", ".spec.workflow['name','type']", "The Workflow, or the workflow type of code", wide=True
             ),
             Column("Activity", ".spec.activity.type", "The type of a standalone activity", wide=True),
+            Column(
+                "Operation", ".spec.nexusOperation.operation", "The name of a standalone Nexus operation", wide=True
+            ),
             Column("Workflow-ID", ".spec.workflowId", "The workflow ID, if it is not the name", wide=True),
             Column(
                 "Schedule", r".metadata.labels.perdure\.dev/schedule", "The Schedule that started the run", wide=True

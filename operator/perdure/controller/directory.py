@@ -24,6 +24,7 @@ from perdure.api.steps import WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
+from perdure.runtime.kinds import RunKind, kind_of
 from perdure.runtime.retention import Tally, stored_size
 from perdure.schedule.runs import owner_of
 
@@ -71,8 +72,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The Schedule that it belongs to."""
     size: int = 0
     """Bytes that it takes, with its HistorySegments; 0 while it is open."""
-    standalone: bool = False
-    """It is a standalone activity: its `workflow_id` is an activity ID."""
+    kind: RunKind = RunKind.WORKFLOW
+    """What it is; `workflow_id` is the ID of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +139,13 @@ class Directory:
     def __init__(self) -> None:
         self._by_uid: dict[str, Entry | bytes] = {}
         """Finished runs are packed."""
-        self._by_id = _Index()
-        self._by_activity_id = _Index()
-        """Standalone activities: an ID of theirs may be a workflow ID too."""
+        self._by_id = {kind: _Index() for kind in RunKind}
         self._by_parent = _Index()
         """By namespace and UID, here and of schedules: what an object of another namespace says does not count."""
         self._by_schedule = _Index()
         self._by_name: dict[str, dict[str, str]] = {}
-        self._going: dict[tuple[str, str, bool], str] = {}
-        """By workflow id or activity ID, the run that was told to go and is not known to have started."""
+        self._going: dict[tuple[str, str, RunKind], str] = {}
+        """By workflow id, activity ID, or operation ID, the run that was told to go and is not known to have started."""
         self._finished: dict[str, Tally] = {}
         """By namespace."""
 
@@ -170,7 +169,7 @@ class Directory:
         names = self._by_name.setdefault(namespace, {})
         if names.get(entry.name) != uid:  # else the same text would be kept twice
             names[entry.name] = uid
-        self._ids(entry.standalone).add(namespace, entry.workflow_id, uid)
+        self._by_id[entry.kind].add(namespace, entry.workflow_id, uid)
         if entry.parent_uid:
             self._by_parent.add(namespace, entry.parent_uid, uid)
         if entry.schedule_uid:
@@ -193,7 +192,7 @@ class Directory:
                 del names[entry.name]
                 if not names:
                     del self._by_name[entry.namespace]
-            self._ids(entry.standalone).discard(entry.namespace, entry.workflow_id, uid)
+            self._by_id[entry.kind].discard(entry.namespace, entry.workflow_id, uid)
             self._by_parent.discard(entry.namespace, entry.parent_uid, uid)
             self._by_schedule.discard(entry.namespace, entry.schedule_uid, uid)
             self._arrived(entry)
@@ -236,29 +235,26 @@ class Directory:
         """A run by its name."""
         return self.get(self._by_name.get(namespace, {}).get(name, ""))
 
-    def _ids(self, standalone: bool) -> _Index:
-        return self._by_activity_id if standalone else self._by_id
-
-    def newest(self, namespace: str, workflow_id: str, *, standalone: bool = False) -> Entry | None:
+    def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
         """The run of a workflow id that is open or, where none is, that was open last.
 
         Args:
             namespace: Where.
-            workflow_id: The workflow ID, or the activity ID.
-            standalone: Whether a standalone activity is meant; also for the methods below.
+            workflow_id: The workflow ID, the activity ID, or the operation ID.
+            kind: What is meant; also for the methods below.
         """
-        found = self.open_run(namespace, workflow_id, standalone=standalone)
+        found = self.open_run(namespace, workflow_id, kind=kind)
         if found is not None:
             return found
         return max(
-            (e for e in self.runs_of(namespace, workflow_id, standalone=standalone) if not e.refused),
+            (e for e in self.runs_of(namespace, workflow_id, kind=kind) if not e.refused),
             key=lambda e: (e.closed, e.created, e.uid),
             default=None,
         )
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """The other runs of the same workflow id."""
-        found = self.runs_of(entry.namespace, entry.workflow_id, standalone=entry.standalone)
+        found = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
         return (other for other in found if other.uid != entry.uid)
 
     def children_of(self, namespace: str, uid: str) -> list[Entry]:
@@ -269,16 +265,16 @@ class Directory:
         """The runs of a namespace that belong to a Schedule."""
         return self._entries(self._by_schedule.get(namespace, uid))
 
-    def runs_of(self, namespace: str, workflow_id: str, *, standalone: bool = False) -> list[Entry]:
+    def runs_of(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> list[Entry]:
         """The runs of a workflow id, in no order."""
-        return self._entries(self._ids(standalone).get(namespace, workflow_id))
+        return self._entries(self._by_id[kind].get(namespace, workflow_id))
 
     def _entries(self, uids: Collection[str]) -> list[Entry]:
         return [entry for entry in map(self.get, uids) if entry is not None]
 
-    def open_run(self, namespace: str, workflow_id: str, *, standalone: bool = False) -> Entry | None:
+    def open_run(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
         """The run of a workflow id that is open, or the one that will be next."""
-        found = self.runs_of(namespace, workflow_id, standalone=standalone)
+        found = self.runs_of(namespace, workflow_id, kind=kind)
         open_ = [entry for entry in found if entry.standing is Standing.OPEN]
         waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self._order)
         return next(iter((*open_, *waiting)), None)
@@ -290,8 +286,8 @@ class Directory:
 
     def goes_on(self, entry: Entry) -> bool:
         """Whether there is, or will be, another run of the workflow id."""
-        following = self.open_run(entry.namespace, entry.workflow_id, standalone=entry.standalone)
-        known = self.runs_of(entry.namespace, entry.workflow_id, standalone=entry.standalone)
+        following = self.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
+        known = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
         return any(each.successor for each in known) or (following is not None and following.uid != entry.uid)
 
     def claim(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
@@ -324,7 +320,7 @@ class Directory:
         if reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY and newest.phase in _FAILED:
             return Go()
         message = (
-            f"{_kind(entry)} `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
+            f"{entry.kind.id_name} `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
             f"`workflowIdReusePolicy` is {reuse}"
         )
         return Taken(newest, message)
@@ -340,13 +336,9 @@ class Directory:
             del self._going[_claimed(entry)]
 
 
-def _claimed(entry: Entry) -> tuple[str, str, bool]:
+def _claimed(entry: Entry) -> tuple[str, str, RunKind]:
     """The ID of which one run is open at a time."""
-    return entry.namespace, entry.workflow_id, entry.standalone
-
-
-def _kind(entry: Entry) -> str:
-    return "activity ID" if entry.standalone else "workflow id"
+    return entry.namespace, entry.workflow_id, entry.kind
 
 
 def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
@@ -354,9 +346,11 @@ def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
         case WorkflowIdConflictPolicy.TERMINATE_EXISTING:
             return Wait(other, terminate=True)
         case WorkflowIdConflictPolicy.USE_EXISTING:
-            return Taken(other, f"`{other.name}` is open with {_kind(other)} `{other.workflow_id}`", use_existing=True)
+            return Taken(
+                other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`", use_existing=True
+            )
         case WorkflowIdConflictPolicy.FAIL:
-            return Taken(other, f"`{other.name}` is open with {_kind(other)} `{other.workflow_id}`")
+            return Taken(other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`")
 
 
 def _same(one: str, other: str) -> str:
@@ -391,7 +385,7 @@ def entry_of(obj: kube.Object) -> Entry:
         continues=before.name if before else "",
         schedule_uid=owner_of(obj),
         size=stored_size(obj) if closed else 0,
-        standalone="activity" in obj["spec"],
+        kind=kind_of(obj["spec"]),
     )
 
 

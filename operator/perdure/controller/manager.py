@@ -11,6 +11,7 @@ from typing import Final, assert_never
 import structlog
 
 from perdure.controller.directory import Directory
+from perdure.controller.fleet.shards import Shards
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.resync import Sweep
@@ -41,6 +42,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
+from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
 
 SWEEP_SECONDS: Final = 60.0
@@ -75,6 +77,8 @@ class Manager:
             tenant=lambda key: key.namespace,
             each=share(workers),
             name="runs",
+            admits=self._admits,
+            remembers=self._remembers,
         )
         self._index = Index()
         self._expiries = RunExpiries(self._index.directory, self._queue, SWEEP_SECONDS)
@@ -84,7 +88,12 @@ class Manager:
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
         self._retention = NamespaceRetention(
-            tools.client, tools.recorder, self._index, kept or Limits(), is_over=self._finished.is_over
+            tools.client,
+            tools.recorder,
+            self._index,
+            kept or Limits(),
+            is_over=self._finished.is_over,
+            holds=tools.shards.holds,
         )
         # The closed runs of Schedules are theirs to remove.
         self.first_lists = FirstLists(
@@ -105,6 +114,12 @@ class Manager:
         self._log = structlog.get_logger("perdure.manager")
         tools.policies.changed = self._policies_changed
         tools.letters.suspect = self.runs.suspect
+        tools.shards.subscribe(self._reassign)
+
+    @property
+    def shards(self) -> Shards:
+        """What this process owns."""
+        return self._tools.shards
 
     @property
     def directory(self) -> Directory:
@@ -115,6 +130,11 @@ class Manager:
     def client(self) -> kube.Client:
         """Speaks to the API server."""
         return self._tools.client
+
+    @property
+    def recorder(self) -> Recorder:
+        """Records Events."""
+        return self._tools.recorder
 
     @property
     def blobs(self) -> Blobs:
@@ -159,8 +179,8 @@ class Manager:
     def on_policy(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A watch tells: a RetryPolicy was seen, changed or deleted."""
         self._tools.policies.observe(obj, deleted=deleted)
-        if not deleted:
-            self._queue.wake(PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+        key = PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._queue.forget(key) if deleted else self._queue.wake(key)
 
     def _policies_changed(self, namespace: str) -> None:
         for name in self._readiness.stale(namespace):
@@ -178,12 +198,45 @@ class Manager:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.first_lists.read())
+            group.create_task(self._tools.shards.run())
+            group.create_task(self._learn())
             self._queue.start(group)
             group.create_task(self._tools.recorder.run())
             group.create_task(self._sweep_for_ever())
-            group.create_task(kept.delete_for_ever(self._tools.client, self.served))
-            group.create_task(self._tools.blobs.remove_unclaimed_for_ever(self.served))
+            group.create_task(kept.delete_for_ever(self._tools.client, self.served, self._tools.shards))
+            group.create_task(self._tools.blobs.remove_unclaimed_for_ever(self.served, self._tools.shards))
+
+    async def _learn(self) -> None:
+        await self._tools.shards.joined()  # only the runs of its own shards are kept
+        await self.first_lists.read()
+
+    # A fleet
+
+    def _admits(self, key: Key) -> bool:
+        """Whether a key is this process's to process: it owns the shard, or works on a run as a guest."""
+        shards = self._tools.shards
+        guest = isinstance(key, RunKey) and self.runs.fleet.is_guest(key.uid)
+        return shards.active if guest else shards.owns(key.namespace, key.sharded_by)
+
+    def _remembers(self, key: Key) -> bool:
+        """Whether a key that others process is kept: all but those of objects that are read, or woken, when they are gained."""
+        match key:
+            case RunKey():
+                return self.runs.get(key.uid) is not None
+            case ScheduleKey() | OrphanKey():
+                return self._tools.shards.holds(key.namespace, key.sharded_by)
+            case _:
+                return True
+
+    def _reassign(self) -> None:
+        """The fleet has given this process other shards, or its right to decide has ended or begun."""
+        self.runs.fleet.reassign()
+        self.schedules.reassign()
+        self._queue.readmit()
+
+    async def drain(self) -> None:
+        """Wait until nothing is in progress."""
+        await self._queue.drain()
 
     async def _work(self, key: Key) -> None:
         await self.first_lists.wait()

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.retry_policies import Policies
@@ -24,3 +25,4 @@ class Tools:
     recorder: Recorder
     blobs: Blobs
     workers: Workers = field(default_factory=NoWorkers)
+    shards: Shards = field(default_factory=AllShards)

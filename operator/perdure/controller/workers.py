@@ -137,10 +137,11 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
     patience = timedelta(0) if told else PATIENCE
     looked_at = set()
     for activity in state.offered_activities(now):
-        queue, version = activity.task_queue, workers.version_of(namespace, state, activity)
+        queue = activity.task_queue
         if queue in looked_at or activity.scheduled_time + patience > now:
             continue
         looked_at.add(queue)
+        version = workers.version_of(namespace, state, activity)
         if not workers.polled(namespace, queue, activities=True, version=version):
             what = f"activity `{activity.activity_type}`" if state.for_clients else f"step `{activity.activity_id}`"
             return f"{what}: no worker{_of(version)} polls the task queue `{queue}` for activities"

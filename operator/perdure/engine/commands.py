@@ -124,7 +124,8 @@ class ScheduleNexusOperation:
 class RequestCancelNexusOperation:
     """Ask for the cancellation of an operation."""
 
-    scheduled_event_id: int
+    scheduled_event_id: int = 0
+    """0: the only operation of the run."""
     user_metadata: Any = None
 
 
@@ -203,7 +204,7 @@ class CancelWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeOutWorkflowExecution:
-    """End the run of a standalone activity: a timeout of that has passed."""
+    """End the run of a standalone activity or Nexus operation: a timeout of that has passed."""
 
     failure: Failure
 

@@ -88,7 +88,10 @@ class NexusOperations:
         handler = next(
             (each.handler_namespace for each in buffered if isinstance(each, ev.NexusOperationStarted)), None
         )
-        if (handler or operation.handler_namespace) != item.handler_namespace:
+        handles = (
+            handler or operation.handler_namespace
+        )  # unknown if a manifest names the endpoint of an unstarted operation
+        if handles and handles != item.handler_namespace:
             return _NOT_FOUND
         if handler is None and operation.started_time is None:
             self._started(operation, item)

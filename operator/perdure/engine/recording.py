@@ -356,7 +356,7 @@ def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: RunState) ->
 
 def _cancellable(command: cmd.RequestCancelNexusOperation, state: RunState) -> dict[str, Any]:
     """The operation to cancel: one that is open and was not cancelled before."""
-    number = command.scheduled_event_id
+    number = command.scheduled_event_id or next(map(int, state.operations), 0)
     operation = state.operations.get(str(number))
     wrong = ""
     if operation is None:

@@ -301,6 +301,7 @@ def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.Signal
         principal=event.principal,
         header=event.header,
         external=event.external,
+        links=event.links,
     )
 
 

@@ -80,7 +80,7 @@ class RunRequests:
         if self._tasks is not None and self._tasks.refuses_signals():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         if state.standalone:
-            message = "a standalone activity takes no signals"
+            message = "a standalone activity or Nexus operation takes no signals"
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         if state.signals >= MAX_SIGNALS:
             message = f"the run has received {MAX_SIGNALS:,} signals, and takes no more; it should continue as new"
@@ -93,6 +93,7 @@ class RunRequests:
             header=request.header,
             external=request.external,
             request_id=request.client_request_id,
+            links=request.links,
             **self._ledger.here,
         )
         self._ledger.emit(event, decide=True)
@@ -110,6 +111,7 @@ class RunRequests:
             principal=request.principal,
             external=request.external,
             stop=request.stop,
+            links=request.links,
             **self._ledger.here,
         )
         self._ledger.emit(event, decide=True)
@@ -124,6 +126,7 @@ class RunRequests:
                 principal=request.principal,
                 reset_run=request.reset_run,
                 reset_event_id=request.reset_event_id,
+                links=request.links,
                 **self._ledger.here,
             )
         )

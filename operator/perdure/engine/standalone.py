@@ -1,4 +1,4 @@
-"""Standalone activities: the decider of a run that schedules one activity, and closes as that closes. Pure."""
+"""Standalone activities and Nexus operations: deciders of a run that schedules one, and closes as that closes. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,5 +40,41 @@ class OneActivity:
                 return cmd.TimeOutWorkflowExecution(failure=event.failure)
             case ev.ActivityTaskCanceled():
                 return cmd.CancelWorkflowExecution(details=event.details)
+            case _:
+                return None
+
+
+@dataclass(frozen=True, slots=True)
+class OneOperation:
+    """Decides for a standalone Nexus operation."""
+
+    operation: cmd.ScheduleNexusOperation
+    """The operation."""
+
+    def decide(
+        self,
+        memory: Any,
+        event: ev.AnyEvent | None,
+        *,
+        continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
+    ) -> Decision:
+        """Schedule the operation, hand a cancellation on to its handler, and close with it."""
+        command = self._command(event)
+        return Decision((command,) if command is not None else (), memory)
+
+    def _command(self, event: ev.AnyEvent | None) -> cmd.Command | None:  # noqa: PLR0911 (one for each event)
+        match event:
+            case ev.WorkflowExecutionStarted():
+                return self.operation
+            case ev.WorkflowExecutionCancelRequested():
+                return cmd.RequestCancelNexusOperation()
+            case ev.NexusOperationCompleted():
+                return cmd.CompleteWorkflowExecution(result=event.result)
+            case ev.NexusOperationFailed():
+                return cmd.FailWorkflowExecution(failure=event.failure)
+            case ev.NexusOperationTimedOut():
+                return cmd.TimeOutWorkflowExecution(failure=event.failure)
+            case ev.NexusOperationCanceled():
+                return cmd.CancelWorkflowExecution(failure=event.failure)
             case _:
                 return None

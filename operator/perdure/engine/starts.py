@@ -42,10 +42,15 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     root_run_id: str = ""
     request_id: str = ""
     completion_callbacks: tuple[Callback, ...] = ()
+    eager_execution_accepted: bool = False
     links: Any = None
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None
     inherited_auto_upgrade_info: InheritedAutoUpgradeInfo | None = None
+    endpoint_id: str = ""
+    """Of a standalone Nexus operation, the ID of its endpoint."""
+    handler_namespace: str = ""
+    """Of a standalone Nexus operation, the namespace that its endpoint named."""
 
     def inherited_versions(self) -> dict[str, DeploymentVersion]:
         """By field: the versions that a run which continues or is started by another one inherits."""

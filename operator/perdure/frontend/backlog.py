@@ -6,7 +6,7 @@ start-time fair queuing (Goyal, Vin, Cheng: SIGCOMM 1996).
 """
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
@@ -37,6 +37,10 @@ class Rank:
 ORDINARY = Rank()
 
 
+def _own_weight(rank: Rank) -> float:
+    return rank.weight
+
+
 class _Ranked(Hashable, Protocol):
     @property
     def rank(self) -> Rank: ...
@@ -52,10 +56,10 @@ class _Level:
     ends: dict[str, float] = field(default_factory=dict)
     """By fairness key, when the last of it ends."""
 
-    def begin(self, rank: Rank) -> float:
+    def begin(self, key: str, weight: float) -> float:
         """When the next item of a fairness key begins, in virtual time."""
-        begins = max(self.now, self.ends.get(rank.fairness_key, 0.0))
-        self.ends[rank.fairness_key] = begins + 1 / rank.weight
+        begins = max(self.now, self.ends.get(key, 0.0))
+        self.ends[key] = begins + 1 / weight
         return begins
 
     def tidy_up(self) -> None:
@@ -72,6 +76,7 @@ class Backlog(Generic[Item]):
         self._heap: list[tuple[int, float, int, Item]] = []
         """Level, virtual time, number and item; what was removed is skipped."""
         self._levels: dict[int, _Level] = {}
+        self._weight: Callable[[Rank], float] = _own_weight
         self._numbers = 0
 
     def __len__(self) -> int:
@@ -95,7 +100,8 @@ class Backlog(Generic[Item]):
         self._numbers += 1
         self._waiting[item] = self._numbers, time
         level = self._levels.setdefault(item.rank.level, _Level())
-        heapq.heappush(self._heap, (item.rank.level, level.begin(item.rank), self._numbers, item))
+        begins = level.begin(item.rank.fairness_key, self._weight(item.rank))
+        heapq.heappush(self._heap, (item.rank.level, begins, self._numbers, item))
         if len(level.ends) > 2 * len(self._waiting) + _SLACK:
             level.tidy_up()
 
@@ -106,22 +112,42 @@ class Backlog(Generic[Item]):
             self._heap = [entry for entry in self._heap if self._is_valid(entry)]
             heapq.heapify(self._heap)
 
+    def set_weights(self, weight: Callable[[Rank], float]) -> None:
+        """Set what weighs fairness keys; what waits is put in order again by it."""
+        if weight == self._weight:
+            return
+        self._weight = weight
+        waiting, self._waiting = self._waiting, {}
+        self._heap.clear()
+        self._levels.clear()
+        for item, (_, since) in waiting.items():
+            self.put(item, since)
+
+    @property
+    def first(self) -> Item:
+        """The item whose turn it is.
+
+        Raises:
+            IndexError: nothing waits.
+        """
+        while not self._is_valid(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][3]
+
     def pop(self) -> Item:
         """Take out the item whose turn it is.
 
         Raises:
             IndexError: nothing waits.
         """
-        while True:
-            entry = heapq.heappop(self._heap)
-            if self._is_valid(entry):
-                level, begins, _, item = entry
-                self._levels[level].now = begins
-                del self._waiting[item]
-                if not self._waiting:
-                    self._heap.clear()
-                    self._levels.clear()
-                return item
+        item = self.first
+        level, begins, _, _ = heapq.heappop(self._heap)
+        self._levels[level].now = begins
+        del self._waiting[item]
+        if not self._waiting:
+            self._heap.clear()
+            self._levels.clear()
+        return item
 
     def _is_valid(self, entry: tuple[int, float, int, Item]) -> bool:
         number, item = entry[2:]

@@ -40,24 +40,10 @@ from perdure.frontend.given import (
     name,
     retry_policy,
 )
+from perdure.frontend.nexus_headers import lowered
 from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
-_MAX_HEADER = 8_192
-_SERVERS_HEADERS = frozenset(
-    {
-        "request-timeout",
-        "xdc-redirection",
-        "xdc-redirection-api",
-        "xdc-redirection-source-cell",
-        "caller-name",
-        "caller-type",
-        "call-initiation",
-        "temporal-principal-type",
-        "temporal-principal-name",
-    }
-)
-"""Headers of a Nexus operation that only the server sets (nexusoperations/config.go)."""
 _BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
 
 
@@ -403,12 +389,6 @@ class CommandReader:
             raise UnfitError(f'endpoint "{said.endpoint[:200]}" not found')
         if not endpoint.admits(self._namespace):
             raise UnfitError(f'caller namespace "{self._namespace}" unauthorized for "{said.endpoint}"')
-        header = {key.lower(): value for key, value in said.nexus_header.items()}
-        for key in said.nexus_header:
-            if key.lower() in _SERVERS_HEADERS:
-                raise UnfitError(f'{_SCHEDULE_OPERATION}.NexusHeader contains a disallowed header key: "{key}"')
-        if sum(len(key) + len(value) for key, value in header.items()) > _MAX_HEADER:
-            raise UnfitError(f"{_SCHEDULE_OPERATION}.NexusHeader exceeds size limit")
         return cmd.ScheduleNexusOperation(
             endpoint=said.endpoint,
             endpoint_id=endpoint.id,
@@ -420,7 +400,7 @@ class CommandReader:
             schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
             schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
             start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
-            nexus_header=header,
+            nexus_header=lowered(said.nexus_header, f"{_SCHEDULE_OPERATION}.NexusHeader"),
             user_metadata=metadata,
         )
 

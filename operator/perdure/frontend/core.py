@@ -3,10 +3,11 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.history.v1 import HistoryEvent
@@ -20,14 +21,14 @@ from perdure.engine import inputs
 from perdure.engine.history import decode_events
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import failures, priorities
+from perdure.frontend import failures, priorities, routing_events
 from perdure.frontend.admission import MessageMemory
-from perdure.frontend.deployment_registry import DeploymentRegistry
 from perdure.frontend.deployments import is_registered
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError, damaged
 from perdure.frontend.given import UNLIMITED
 from perdure.frontend.history import Historian, update_request
+from perdure.frontend.namespace_registry import NamespaceRegistry
 from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.nexus import HandlerCallsOpen
 from perdure.frontend.payloads import KnownBlobs, looking_up, payloads, to_json
@@ -35,6 +36,7 @@ from perdure.frontend.queries import Queries, Query
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.runs import Runs, View
 from perdure.frontend.search_attributes import Registry
+from perdure.frontend.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
 from perdure.frontend.updates import Update, Updates
 from perdure.frontend.versions import NOT_READ, Versions, queue_of
 from perdure.frontend.visibility import Visibility
@@ -104,7 +106,13 @@ class Core:
         self.visibility = Visibility()
         self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
-        self.deployments = DeploymentRegistry(lambda: self.runs.manager.client, self._route_again)
+        self.deployments = NamespaceRegistry(
+            WORKER_DEPLOYMENTS,
+            lambda: self.runs.manager.client,
+            self._route_again,
+            written=lambda *change: routing_events.report(self.runs.manager.recorder, *change),
+        )
+        self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.queues, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)
         self._memory = MessageMemory(_MEMORY)
@@ -139,6 +147,26 @@ class Core:
         for run in self.runs.manager.runs.all():
             if run.ref.namespace == namespace:
                 self.follow(run)
+
+    def _configure_queues(self, namespace: str) -> None:
+        """The settings of task queues of a namespace have changed."""
+        self.queues.configure(namespace, self.task_queues.known(namespace))
+
+    async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
+        """Return the part of a task queue that a worker polls, once the settings of the task queue are known.
+
+        Args:
+            name: The task queue.
+            options: The deployment options of the worker.
+            sticky: Whether that is the queue of this one worker.
+
+        Raises:
+            RpcError: the options are invalid, there are too many versions, or the API server does not answer.
+        """
+        queue = await self.versions.polled_queue(name, options, sticky=sticky)
+        with suppress(RpcError):  # tasks go on at the last rate that was known
+            await self.task_queues.load(name.namespace)
+        return queue
 
     def pinned_versions(self, namespace: str) -> set[DeploymentVersion]:
         """The versions that open workflows of a namespace are pinned to."""
@@ -212,11 +240,14 @@ class Core:
             rank = priorities.rank(state.code.priority)
             offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = queue
         inherited = state.code.priority if state.code is not None else None
+        queues: dict[str, QueueName] = {}  # one for many activities: each costs a look at all deployments
         for activity in state.offered_activities(time):
             rank = priorities.rank(inherited, activity.priority)
             offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
-            queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
-            offers[offer] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
+            if activity.task_queue not in queues:
+                queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+                queues[activity.task_queue] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
+            offers[offer] = queues[activity.task_queue]
         return offers
 
     # Updates

@@ -7,13 +7,14 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.errors import exhausted, invalid, not_found, precondition
+from perdure.frontend.given import Time
 from perdure.frontend.queues import Kind
 
 MAX_DEPLOYMENTS = 100
@@ -27,10 +28,6 @@ UNVERSIONED = "__unversioned__"
 GRACE = timedelta(minutes=3)
 """How long a version drains at least: a workflow that has started on it may not have reported yet that it is pinned."""
 _MAX_NAME = 480
-
-
-Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its offset; others cannot be compared."""
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

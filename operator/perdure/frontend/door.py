@@ -22,9 +22,11 @@ _REFUSAL_SECONDS = 1.0
 WAITING = frozenset(
     {
         "DescribeActivityExecution",
+        "DescribeNexusOperationExecution",
         "ExecuteMultiOperation",
         "GetWorkflowExecutionHistory",
         "PollActivityExecution",
+        "PollNexusOperationExecution",
         "PollActivityTaskQueue",
         "PollNexusTaskQueue",
         "PollWorkflowExecutionUpdate",

@@ -11,6 +11,7 @@ from temporalio.api.errordetails.v1 import (
     ActivityExecutionAlreadyStartedFailure,
     MultiOperationExecutionFailure,
     NamespaceNotFoundFailure,
+    NexusOperationExecutionAlreadyStartedFailure,
     NotFoundFailure,
     PermissionDeniedFailure,
     QueryFailedFailure,
@@ -78,6 +79,13 @@ def activity_already_started(run_id: str, request_id: str = "") -> RpcError:
     """The ID of a standalone activity is taken."""
     detail = ActivityExecutionAlreadyStartedFailure(start_request_id=request_id, run_id=run_id)
     return RpcError(grpc.StatusCode.ALREADY_EXISTS, "activity execution already started", detail)
+
+
+def operation_already_started(run_id: str, request_id: str = "") -> RpcError:
+    """The ID of a standalone Nexus operation is taken."""
+    detail = NexusOperationExecutionAlreadyStartedFailure(start_request_id=request_id, run_id=run_id)
+    message = f"nexus operation execution already started: request_id={request_id}, run_id={run_id}"
+    return RpcError(grpc.StatusCode.ALREADY_EXISTS, message, detail)
 
 
 def exists(message: str) -> RpcError:

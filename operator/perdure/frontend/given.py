@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterable, Sized
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
+import msgspec
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
 
@@ -30,6 +31,9 @@ LONGEST = timedelta(days=36_500)
 _BILLION = 1_000_000_000
 NO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 """Go's zero time: what Temporal's server sends in some fields for a time that was never set."""
+
+Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time with its offset; others cannot be compared."""
 
 
 class UnfitError(ValueError):

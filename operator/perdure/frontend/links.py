@@ -1,18 +1,13 @@
 """Links of responses: the event of a history that a request has led to, as Temporal's server gives them."""
 
-import re
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 from google.protobuf.json_format import MessageToDict, ParseDict
 from temporalio.api.common.v1 import Link
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.nexus.v1 import Link as NexusLink
 
 from perdure.controller.directory import Entry
-from perdure.frontend.enums import from_enum, to_enum
 from perdure.runtime.attempts import RunRef
 
 
@@ -71,49 +66,6 @@ def to_event(run: RunRef, event_id: int, kind: "EventType.ValueType") -> Link:
     event.namespace, event.workflow_id, event.run_id = run.namespace, run.workflow_id, run.uid
     event.event_ref.event_id, event.event_ref.event_type = event_id, kind
     return link
-
-
-# Links between Nexus operations: as URLs (common/nexus/link_converter.go).
-
-_EVENT_TYPE: str = Link.WorkflowEvent.DESCRIPTOR.full_name
-_PATH = re.compile("/namespaces/([^/]+)/workflows/([^/]+)/([^/]+)/history")
-_BY_EVENT, _BY_REQUEST = "EventReference", "RequestIdReference"
-
-
-def as_nexus(event: Link.WorkflowEvent) -> NexusLink:
-    """A link to an event as handlers of Nexus operations get it."""
-    path = "/".join(quote(part, safe="") for part in (event.workflow_id, event.run_id))
-    url = f"temporal:///namespaces/{quote(event.namespace, safe='')}/workflows/{path}/history"
-    query = {"eventType": from_enum(EventType, event.event_ref.event_type), "referenceType": _BY_EVENT}
-    if event.event_ref.event_id:
-        query = {"eventID": str(event.event_ref.event_id), **query}
-    return NexusLink(url=f"{url}?{urlencode(query)}", type=_EVENT_TYPE)
-
-
-def from_nexus(found: Iterable[NexusLink]) -> Any:
-    """The links that a handler gives, as JSON; those that are not to an event are left out. None where there are none."""
-    read = [link for link in map(_read, found) if link is not None]
-    return [MessageToDict(link) for link in read] or None
-
-
-def _read(link: NexusLink) -> Link | None:
-    made = Link()
-    with suppress(ValueError):
-        url = urlsplit(link.url)
-        parts, query = _PATH.fullmatch(url.path), parse_qs(url.query)
-        if link.type != _EVENT_TYPE or url.scheme != "temporal" or parts is None:
-            return None
-        event = made.workflow_event
-        event.namespace, event.workflow_id, event.run_id = map(unquote, parts.groups())
-        kind = to_enum(EventType, query.get("eventType", [""])[0])
-        if query.get("referenceType") == [_BY_EVENT]:
-            event.event_ref.event_id, event.event_ref.event_type = int(query.get("eventID", ["0"])[0]), kind
-            return made
-        if query.get("referenceType") == [_BY_REQUEST]:
-            event.request_id_ref.request_id = query.get("requestID", [""])[0]
-            event.request_id_ref.event_type = kind
-            return made
-    return None
 
 
 def to_json(found: Iterable[Link]) -> Any:

@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
+from temporalio.api.common.v1 import Link
 from temporalio.api.enums.v1 import EventType
+from temporalio.api.nexus.v1 import Link as NexusLink
 from temporalio.api.nexus.v1 import Request
 
 from perdure.api.reasons import ConditionReason
@@ -23,7 +25,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
 from perdure.engine.nexus import too_large
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
-from perdure.frontend import links
+from perdure.frontend import links, nexus_links
 from perdure.frontend import payloads as data
 from perdure.frontend.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.errors import RpcError
@@ -230,9 +232,17 @@ def _request(run: Followed, operation: PendingOperation, calls: HandlerCalls, ca
         request_id=operation.request_id,
     )
     start.callback, start.callback_header[TOKEN_HEADER] = SYSTEM_URL, token.text()
-    link = links.to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
-    start.links.append(links.as_nexus(link.workflow_event))
+    start.links.append(_link(run, operation))
     return made
+
+
+def _link(run: Followed, operation: PendingOperation) -> NexusLink:
+    """A link to what calls a handler: an event of a workflow, or a standalone operation."""
+    if run.state is not None and run.state.standalone:
+        caller = Link.NexusOperation(namespace=run.ref.namespace, operation_id=run.ref.workflow_id, run_id=run.ref.uid)
+        return nexus_links.to_operation(caller)
+    link = links.to_event(run.ref, operation.scheduled_event_id, EventType.EVENT_TYPE_NEXUS_OPERATION_SCHEDULED)
+    return nexus_links.to_event(link.workflow_event)
 
 
 def _times_left(operation: PendingOperation, time: datetime) -> Iterator[timedelta]:

@@ -71,7 +71,7 @@ def _is_text(value: str) -> bool:
 
 def _readable(payload: Payload) -> tuple[bool, Any]:
     """Whether a payload is JSON that comes back byte by byte; and the value."""
-    if dict(payload.metadata) != {"encoding": b"json/plain"} or MARK in payload.data:
+    if dict(payload.metadata) != {"encoding": b"json/plain"} or MARK in payload.data or payload.external_payloads:
         return False, None
     try:
         value = json.loads(payload.data)
@@ -96,7 +96,15 @@ def _one_to_json(payload: Payload) -> Any:
         wrapped["binaryMetadata"] = binary
     if payload.data:
         wrapped["data"] = base64.b64encode(payload.data).decode()
+    if payload.external_payloads:
+        wrapped["externalPayloads"] = [{"sizeBytes": each.size_bytes} for each in payload.external_payloads]
     return wrapped
+
+
+class _External(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What an SDK keeps elsewhere, and refers to in the payload."""
+
+    size_bytes: int
 
 
 class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -105,6 +113,7 @@ class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     metadata: dict[str, str] = {}
     binary_metadata: dict[str, bytes] = {}
     data: bytes = b""
+    external_payloads: list[_External] = []
 
 
 def _one_from_json(wrapped: Any) -> Payload:
@@ -117,7 +126,8 @@ def _one_from_json(wrapped: Any) -> Payload:
         return _plain(wrapped["json"])
     found = msgspec.convert(wrapped, _Wrapped)
     metadata = {name: content.encode() for name, content in found.metadata.items()}
-    return Payload(metadata=metadata | found.binary_metadata, data=found.data)
+    outside = [Payload.ExternalPayloadDetails(size_bytes=each.size_bytes) for each in found.external_payloads]
+    return Payload(metadata=metadata | found.binary_metadata, data=found.data, external_payloads=outside)
 
 
 def _plain(value: Any) -> Payload:
@@ -372,17 +382,27 @@ def attribute_to_json(payload: Payload, kind: str) -> Any:
         value = value[0]
     if not _FITS[kind](value):
         raise UnfitError(str(value)[:100].encode(errors="replace").decode())
-    if isinstance(value, float) or attribute_type(value) != kind:
-        return {"type": kind, "value": str(value) if isinstance(value, float) else value}
+    named = payload.metadata.get("type", b"").decode(errors="replace")
+    sent = {"sent": named} if named in _FITS and named != kind else {}
+    if sent or isinstance(value, float) or attribute_type(value) != kind:
+        return {"type": kind, "value": str(value) if isinstance(value, float) else value, **sent}
     return value
 
 
-def attribute(value: Any, name: str = "") -> Payload:
-    """A search attribute as a payload with its type."""
+def attribute(value: Any, name: str = "", *, registered: bool = False) -> Payload:
+    """A search attribute as a payload with its type.
+
+    Args:
+        value: Its value, as it is stored.
+        name: Its name.
+        registered: Whether its type is the registered one, as lists show it, even if the payload that was sent named another.
+    """
     kind, content = attribute_type(value, name), attribute_value(value)
     if kind == "Double" and isinstance(content, str):
         with suppress(ValueError):
             content = float(content)
+    if not registered and isinstance(value, Mapping):
+        kind = value.get("sent", kind)
     return Payload(metadata={"encoding": b"json/plain", "type": kind.encode()}, data=canonical(content))
 
 
@@ -419,13 +439,16 @@ def attributes_to_json(
     return found if keep_removed else kept
 
 
-def attributes(value: Mapping[str, Any] | None) -> SearchAttributes | None:
-    """Search attributes from JSON."""
+def attributes(value: Mapping[str, Any] | None, *, registered: bool = False) -> SearchAttributes | None:
+    """Search attributes from JSON, with the types that were sent or that are registered."""
     if not value:
         return None
     removed = Payload(metadata={"encoding": b"json/plain"}, data=b"[]")
     return SearchAttributes(
-        indexed_fields={name: removed if each is None else attribute(each, name) for name, each in value.items()}
+        indexed_fields={
+            name: removed if each is None else attribute(each, name, registered=registered)
+            for name, each in value.items()
+        }
     )
 
 

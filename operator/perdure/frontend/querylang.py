@@ -3,11 +3,14 @@
 ``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. Knows ``=``,
 ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``IN``, ``BETWEEN … AND …``, ``STARTS_WITH``, each with ``NOT`` before it where that reads
 well, ``IS (NOT) NULL``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
+
+As in SQL, a comparison with a field that a run does not have is neither true nor false, nor is its negation. A run without a
+KeywordList or a Text is one with an empty list: ``!=`` and ``NOT IN`` find it (sqlplugin/sqlite/query_converter.go).
 """
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +18,8 @@ from typing import Any
 Lookup = Callable[[str], Any]
 """Gives the value of a field of one run by its name; None where it has none; raises KeyError where no run could have it."""
 Test = Callable[[Lookup], bool]
+_Condition = Callable[[Lookup], bool | None]
+"""None: neither true nor false."""
 Convert = Callable[[str, Any], Any]
 """Gives a value the type of the field that it is compared with; raises InvalidQueryError where no run could have it."""
 
@@ -60,19 +65,20 @@ def _as_written(_: str, value: Any) -> Any:
     return value
 
 
-def parse(text: str, convert: Convert = _as_written) -> Filter:
+def parse(text: str, convert: Convert = _as_written, lists: Collection[str] = ()) -> Filter:
     """Read a filter; an empty one takes every run.
 
     Args:
         text: The filter.
         convert: Checks its values.
+        lists: The fields that are lists or texts.
 
     Raises:
         InvalidQueryError: it cannot be understood, or asks for what is not offered.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidQueryError(f"the query is longer than {MAX_LENGTH} characters")
-    return _Parser(_tokens(text), convert).query()
+    return _Parser(_tokens(text), convert, lists).query()
 
 
 def quoted(text: str) -> str:
@@ -93,15 +99,16 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    def __init__(self, tokens: Sequence[_Token], convert: Convert) -> None:
+    def __init__(self, tokens: Sequence[_Token], convert: Convert, lists: Collection[str]) -> None:
         self._tokens = tokens
         self._convert = convert
+        self._lists = lists
         self._at = 0
         self._depth = 0
         self._names: set[str] = set()
 
     def query(self) -> Filter:
-        test: Test = _every
+        test: _Condition = _every
         if self._peek() not in {"", "ORDER", "GROUP"}:
             test = self._or()
         group = ""
@@ -114,7 +121,7 @@ class _Parser:
             raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
-        return Filter(test, group, frozenset(self._names))
+        return Filter(lambda run: bool(test(run)), group, frozenset(self._names))
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
@@ -141,22 +148,22 @@ class _Parser:
             raise InvalidQueryError(f"expected the name of a field, not {token.text!r}")
         return token.text.strip("`")
 
-    def _or(self) -> Test:
+    def _or(self) -> _Condition:
         tests = [self._and()]
         while self._take("OR"):
             tests.append(self._and())
-        return tests[0] if len(tests) == 1 else lambda run: any(test(run) for test in tests)
+        return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=True)
 
-    def _and(self) -> Test:
+    def _and(self) -> _Condition:
         tests = [self._not()]
         while self._take("AND"):
             tests.append(self._not())
-        return tests[0] if len(tests) == 1 else lambda run: all(test(run) for test in tests)
+        return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=False)
 
-    def _not(self) -> Test:
+    def _not(self) -> _Condition:
         if self._take("NOT"):
             test = self._not()
-            return lambda run: not test(run)
+            return lambda run: _negated(test(run))
         if self._take("("):
             self._depth += 1
             if self._depth > 50:  # noqa: PLR2004
@@ -167,7 +174,7 @@ class _Parser:
             return test
         return self._comparison()
 
-    def _comparison(self) -> Test:
+    def _comparison(self) -> _Condition:
         name = self._name()
         self._names.add(name)
         if self._take("IS"):
@@ -175,10 +182,17 @@ class _Parser:
             self._need("NULL")
             return lambda run: (run(name) is not None) is wanted
         negated = self._take("NOT")
-        test = self._predicate(name)
-        return (lambda run: not test(run)) if negated else test
+        predicate = self._predicate(name)
+        absent: list[Any] | None = [] if name in self._lists else None
 
-    def _predicate(self, name: str) -> Test:
+        def test(run: Lookup) -> bool | None:
+            value = run(name)
+            value = absent if value is None else value
+            return None if value is None else predicate(value) is not negated
+
+        return test
+
+    def _predicate(self, name: str) -> Callable[[Any], bool]:
         sign = self._next().keyword
         match sign:
             case "IN":
@@ -187,20 +201,20 @@ class _Parser:
                 while self._take(","):
                     values.append(self._value(name))
                 self._need(")")
-                return lambda run: any(_compare("=", run(name), value) for value in values)
+                return lambda found: any(_compare("=", found, value) for value in values)
             case "BETWEEN":
                 low = self._value(name)
                 self._need("AND")
                 high = self._value(name)
-                return lambda run: _compare(">=", run(name), low) and _compare("<=", run(name), high)
+                return lambda found: _compare(">=", found, low) and _compare("<=", found, high)
             case "STARTS_WITH":
                 prefix = self._value(name)
                 if not isinstance(prefix, str):
                     raise InvalidQueryError("STARTS_WITH takes a text")
-                return lambda run: _starts(run(name), prefix)
+                return lambda found: _starts(found, prefix)
             case "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=":
                 value = self._value(name)
-                return lambda run: _compare(sign, run(name), value)
+                return lambda found: _compare(sign, found, value)
             case _:
                 raise InvalidQueryError(f"operator {sign!r} is not supported for {name}")
 
@@ -222,6 +236,20 @@ class _Parser:
 
 def _every(_: Lookup) -> bool:
     return True
+
+
+def _negated(found: bool | None) -> bool | None:
+    return None if found is None else not found
+
+
+def _joined(found: Iterator[bool | None], *, decisive: bool) -> bool | None:
+    """What several conditions come to: OR if True decides, AND if False does."""
+    result: bool | None = not decisive
+    for each in found:
+        if each is decisive:
+            return decisive
+        result = result if each is not None else None
+    return result
 
 
 def _number(text: str) -> float | int:
@@ -260,7 +288,7 @@ def _compare(sign: str, value: Any, wanted: Any) -> bool:
         found = any(_compare("=", each, wanted) for each in value)
         return not found if sign in {"!=", "<>"} else found and sign == "="
     if value is None:
-        return False  # as with null in SQL
+        return False
     if isinstance(value, datetime):
         wanted = moment_of(wanted)
     elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from perdure.frontend.backlog import ORDINARY, Backlog, Rank
 from perdure.frontend.errors import exhausted
+from perdure.frontend.rates import RateLimits
+from perdure.frontend.task_queue_settings import NO_SETTINGS, QueueSettings, TaskQueueSettings
 from perdure.kube.clock import now
 
 DEAD_AFTER = timedelta(seconds=10)
@@ -57,30 +59,6 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Throttle:
-    """So many a second, and several at once after a pause (generic cell rate algorithm)."""
-
-    per_second: float
-    at_once: float | None = None
-    """How many after a pause; None: as many as in a second."""
-    _due: float = -math.inf
-
-    def wait(self, time: float) -> float:
-        """Seconds until one may pass, from a time in seconds on; infinite where the rate is zero."""
-        return max(0.0, self._due - time) if self.per_second > 0 else math.inf
-
-    def count(self, time: float) -> None:
-        """One passes."""
-        self._due = max(self._due, time - self._burst) + 1 / self.per_second
-
-    @property
-    def _burst(self) -> float:
-        """Seconds that may be saved up; of what they are worth, one is for the one that passes."""
-        at_once = self.per_second if self.at_once is None else self.at_once
-        return max(0.0, at_once - 1) / self.per_second
-
-
-@dataclass(slots=True)
 class _Rate:
     """How many a second there are, of late: each counts less as time goes by."""
 
@@ -112,10 +90,10 @@ class Statistics:
 
 @dataclass(slots=True)
 class _Queue:
+    limits: RateLimits
     offers: Backlog[Offer] = field(default_factory=Backlog)
-    throttle: Throttle | None = None
     timer: asyncio.TimerHandle | None = None
-    """Set while something waits for the throttle."""
+    """Set while something waits for a rate limit."""
     waiting: deque[asyncio.Future[Offer]] = field(default_factory=deque)
     pollers: dict[str, datetime] = field(default_factory=dict)
     last_poll: datetime | None = None
@@ -126,12 +104,12 @@ class _Queue:
         """Give what waits to those who ask for it, as fast as the queue may."""
         while self.offers and self.waiting:
             time = asyncio.get_running_loop().time()
-            seconds = self.throttle.wait(time) if self.throttle is not None else 0.0
+            rank = self.offers.first.rank
+            seconds = self.limits.wait(time, rank)
             if seconds > 0:
                 self._hand_out_in(seconds)
                 return
-            if self.throttle is not None:
-                self.throttle.count(time)
+            self.limits.count(time, rank)
             self.dispatched.count()
             self.waiting.popleft().set_result(self.offers.pop())
 
@@ -154,6 +132,8 @@ class TaskQueues:
         self._queues: dict[QueueName, _Queue] = {}
         self._of_run: dict[str, dict[Offer, QueueName]] = {}
         self._of_namespace: Counter[str] = Counter()
+        self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
+        """By namespace and task queue."""
         self._many = _MANY
 
     def _queue(self, name: QueueName) -> _Queue:
@@ -162,9 +142,37 @@ class TaskQueues:
             if len(self._queues) >= self._many:
                 self._forget()
                 self._many = max(_MANY, 2 * len(self._queues))
-            queue = self._queues[name] = _Queue()
+            queue = self._queues[name] = self._new_queue(name)
             self._of_namespace[name.namespace] += 1
         return queue
+
+    def _new_queue(self, name: QueueName) -> _Queue:
+        """Make a queue, which shares its limits with the parts of the task queue that other versions poll."""
+        queue = _Queue(self.limits(name))
+        queue.offers.set_weights(queue.limits.settings.weight)
+        return queue
+
+    def _settings_of(self, name: QueueName) -> QueueSettings:
+        return self._settings.get(name.namespace, {}).get(name.name, {}).get(name.kind, NO_SETTINGS)
+
+    def configure(self, namespace: str, settings: Mapping[str, TaskQueueSettings]) -> None:
+        """Apply the settings of the task queues of a namespace, now and from now on."""
+        if settings:
+            self._settings[namespace] = settings
+        else:
+            self._settings.pop(namespace, None)
+        for name, queue in self._queues.items():
+            if name.namespace == namespace:
+                found = self._settings_of(name)
+                if found != queue.limits.settings:
+                    queue.limits.configure(found)
+                queue.offers.set_weights(found.weight)
+                queue.hand_out()
+
+    def limits(self, name: QueueName) -> RateLimits:
+        """Return the limits of a task queue, whichever versions poll it."""
+        parts = self.versions(name)
+        return self._queues[parts[0]].limits if parts else RateLimits(self._settings_of(name))
 
     def _need_room(self, name: QueueName) -> None:
         """See that a namespace has not too many queues for another one to be polled.
@@ -243,7 +251,7 @@ class TaskQueues:
                 None: whatever there is (Temporal: ``max_tasks_per_second``).
         """
         self._need_room(name)
-        self._set_rate(self._queue(name), per_second)
+        self._queue(name).limits.ask_for(per_second)
         offer = await self._next(name, identity, seconds)
         if offer is not None:
             try:
@@ -252,11 +260,6 @@ class TaskQueues:
                 self._give(offer, name)
                 raise
         return offer
-
-    @staticmethod
-    def _set_rate(queue: _Queue, per_second: float | None) -> None:
-        if per_second != (queue.throttle.per_second if queue.throttle is not None else None):
-            queue.throttle = None if per_second is None else Throttle(per_second)
 
     async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
         queue = self._queue(name)
@@ -324,7 +327,7 @@ class TaskQueues:
 
     def statistics(self, name: QueueName) -> Statistics:
         """How much waits in a queue, and how fast it moves."""
-        queue = self._queues.get(name) or _Queue()
+        queue = self._queues.get(name) or _Queue(RateLimits())
         oldest = queue.offers.oldest
         age = timedelta(0) if oldest is None else now() - oldest
         return Statistics(len(queue.offers), age, queue.added.per_second(), queue.dispatched.per_second())

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend.deployment_registry import DeploymentRegistry
-from perdure.frontend.deployments import Deployments, registered
+from perdure.frontend.deployments import Deployment, Deployments, registered
 from perdure.frontend.errors import RpcError
-from perdure.frontend.queues import Kind, Throttle
+from perdure.frontend.namespace_registry import NamespaceRegistry
+from perdure.frontend.queues import Kind
+from perdure.frontend.rates import Throttle
 from perdure.kube.clock import now
 
 _BURST = 20
@@ -33,7 +34,7 @@ class Registrations:
     """What is to be registered. What comes while a namespace waits for its next write goes with that."""
 
     def __init__(
-        self, registry: DeploymentRegistry, removable: Callable[[str], Callable[[DeploymentVersion], bool]]
+        self, registry: NamespaceRegistry[Deployment], removable: Callable[[str], Callable[[DeploymentVersion], bool]]
     ) -> None:
         """Create registrations.
 

@@ -38,7 +38,7 @@ _SEE_SCHEDULES, _LIST_SCHEDULES = Right("get", "schedules"), Right("list", "sche
 _MAKE_SCHEDULE, _CHANGE_SCHEDULE = Right("create", "schedules"), Right("update", "schedules")
 _REGISTER = Right("update", "configmaps", group="")
 _ROUTE = _REGISTER
-"""Worker deployments are in a ConfigMap, too."""
+"""Worker deployments are in a ConfigMap, as are search attributes and the settings of task queues."""
 _ENDPOINTS = "nexusendpoints"
 """A resource that exists only in roles, as of the whole cluster: an endpoint says which namespaces may call another one."""
 
@@ -87,6 +87,14 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "UnpauseActivityExecution": (_TELL,),
     "ResetActivityExecution": (_TELL,),
     "UpdateActivityExecutionOptions": (_TELL,),
+    "StartNexusOperationExecution": (_START,),
+    "PollNexusOperationExecution": (_READ,),
+    "DescribeNexusOperationExecution": (_READ,),
+    "ListNexusOperationExecutions": (_LIST,),
+    "CountNexusOperationExecutions": (_LIST,),
+    "RequestCancelNexusOperationExecution": (_TELL,),
+    "TerminateNexusOperationExecution": (_TELL,),
+    "DeleteNexusOperationExecution": (_DELETE,),
     "StartBatchOperation": (_TELL, _LIST),
     "StopBatchOperation": (_TELL,),
     "DescribeBatchOperation": (_LIST,),
@@ -125,6 +133,7 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "DeleteWorkerDeployment": (_ROUTE,),
     "DeleteWorkerDeploymentVersion": (_ROUTE,),
     "UpdateWorkflowExecutionOptions": (_TELL,),
+    "UpdateTaskQueueConfig": (_REGISTER,),
     "DescribeWorker": (_READ,),
     "ListSearchAttributes": (_READ,),
     "AddSearchAttributes": (_REGISTER,),

@@ -35,9 +35,16 @@ from perdure.frontend.errors import (
 )
 from perdure.kube import client as kube
 from perdure.runtime.blobs import Reference, owner, reference_in, with_content
+from perdure.runtime.kinds import RunKind
 
 NOT_FOUND = "workflow not found for ID: {}"
 NO_ACTIVITY = "activity not found for ID: {}"
+NO_OPERATION = "nexus operation not found for ID: {}"
+_NOT_FOUND = {
+    RunKind.WORKFLOW: NOT_FOUND,
+    RunKind.ACTIVITY: NO_ACTIVITY,
+    RunKind.NEXUS_OPERATION: NO_OPERATION,
+}
 _DAMAGED = ConditionReason.STATE_DAMAGED.value
 _Told = TypeVar("_Told")
 
@@ -88,7 +95,7 @@ class Runs:
             if not given.is_uuid(execution.run_id):
                 raise invalid("Invalid RunId.")
             entry = directory.get(execution.run_id)
-            known = entry is not None and entry.namespace == namespace and not entry.standalone
+            known = entry is not None and entry.namespace == namespace and not entry.kind.standalone
             if entry is None or not known or execution.workflow_id not in {"", entry.workflow_id}:
                 raise not_found(NOT_FOUND.format(execution.workflow_id))
         else:
@@ -111,10 +118,27 @@ class Runs:
             raise invalid(f"activity ID exceeds length limit. Length={len(activity_id)} Limit={given.MAX_ID}")
         if run_id and not given.is_uuid(run_id):
             raise invalid("invalid run id: must be a valid UUID")
+        return self._standalone(namespace, activity_id, run_id, RunKind.ACTIVITY)
+
+    def operation(self, namespace: str, operation_id: str, run_id: str) -> Entry:
+        """The standalone Nexus operation that is meant: by run ID, or the newest of an operation ID.
+
+        Raises:
+            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
+        """
+        if not operation_id:
+            raise invalid("operation_id is required")
+        if len(operation_id) > given.MAX_ID:
+            raise invalid(f"operation_id exceeds length limit. Length={len(operation_id)} Limit={given.MAX_ID}")
+        if run_id and not given.is_uuid(run_id):
+            raise invalid("run_id is not a valid UUID")
+        return self._standalone(namespace, operation_id, run_id, RunKind.NEXUS_OPERATION)
+
+    def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
         directory = self.manager.directory
-        entry = directory.get(run_id) if run_id else directory.newest(namespace, activity_id, standalone=True)
-        if entry is None or not entry.standalone or (entry.namespace, entry.workflow_id) != (namespace, activity_id):
-            raise not_found(NO_ACTIVITY.format(activity_id))
+        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
+        if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
+            raise not_found(_NOT_FOUND[kind].format(named))
         return entry
 
     async def reach(
@@ -353,12 +377,12 @@ class Runs:
 
 
 def not_open(state: RunState) -> RpcError:
-    """The error of what only an open standalone activity can do."""
+    """The error of what only an open standalone activity or Nexus operation can do."""
     return precondition(f"invalid transition from {'Canceled' if state.status == 'Cancelled' else state.status}")
 
 
 def _gone(entry: Entry) -> RpcError:
-    return not_found((NO_ACTIVITY if entry.standalone else NOT_FOUND).format(entry.workflow_id))
+    return not_found(_NOT_FOUND[entry.kind].format(entry.workflow_id))
 
 
 def refusal(answer: Answer) -> RpcError:

@@ -36,9 +36,11 @@ from perdure.frontend.service.overrides import WorkflowOptions
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
 from perdure.frontend.service.standalone import StandaloneActivities
+from perdure.frontend.service.standalone_nexus import StandaloneNexusOperations
 from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.task_dispatch import TaskDispatch
+from perdure.frontend.service.task_queue_config import TaskQueueConfigs
 from perdure.frontend.service.tasks import WorkflowTasks
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
@@ -101,6 +103,7 @@ class Frontend(Core):
             WorkflowTasks(self, dispatch),
             Activities(self),
             StandaloneActivities(self),
+            StandaloneNexusOperations(self),
             starting,
             Workflows(self),
             Updating(self, starting),
@@ -111,6 +114,7 @@ class Frontend(Core):
             Changing(self),
             Batches(self),
             TaskWorkers(self),
+            TaskQueueConfigs(self),
             WorkerDeployments(self),
             WorkflowOptions(self),
             NexusTasks(self),

@@ -1,6 +1,5 @@
 """Standalone activities as Temporal's API describes them. Pure, as in chasm/lib/activity of Temporal's server."""
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -178,23 +177,6 @@ def _describe_last_attempt(
     _set_time(made, "last_attempt_complete_time", completed)
     if failure is not None:
         made.last_failure.CopyFrom(failures.to_proto(failure))
-
-
-def long_poll_token(info: ActivityExecutionInfo) -> bytes:
-    """Names what a description says: as long as it says the same, its token is the same."""
-    return f"{info.run_id}/{hashlib.sha256(info.SerializeToString(deterministic=True)).hexdigest()}".encode()
-
-
-def token_is_of(token: bytes, run_id: str) -> bool:
-    """Whether a token is one of a standalone activity; whose state it names may be another one's.
-
-    Raises:
-        ValueError: it is no token.
-    """
-    named, found, digest = token.partition(b"/")
-    if not found or len(digest) != hashlib.sha256().digest_size * 2:
-        raise ValueError("no token")
-    return named == run_id.encode()
 
 
 def _set_time(made: Any, field: str, time: datetime | None) -> None:

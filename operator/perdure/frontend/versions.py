@@ -11,9 +11,9 @@ from temporalio.api.enums.v1 import VersioningBehavior, WorkerVersioningMode
 from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.versioning import PINNED, UNVERSIONED, USE_RAMPING_VERSION, DeploymentVersion
 from perdure.frontend import deployments, given
-from perdure.frontend.deployment_registry import DeploymentRegistry, fits_key
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import RpcError, invalid
+from perdure.frontend.namespace_registry import NamespaceRegistry, fits_key
 from perdure.frontend.queues import Kind, QueueName, TaskQueues
 from perdure.frontend.registrations import Registration, Registrations
 from perdure.kube.clock import now
@@ -58,7 +58,7 @@ class Versions:
 
     def __init__(
         self,
-        registry: DeploymentRegistry,
+        registry: NamespaceRegistry[deployments.Deployment],
         queues: TaskQueues,
         pinned: Callable[[str], Collection[DeploymentVersion]],
     ) -> None:

@@ -13,7 +13,8 @@ import msgspec
 from msgspec.structs import replace
 from temporalio.api.activity.v1 import ActivityExecutionListInfo
 from temporalio.api.common.v1 import ActivityType, Memo, SearchAttributes, WorkflowExecution, WorkflowType
-from temporalio.api.enums.v1 import ActivityExecutionStatus, WorkflowExecutionStatus
+from temporalio.api.enums.v1 import ActivityExecutionStatus, NexusOperationExecutionStatus, WorkflowExecutionStatus
+from temporalio.api.nexus.v1 import NexusOperationExecutionListInfo
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 
 from perdure.api.lenient import mapping, moment, text
@@ -26,12 +27,17 @@ from perdure.frontend.querylang import Filter
 from perdure.kube import client as kube
 from perdure.kube.client import older
 from perdure.runtime.chains import extras_of, parent_of
+from perdure.runtime.kinds import RunKind
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
 BUILT_IN = {**SYSTEM, **PREDEFINED}
 """The types of what filters can name without registering it."""
-OF_ACTIVITIES = {"ActivityId": "Keyword", "ActivityType": "Keyword"}
-"""The types of what filters of standalone activities can name, too."""
+OF_KIND = {
+    RunKind.WORKFLOW: {},
+    RunKind.ACTIVITY: dict.fromkeys(("ActivityId", "ActivityType"), "Keyword"),
+    RunKind.NEXUS_OPERATION: dict.fromkeys(("OperationId", "Endpoint", "Service", "Operation", "RequestId"), "Keyword"),
+}
+"""The types of what filters of standalone activities and of standalone Nexus operations can name, too."""
 
 
 _KEPT = 256
@@ -74,8 +80,12 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     """Whether the search attributes are kept."""
     refused: bool = False
     """It did not start, because its workflow ID was in use."""
-    standalone: bool = False
-    """It is a standalone activity: its ID and type are those of the activity."""
+    kind: RunKind = RunKind.WORKFLOW
+    """What it is: its ID and type are those of that."""
+    endpoint: str = ""
+    """This and the next fields are those of a standalone Nexus operation."""
+    service: str = ""
+    request_id: str = ""
 
     @property
     def has_begun(self) -> bool:
@@ -85,10 +95,12 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
         """The value that filters compare."""
         match name:
-            case "WorkflowId" | "ActivityId":
+            case "WorkflowId" | "ActivityId" | "OperationId":
                 return self.workflow_id
-            case "WorkflowType" | "ActivityType":
+            case "WorkflowType" | "ActivityType" | "Operation":
                 return self.workflow_type
+            case "Endpoint" | "Service" | "RequestId" if self.kind is RunKind.NEXUS_OPERATION:
+                return {"Endpoint": self.endpoint, "Service": self.service, "RequestId": self.request_id}[name]
             case "RunId":
                 return self.run_id
             case "ExecutionStatus":
@@ -124,8 +136,8 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             case _:
                 return attribute_field(self.search_attributes, name)
 
-    def info(self) -> WorkflowExecutionInfo:
-        """As Temporal's API has it."""
+    def info(self, *, registered: bool = True) -> WorkflowExecutionInfo:
+        """As Temporal's API has it; search attributes with their registered types, or with those that were sent."""
         made = WorkflowExecutionInfo(
             execution=WorkflowExecution(workflow_id=self.workflow_id, run_id=self.run_id),
             type=WorkflowType(name=self.workflow_type),
@@ -147,7 +159,8 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             made.parent_namespace_id = self.namespace
         # Present even if empty: Go clients read their fields without a look.
         made.memo.CopyFrom(data.memo(self.memo) or Memo())
-        made.search_attributes.CopyFrom(data.attributes(self.search_attributes) or SearchAttributes())
+        attributes = data.attributes(self.search_attributes, registered=registered)
+        made.search_attributes.CopyFrom(attributes or SearchAttributes())
         return made
 
     def activity_info(self) -> ActivityExecutionListInfo:
@@ -160,10 +173,29 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
             task_queue=self.task_queue,
             state_transition_count=self.history_length,
             state_size_bytes=self.history_size,
-            search_attributes=data.attributes(self.search_attributes) or SearchAttributes(),
+            search_attributes=data.attributes(self.search_attributes, registered=True) or SearchAttributes(),
         )
         made.schedule_time.FromDatetime(self.start_time)
         made.execution_time.FromDatetime(self.execution_time)
+        if self.close_time is not None:
+            made.close_time.FromDatetime(self.close_time)
+            made.execution_duration.FromTimedelta(self.close_time - self.start_time)
+        return made
+
+    def operation_info(self) -> NexusOperationExecutionListInfo:
+        """As Temporal's API has a standalone Nexus operation."""
+        made = NexusOperationExecutionListInfo(
+            operation_id=self.workflow_id,
+            run_id=self.run_id,
+            endpoint=self.endpoint,
+            service=self.service,
+            operation=self.workflow_type,
+            status=to_enum(NexusOperationExecutionStatus, self.status),
+            state_transition_count=self.history_length,
+            state_size_bytes=self.history_size,
+            search_attributes=data.attributes(self.search_attributes) or SearchAttributes(),
+        )
+        made.schedule_time.FromDatetime(self.start_time)
         if self.close_time is not None:
             made.close_time.FromDatetime(self.close_time)
             made.execution_duration.FromTimedelta(self.close_time - self.start_time)
@@ -196,18 +228,19 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
     state = mapping(status.get("state"))
     code = mapping(state.get("code"))
     activity = only_activity(state)
+    operation = mapping(spec.get("nexusOperation"))
     reference = spec.get("workflow") or spec.get("activity") or {}
     times = (state.get("startTime"), status.get("startTime"), meta.get("creationTimestamp"))
     started = next(filter(None, map(moment, times)))
     kept = status.get("history") or {}
     phase = status.get("phase", "")
-    rests = entry.standalone and phase == "Paused" and not activity.get("startedTime")
+    rests = entry.kind is RunKind.ACTIVITY and phase == "Paused" and not activity.get("startedTime")
     own = (extras.root_workflow_id, extras.root_run_id) if extras.root_workflow_id else (entry.workflow_id, entry.uid)
     return VisibilityRecord(
         namespace=entry.namespace,
         run_id=entry.uid,
         workflow_id=entry.workflow_id,
-        workflow_type=text(code.get("workflowType")) or reference.get("type") or reference.get("name") or meta["name"],
+        workflow_type=text(code.get("workflowType")) or _type_of(spec) or meta["name"],
         status=phase if rests else status_named(phase),
         start_time=started,
         execution_time=moment(state.get("firstDecisionTime") or activity.get("firstScheduledTime")) or started,
@@ -227,7 +260,10 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         memo=mapping(code.get("memo")) if code else extras.memo or {},
         version=meta.get("resourceVersion", ""),
         refused=entry.refused,
-        standalone=entry.standalone,
+        kind=entry.kind,
+        endpoint=text(operation.get("endpoint")),
+        service=text(operation.get("service")),
+        request_id=text(_only(state, "operations", "leftOperations").get("requestId")),
     )
 
 
@@ -248,10 +284,22 @@ def versioning_attributes(versioning: Mapping[str, Any]) -> dict[str, Any]:
 
 def only_activity(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """The activity in the state of a standalone activity, as it is recorded; nothing for any other run."""
+    return _only(state, "activities", "leftActivities")
+
+
+def _only(state: Mapping[str, Any], open_: str, left: str) -> Mapping[str, Any]:
+    """The activity or the operation of a standalone run, as its state is recorded; nothing for any other run."""
     if not state.get("standalone"):
         return {}
-    open_, left = mapping(state.get("activities")), mapping(state.get("leftActivities"))
-    return mapping(next(iter((*open_.values(), *left.values())), None))
+    return mapping(next(iter((*mapping(state.get(open_)).values(), *mapping(state.get(left)).values())), None))
+
+
+def _type_of(spec: Mapping[str, Any]) -> str:
+    """What a run runs, as its spec names it; empty if that is in the run itself."""
+    reference = spec.get("workflow") or spec.get("activity") or {}
+    return str(
+        reference.get("type") or reference.get("name") or mapping(spec.get("nexusOperation")).get("operation") or ""
+    )
 
 
 class Visibility:
@@ -296,8 +344,10 @@ class Visibility:
         known = self._records.get(namespace, {}).get(run_id)
         return _unpacked(namespace, run_id, known) if isinstance(known, bytes) else known
 
-    async def find(self, namespace: str, query: Filter, *, standalone: bool = False) -> tuple[list[str], list[str]]:
-        """Find the runs that a filter takes: workflows, or standalone activities.
+    async def find(
+        self, namespace: str, query: Filter, kind: RunKind = RunKind.WORKFLOW
+    ) -> tuple[list[str], list[str]]:
+        """Find the runs of a kind that a filter takes.
 
         A run whose workflow id is taken has not begun, and is left out.
 
@@ -310,7 +360,7 @@ class Visibility:
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
             record = self.get(namespace, run_id)
-            if record is None or record.standalone is not standalone or not record.has_begun:
+            if record is None or record.kind is not kind or not record.has_begun:
                 continue
             try:
                 if query.test(record.field):

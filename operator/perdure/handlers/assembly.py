@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.fleet.member_lease import MemberSettings
+from perdure.controller.fleet.membership import Membership
+from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.informers.undecoded import Undecoded
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
@@ -46,6 +49,12 @@ class OperatorOptions:
     """Name of this pod, for Events."""
     finished: Limits = field(default_factory=Limits)
     """How much each namespace may keep of runs that have finished."""
+    fleet: str = ""
+    """The fleet with which this operator shares the work: the name of the release; empty: it does all of it."""
+    lease_seconds: int = 6
+    """Duration of the Lease of a member of a fleet: others take its shards over when it has not renewed it for so long."""
+    address: str = ""
+    """IP address of this pod; its Lease shows it."""
     temporal_address: str = ""
     """Where Temporal SDKs are served, such as ``0.0.0.0:7233``; empty: they are not."""
 
@@ -54,9 +63,15 @@ class OperatorOptions:
         """Read the options.
 
         Raises:
-            ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS or
-                PERDURE_FINISHED_MIB is not a number.
+            ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
+                PERDURE_FINISHED_MIB or PERDURE_LEASE_SECONDS is not a number; or both PERDURE_FLEET and
+                PERDURE_TEMPORAL_ADDRESS are set.
         """
+        fleet, temporal = environment.get("PERDURE_FLEET", ""), environment.get("PERDURE_TEMPORAL_ADDRESS", "")
+        if fleet and temporal:
+            raise ValueError(
+                "PERDURE_FLEET cannot be set with PERDURE_TEMPORAL_ADDRESS: only one operator can know the tasks of SDK workers"
+            )
         return cls(
             namespaces=_listed(environment.get("PERDURE_WATCH_NAMESPACES", "")),
             excluded=_listed(environment.get("PERDURE_EXCLUDE_NAMESPACES", "")),
@@ -71,8 +86,20 @@ class OperatorOptions:
                 runs=int(environment.get("PERDURE_FINISHED_RUNS") or Limits.runs),
                 size=int(environment.get("PERDURE_FINISHED_MIB") or Limits.size // MIB) * MIB,
             ),
-            temporal_address=environment.get("PERDURE_TEMPORAL_ADDRESS", ""),
+            fleet=fleet,
+            lease_seconds=int(environment.get("PERDURE_LEASE_SECONDS") or 6),
+            address=environment.get("POD_IP", ""),
+            temporal_address=temporal,
         )
+
+
+def _shards(client: Client, options: OperatorOptions) -> Shards:
+    if not options.fleet:
+        return AllShards()
+    settings = MemberSettings(
+        fleet=options.fleet, name=options.instance, address=options.address, seconds=options.lease_seconds
+    )
+    return Membership(client, settings)
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -104,6 +131,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         recorder=recorder,
         blobs=Blobs(client),
         workers=workers,
+        shards=_shards(client, options),
     )
     served = ServedNamespaces(options.namespaces, options.excluded)
     client.serves = served.__contains__

@@ -54,18 +54,25 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
         async def stopping(**_: Any) -> None:
             stop.set()  # a signal goes to kopf; its own wait for this flag would keep it for its last five seconds
 
+        async def hand_over() -> None:
+            await stop.wait()
+            await manager.shards.leave(manager.drain, operations.drain)
+
         def trouble() -> str | None:
             return manager.trouble() or operations.trouble()
 
         def not_ready() -> str | None:
             if not (ready.is_set() and manager.first_lists.complete):
                 return "the watches have not begun"
+            if not manager.shards.active:
+                return "the Lease of this operator was not renewed in time, or not for long enough yet"
             return feed.trouble()
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):
             # The work begins before kopf does, with the tasks it is made of: at its end, kopf waits for, and cancels, every
             # task younger than itself.
             work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
+            handing_over = asyncio.create_task(hand_over(), name="handing over")
             watches = asyncio.create_task(
                 kopf.operator(
                     registry=registry,
@@ -86,6 +93,8 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                 for task in done:
                     task.result()
             finally:
+                stop.set()
+                await handing_over
                 for task in (*work, watches):
                     task.cancel()
                 await asyncio.gather(*work, watches, return_exceptions=True)

@@ -25,7 +25,7 @@ def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
 
 
 def _operations(old: Any, new: Any, path: str) -> list[Operation]:
-    if old is new or (old == new and _same_types(old, new)):
+    if old is new or (old == new and _same(old, new)):
         return []
     if isinstance(old, dict) and isinstance(new, dict):
         operations: list[Operation] = [{"op": "remove", "path": _join(path, key)} for key in old if key not in new]
@@ -54,7 +54,12 @@ def _join(path: str, key: str) -> str:
 
 def _begins_with(whole: list[Any], part: list[Any]) -> bool:
     head = whole[: len(part)]
-    return head == part and _same_types(part, head)
+    return head == part and _same(part, head)
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether two equal values have the same types. That is seen quickly if they print alike, with the same order of keys."""
+    return repr(old) == repr(new) or _same_types(old, new)
 
 
 def _same_types(old: Any, new: Any) -> bool:

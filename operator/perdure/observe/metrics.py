@@ -81,6 +81,16 @@ DEFINITIONS_WAITING = Gauge(
 LOGS_WAITING = Gauge("perdure_logs_waiting", "Logs of failed attempts that wait to be read.", registry=REGISTRY)
 TIMERS = Gauge("perdure_timers", "Runs that have a timer armed.", registry=REGISTRY)
 RUNS_KNOWN = Gauge("perdure_runs_known", "Runs this operator holds in memory.", registry=REGISTRY)
+FLEET_MEMBERS = Gauge("perdure_fleet_members", "Operators that share the work, as this one sees it.", registry=REGISTRY)
+FLEET_SHARDS = Gauge("perdure_fleet_shards", "Shards that this operator owns, of 64.", registry=REGISTRY)
+FLEET_TAKE_OVERS = Counter(
+    "perdure_fleet_take_overs",
+    "Operators whose Lease expired, so that others took over their shards.",
+    registry=REGISTRY,
+)
+FLEET_GUESTS = Gauge(
+    "perdure_fleet_guest_runs", "Runs of other members that this operator has a request for.", registry=REGISTRY
+)
 WATCH_LAG = Counter(
     "perdure_watch_missed", "Objects that a sweep found changed though no watch event had told.", registry=REGISTRY
 )

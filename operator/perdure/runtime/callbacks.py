@@ -66,7 +66,7 @@ def token_of(callback: Callback) -> CallbackToken | None:
         return None
 
 
-def ending_of(closing: ev.AnyEvent) -> OperationEnding:
+def ending_of(closing: ev.AnyEvent, *, standalone: bool = False) -> OperationEnding:
     """How a workflow or standalone activity that has closed with this event, and is not continued, ends an operation.
 
     As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
@@ -83,7 +83,8 @@ def ending_of(closing: ev.AnyEvent) -> OperationEnding:
             failure = Failure(kind=FailureKind.TIMEOUT, message="operation exceeded internal timeout")
             return OperationEnding(OperationOutcome.FAILED, failure=closing.failure or failure)
         case _:
-            failure = Failure(kind=FailureKind.TERMINATED, message="operation terminated")
+            reason = closing.reason if standalone and isinstance(closing, ev.WorkflowExecutionTerminated) else ""
+            failure = Failure(kind=FailureKind.TERMINATED, message=reason or "operation terminated")
             return OperationEnding(OperationOutcome.FAILED, failure=failure)
 
 

@@ -33,6 +33,7 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     header: Any = None
     client_request_id: str = ""
     """The `request_id` if a client of Temporal's API chose it."""
+    links: Any = None
 
     @property
     def request(self) -> inputs.SignalRequested:
@@ -45,6 +46,7 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             principal=self.principal,
             header=self.header,
             client_request_id=self.client_request_id,
+            links=self.links,
         )
 
 

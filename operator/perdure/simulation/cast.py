@@ -153,6 +153,10 @@ class _Shelf:
             program, workflow = self._compile(where, spec.inline, "spec.inline"), run
         elif spec.activity is not None:
             raise BadFileError(f"{where}: spec.activity: SDK workers do a standalone activity, and none is simulated")
+        elif spec.nexus_operation is not None:
+            raise BadFileError(
+                f"{where}: spec.nexusOperation: SDK workers handle a Nexus operation, and none is simulated"
+            )
         else:
             workflow = (spec.workflow and spec.workflow.name) or ""
             if workflow not in programs:

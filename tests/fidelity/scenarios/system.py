@@ -138,3 +138,40 @@ def task_queue_reports(s: Session) -> None:
     whole = {"report_stats": True, "report_config": True, "task_queue_type": "TASK_QUEUE_TYPE_WORKFLOW"}
     s.call("DescribeTaskQueue", **queue, **whole)
     s.call("DescribeTaskQueue", "of Nexus", **queue, task_queue_type="TASK_QUEUE_TYPE_NEXUS")
+
+
+@scenario
+def task_queue_config(s: Session) -> None:
+    queue = s.named("q")
+    activities = {"task_queue": queue, "task_queue_type": "TASK_QUEUE_TYPE_ACTIVITY"}
+    described = {"task_queue": {"name": queue}, "task_queue_type": "TASK_QUEUE_TYPE_ACTIVITY", "report_config": True}
+    limit = {"rate_limit": {"requests_per_second": 50.5}, "reason": "a migration"}
+    s.call("UpdateTaskQueueConfig", "rate", **activities, identity="me", update_queue_rate_limit=limit)
+    s.call("UpdateTaskQueueConfig", "rate of keys", **activities, update_fairness_key_rate_limit_default=limit)
+    s.call("UpdateTaskQueueConfig", "weights", **activities, set_fairness_weight_overrides={"a": 2.0, "b": 3.0})
+    s.until(lambda response: response.config.fairness_weight_overrides, "DescribeTaskQueue", "configured", **described)
+    s.call("UpdateTaskQueueConfig", "no rate", **activities, update_queue_rate_limit={"reason": "it is over"})
+    changed = {"set_fairness_weight_overrides": {"a": 4.0}, "unset_fairness_weight_overrides": ["b", "unknown"]}
+    s.call("UpdateTaskQueueConfig", "other weights", **activities, **changed)
+    s.call("UpdateTaskQueueConfig", "nothing", **activities)
+    s.call("DescribeTaskQueue", "without its configuration", **{**described, "report_config": False})
+    workflows = {"task_queue": queue, "task_queue_type": "TASK_QUEUE_TYPE_WORKFLOW"}
+    s.call("UpdateTaskQueueConfig", "weights of workflows", **workflows, set_fairness_weight_overrides={"a": 2.0})
+    s.call("UpdateTaskQueueConfig", "rate of workflows", **workflows, update_queue_rate_limit=limit)
+    s.call("UpdateTaskQueueConfig", "keys of workflows", **workflows, update_fairness_key_rate_limit_default=limit)
+    nexus = {"task_queue": queue, "task_queue_type": "TASK_QUEUE_TYPE_NEXUS"}
+    s.call("UpdateTaskQueueConfig", "rate of Nexus calls", **nexus, update_queue_rate_limit=limit)
+    negative = {"rate_limit": {"requests_per_second": -1}}
+    s.call("UpdateTaskQueueConfig", "negative", **activities, update_queue_rate_limit=negative)
+    s.call("UpdateTaskQueueConfig", "negative keys", **activities, update_fairness_key_rate_limit_default=negative)
+    long = {**limit, "reason": 1_001 * "r"}
+    s.call("UpdateTaskQueueConfig", "long reason", **activities, update_queue_rate_limit=long)
+    s.call("UpdateTaskQueueConfig", "long identity", **activities, identity=1_001 * "i")
+    s.call("UpdateTaskQueueConfig", "no key", **activities, set_fairness_weight_overrides={"": 1.0})
+    s.call("UpdateTaskQueueConfig", "no key to unset", **activities, unset_fairness_weight_overrides=[""])
+    s.call("UpdateTaskQueueConfig", "long key", **activities, unset_fairness_weight_overrides=[65 * "k"])
+    s.call("UpdateTaskQueueConfig", "no weight", **activities, set_fairness_weight_overrides={"a": 0.0})
+    both = {"set_fairness_weight_overrides": {"a": 1.0}, "unset_fairness_weight_overrides": ["a"]}
+    s.call("UpdateTaskQueueConfig", "both", **activities, **both)
+    many = {f"key-{number}": 1.0 for number in range(1_001)}
+    s.call("UpdateTaskQueueConfig", "too many", **activities, set_fairness_weight_overrides=many)

@@ -140,6 +140,7 @@ def test_account_binding_and_role_of_activities_have_one_name(render: Render) ->
     assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {
         "beat",
         "perdure-search-attributes",
+        "perdure-task-queues",
         "perdure-temporal-ca",
         "perdure-worker-deployments",
     }
@@ -201,14 +202,14 @@ def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm
 
 
 def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Render) -> None:
-    alone = "temporal.enabled=false"
-    manifests = render(NAMESPACED, alone)
+    alone = ("temporal.enabled=false", "replicas=1")
+    manifests = render(NAMESPACED, *alone)
     assert not of_kind(manifests, "ClusterRoleBinding")
     assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
     roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
     assert [x["metadata"]["namespace"] for x in roles] == ["team-a", "team-b"]
     assert [x["metadata"]["namespace"] for x in bindings] == ["team-a", "team-b"]
-    (cluster_role,) = [x for x in of_kind(render(alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
+    (cluster_role,) = [x for x in of_kind(render(*alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
     assert all(x["rules"] == cluster_role["rules"] for x in roles)
     assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)
     env = {x["name"]: x.get("value") for x in operator_container(manifests)["env"]}
@@ -360,6 +361,51 @@ def test_there_is_one_operator_at_a_time_where_sdk_workers_speak_to_it(helm: Hel
     assert "replicas: can be at most 1 while temporal.enabled is true" in done.stderr
 
 
+FLEET = ("temporal.enabled=false",)
+
+
+def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_them(render: Render) -> None:
+    manifests = render(*FLEET)
+    spec = named(manifests, "Deployment", "perdure")["spec"]
+    pod = spec["template"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
+    env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
+    assert (env["PERDURE_FLEET"], env["PERDURE_LEASE_SECONDS"]) == ("perdure", "6")
+    assert {each["topologyKey"] for each in pod["topologySpreadConstraints"]} == {
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    }
+    assert pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert {each["key"]: each["tolerationSeconds"] for each in pod["tolerations"]} == {
+        "node.kubernetes.io/not-ready": 5,
+        "node.kubernetes.io/unreachable": 5,
+    }
+    assert named(manifests, "PodDisruptionBudget", "perdure")["spec"]["maxUnavailable"] == 1
+    role = named(manifests, "Role", "perdure-fleet")
+    assert role["metadata"]["namespace"] == "perdure-system"
+    assert granted(role, "coordination.k8s.io") == {"leases": {"get", "list", "create", "patch", "delete"}}
+
+
+@pytest.mark.parametrize("settings", [(), (*FLEET, "replicas=1"), (*FLEET, "replicas=0")], ids=["SDKs", "one", "none"])
+def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ...]) -> None:
+    manifests = render(*settings)
+    assert "PERDURE_FLEET" not in {each["name"] for each in operator_container(manifests)["env"]}
+    assert not {"affinity", "tolerations", "topologySpreadConstraints"} & {
+        *named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
+    }
+    assert "perdure-fleet" not in {each["metadata"]["name"] for each in of_kind(manifests, "Role", "RoleBinding")}
+
+
+def test_affinity_and_tolerations_of_several_operators_can_be_chosen(render: Render) -> None:
+    chosen = {"nodeAffinity": {}}
+    own = {"key": "operators", "operator": "Exists"}
+    settings = (*FLEET, f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
+    pod = named(render(*settings), "Deployment", "perdure")["spec"]["template"]["spec"]
+    assert pod["affinity"] == chosen
+    assert own in pod["tolerations"]
+    assert len(pod["tolerations"]) == 3
+
+
 def test_a_worker_may_work_and_read_and_nothing_else(render: Render) -> None:
     worker = granted(named(render(), "ClusterRole", "perdure-temporal-worker"), "perdure.dev")
     assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
@@ -448,7 +494,7 @@ def test_notes_hold_three_commands_to_paste(helm: Helm) -> None:
         ('excludeNamespaces=["*"]', r"'/excludeNamespaces/0'|excludeNamespaces\.0", "does not match pattern"),
         ('watchNamespaces=["Team_A"]', r"'/watchNamespaces/0'|watchNamespaces\.0", "does not match pattern"),
         ('image.digest="sha256:1"', r"'/image/digest'|image\.digest", "does not match pattern"),
-        ('replicas="two"', "'/replicas'|replicas", r"want integer|expected: integer"),
+        ('replicas="two"', "'/replicas'|replicas", r"want (null or )?integer|expected: .*integer"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(helm: Helm, setting: str, want_place: str, want_message: str) -> None:

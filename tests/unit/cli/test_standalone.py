@@ -1,7 +1,8 @@
-"""What the command shows of a standalone activity."""
+"""What the command shows of a standalone activity, and of a standalone Nexus operation."""
 
 from typing import Any
 
+from engine import test_standalone_nexus as nexus
 from engine.script import Drive, application
 from engine.test_standalone import begin, take, worker
 from perdure.cli.view.describe import describe
@@ -10,6 +11,7 @@ from perdure.cli.view.page import Page
 from perdure.cli.view.runs import table as listed
 from perdure.controller.runs import run_status
 from perdure.engine import inputs as inp
+from perdure.engine.inputs import OperationOutcome
 from unit.cli.flow import UID, plain
 
 
@@ -77,4 +79,41 @@ def test_a_list_shows_the_type_and_the_activity_id() -> None:
     text = plain(listed([seen(run)], Page(now=run.now, width=200), wide=True))
     heading, row = (line.split() for line in text.splitlines())
     assert row[heading.index("WORKFLOW")] == "Do"
+    assert row[heading.index("WORKFLOW-ID")] == "charge-1"
+
+
+def operation_of(run: Drive) -> ShownRun:
+    """The run of a standalone Nexus operation as the command reads it."""
+    found = object_of(run)
+    found["spec"] = {
+        "nexusOperation": {"endpoint": "billing", "service": "payments", "operation": "charge"},
+        "workflowId": "charge-1",
+    }
+    return read_run(found, now=run.now)
+
+
+def test_an_open_operation_shows_its_endpoint_and_its_calls() -> None:
+    run = nexus.begin()
+    nexus.report(run, 1, OperationOutcome.ATTEMPT_FAILED, failure=application("busy"))
+    text = plain(describe(operation_of(run), Page(now=run.now, width=100)))
+    assert "Operation:    payments.charge (standalone)" in text
+    assert "Endpoint:     billing" in text
+    assert "Operation ID: charge-1" in text
+    assert "busy" in text
+    assert "Workflow:" not in text
+
+
+def test_a_closed_operation_shows_its_outcome_and_suggests_no_reset() -> None:
+    run = nexus.begin()
+    nexus.report(run, 1, OperationOutcome.FAILED, failure=nexus.BOOM)
+    text = plain(describe(operation_of(run), Page(now=run.now, width=100)))
+    assert "boom" in text
+    assert "retry" not in text
+
+
+def test_a_list_shows_the_operation_and_its_id() -> None:
+    run = nexus.begin()
+    text = plain(listed([operation_of(run)], Page(now=run.now, width=200), wide=True))
+    heading, row = (line.split() for line in text.splitlines())
+    assert row[heading.index("WORKFLOW")] == "payments.charge"
     assert row[heading.index("WORKFLOW-ID")] == "charge-1"

@@ -562,3 +562,66 @@ async def test_each_queue_reports_its_depth_its_waits_and_its_failures() -> None
         assert value("perdure_pass_failures_total") == 1
         assert told("count", "tried") == 4
         assert told("sum", "tried") == pytest.approx(0 + 1 + 2 + 1.8)
+
+
+# Keys of others
+
+
+@in_virtual_time
+async def test_a_key_that_is_not_admitted_waits_until_it_is() -> None:
+    bench, own = Bench(), set[str]()
+    async with bench.queue(admits=own.__contains__) as queue:
+        queue.wake("a")
+        queue.wake_at("b", at(5))
+        await asyncio.sleep(10)
+        assert bench.done == []
+        queue.readmit()
+        own.add("a")
+        queue.readmit()
+        await asyncio.sleep(1)
+        assert bench.done == [(10, "a")]
+        own.add("b")
+        queue.readmit()
+        await asyncio.sleep(HOUR)
+    assert bench.done == [(10, "a"), (11, "b")]
+
+
+@in_virtual_time
+async def test_a_key_that_need_not_be_remembered_is_dropped() -> None:
+    bench, own = Bench(), set[str]()
+    async with bench.queue(admits=own.__contains__, remembers=lambda key: key != "a") as queue:
+        for key in ("a", "b", "c"):
+            queue.wake(key)
+        await asyncio.sleep(1)
+        queue.forget("c")
+        own |= {"a", "b", "c"}
+        queue.readmit()
+        await asyncio.sleep(HOUR)
+    assert bench.done == [(1, "b")]
+
+
+@in_virtual_time
+async def test_keys_of_others_take_no_worker() -> None:
+    bench = Bench(takes=3)
+    async with bench.queue(workers=1, admits=lambda key: key == "own") as queue:
+        for number in range(100):
+            queue.wake(f"{number}")
+        queue.wake("own")
+        await asyncio.sleep(HOUR)
+    assert bench.done == [(0, "own")]
+
+
+@in_virtual_time
+async def test_draining_waits_for_what_is_in_progress() -> None:
+    bench, admitted = Bench(takes=3), True
+    async with bench.queue(admits=lambda _: admitted) as queue:
+        await queue.drain()
+        assert elapsed() == 0
+        queue.wake("a")
+        await asyncio.sleep(1)
+        queue.wake("a")
+        admitted = False
+        await queue.drain()
+        assert elapsed() == 3
+        await asyncio.sleep(HOUR)
+    assert bench.done == [(0, "a")]

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from perdure.api.fields import format_time
 from perdure.api.labels import PARENT_ANNOTATION
+from perdure.controller.fleet.shards import AllShards
 from perdure.controller.informers.index import Index
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.kube.access import Access
@@ -80,6 +81,7 @@ async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] =
             index,
             limits,
             is_over=lambda run: bool(run["status"].get("completionTime")),
+            holds=AllShards().holds,
         )
         retention.observe("shop")
         await retention.enforce("shop")

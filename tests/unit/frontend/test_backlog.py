@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from perdure.frontend.backlog import LEVELS, ORDINARY, Backlog, Rank
-from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues, Throttle
+from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.rates import Throttle
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUE = QueueName("default", Kind.ACTIVITY, "orders")

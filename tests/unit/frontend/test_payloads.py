@@ -19,10 +19,15 @@ values = st.recursive(
 )
 texts = st.text(max_size=8).map(str.encode)
 anything = st.builds(
-    lambda encoding, metadata, content: Payload(metadata={"encoding": encoding, **metadata}, data=content),
+    lambda encoding, metadata, content, sizes: Payload(
+        metadata={"encoding": encoding, **metadata},
+        data=content,
+        external_payloads=[Payload.ExternalPayloadDetails(size_bytes=size) for size in sizes],
+    ),
     st.sampled_from([b"json/plain", b"binary/plain", b"binary/null", b"binary/encrypted"]),
     st.dictionaries(st.text(min_size=1, max_size=5), st.binary(max_size=5), max_size=2),
     st.binary(max_size=20) | texts | values.map(lambda value: json.dumps(value).encode()),
+    st.lists(st.integers(0, 2**40), max_size=2),
 )
 
 
@@ -93,6 +98,18 @@ def test_search_attributes_keep_their_types(kind: str, value: Any) -> None:
     back = data.attribute(kept["A"])
     assert back.metadata["type"].decode() == kind
     assert json.loads(back.data) == value
+
+
+def test_the_type_that_was_sent_is_shown_except_in_lists() -> None:
+    sent = Payload(metadata={"encoding": b"json/plain", "type": b"Keyword"}, data=b'"words"')
+    kept = as_the_api_server_gives_back(data.attributes_to_json({"A": sent}, {"A": "Text"}, "orders"))
+    shown, listed = data.attributes(kept), data.attributes(kept, registered=True)
+    assert shown is not None
+    assert listed is not None
+    assert shown.indexed_fields["A"] == sent
+    assert listed.indexed_fields["A"].metadata["type"] == b"Text"
+    unknown = Payload(metadata={"encoding": b"json/plain", "type": b"Word"}, data=b'"words"')
+    assert data.attributes_to_json({"A": unknown}, {"A": "Keyword"}, "orders") == {"A": "words"}
 
 
 def test_the_time_that_a_schedule_has_started_a_run_for_is_a_time() -> None:

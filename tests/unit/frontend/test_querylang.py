@@ -90,6 +90,34 @@ def test_what_cannot_be_understood_is_told(query: str, message: str) -> None:
         parse(query)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "CloseTime != '2026-01-01T00:00:00Z'",
+        "NOT CloseTime = '2026-01-01T00:00:00Z'",
+        "CloseTime NOT IN ('2026-01-01T00:00:00Z')",
+        "NOT (CloseTime = '2026-01-01T00:00:00Z' AND Number = 5)",
+        "NOT (CloseTime = '2026-01-01T00:00:00Z' OR Number = 6)",
+    ],
+)
+def test_a_field_that_a_run_does_not_have_is_neither_equal_nor_unequal(query: str) -> None:
+    assert not takes(query)
+
+
+def test_the_other_side_decides_where_a_field_is_absent() -> None:
+    assert takes("NOT (CloseTime = '2026-01-01T00:00:00Z' AND Number = 6)")
+    assert takes("CloseTime = '2026-01-01T00:00:00Z' OR Number = 5")
+
+
+@pytest.mark.parametrize("query", ["Labels != 'red'", "Labels NOT IN ('red')", "NOT Labels = 'red'"])
+def test_a_list_that_a_run_does_not_have_is_an_empty_one(query: str) -> None:
+    absent = parse(query, lists={"Labels"})
+    assert absent.test({"Labels": None}.__getitem__)
+    assert absent.test({"Labels": ["blue"]}.__getitem__)
+    assert not absent.test({"Labels": ["red"]}.__getitem__)
+    assert not parse("Labels = 'red'", lists={"Labels"}).test({"Labels": None}.__getitem__)
+
+
 def test_a_time_that_is_none_is_told() -> None:
     with pytest.raises(InvalidQueryError, match="RFC 3339"):
         takes("StartTime > 'yesterday'")

@@ -26,7 +26,10 @@ def test_what_is_set_is_taken() -> None:
             "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "worker",
             "PERDURE_FINISHED_RUNS": "0",
             "PERDURE_FINISHED_MIB": "64",
+            "PERDURE_FLEET": "perdure",
+            "PERDURE_LEASE_SECONDS": "15",
             "POD_NAME": "perdure-0",
+            "POD_IP": "10.0.0.7",
             "PATH": "/bin",
         }
     )
@@ -39,7 +42,15 @@ def test_what_is_set_is_taken() -> None:
         activity_identity="worker",
         finished=Limits(runs=0, size=64 * 1024 * 1024),
         instance="perdure-0",
+        fleet="perdure",
+        lease_seconds=15,
+        address="10.0.0.7",
     )
+
+
+def test_operators_that_serve_sdks_share_with_nobody() -> None:
+    with pytest.raises(ValueError, match="PERDURE_FLEET cannot be set with PERDURE_TEMPORAL_ADDRESS"):
+        OperatorOptions.from_environment({"PERDURE_FLEET": "perdure", "PERDURE_TEMPORAL_ADDRESS": "0.0.0.0:7233"})
 
 
 def test_what_is_set_to_nothing_is_not_set() -> None:

@@ -10,6 +10,7 @@ from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.reasons import ConditionReason
 from perdure.cli.cluster.errors import ForbiddenError, GoneError
 from perdure.cli.errors import CliError
+from perdure.runtime.kinds import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -74,13 +75,13 @@ class Runs:
         )
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
-        """Return the runs of a workflow ID: by default a run's name. Standalone activities have none."""
+        """Return the runs of a workflow ID: by default a run's name. Standalone activities and Nexus operations have none."""
         escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)
         found = {}
         for field in ("spec.workflowId", "metadata.name"):
             selector = f"{field}={escaped}"
             for run in await self._requests.list_ours("workflowruns", self._requests.namespace, fieldSelector=selector):
-                if "activity" in run["spec"]:
+                if kind_of(run["spec"]).standalone:
                     continue
                 if (run["spec"].get("workflowId") or run["metadata"]["name"]) == workflow_id:
                     found[run["metadata"]["uid"]] = run

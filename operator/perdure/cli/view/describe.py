@@ -60,6 +60,12 @@ def _workers(run: ShownRun) -> Iterator[Text]:
         yield _field("Version", run.versioning)
 
 
+def _id_label(run: ShownRun) -> str:
+    if run.activity is not None:
+        return "Activity ID"
+    return "Workflow ID" if run.operation is None else "Operation ID"
+
+
 def header(run: ShownRun, page: Page) -> Iterator[Text]:
     """Show a run and its phase.
 
@@ -74,11 +80,14 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
     yield _field("Namespace", run.namespace)
     if run.activity is not None:
         yield _field("Activity", f"{run.activity} (standalone)")
+    elif run.operation is not None:
+        yield _field("Operation", f"{run.operation} (standalone)")
+        yield _field("Endpoint", run.endpoint)
     else:
         yield _field("Workflow", run.workflow or "inline")
     yield from _workers(run)
     if run.workflow_id != run.name:
-        yield _field("Workflow ID" if run.activity is None else "Activity ID", run.workflow_id)
+        yield _field(_id_label(run), run.workflow_id)
     if run.uid:
         yield _field("Run id", run.uid)
     yield from _chain(run)

@@ -101,6 +101,10 @@ class ShownRun:
     """Name of the Workflow, or type; None where the definition stands in the run."""
     activity: str | None
     """Type of a standalone activity; None for any other run."""
+    operation: str | None
+    """Service and name of a standalone Nexus operation; None for any other run."""
+    endpoint: str
+    """Of a standalone Nexus operation; empty for any other run."""
     code: ShownCode | None
     """None where it runs steps."""
     task_queue: str
@@ -108,7 +112,7 @@ class ShownRun:
     versioning: str
     """The version of its workers and its versioning behavior; empty where it has none."""
     workflow_id: str
-    """Of a standalone activity, its activity ID."""
+    """Of a standalone activity or Nexus operation, its ID."""
     phase: str
     reason: str
     message: str
@@ -179,6 +183,7 @@ def read_run(
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     succeeded = next((c for c in conditions if c.type == "Succeeded"), None)
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
+    operation = mapping(spec.get("nexusOperation"))
     failure = mapping(status.get("failure"))
     code = read_code(reference, state, told.task_failed)
     source = Source(
@@ -199,6 +204,8 @@ def read_run(
         uid=str(metadata.get("uid") or ""),
         workflow=reference.get("name") or reference.get("type"),
         activity=standalone.get("type"),
+        operation=f"{operation.get('service')}.{operation.get('operation')}" if operation else None,
+        endpoint=str(operation.get("endpoint") or ""),
         task_queue=str((code.task_queue if code is not None else standalone.get("taskQueue")) or ""),
         versioning=_versioning(mapping(mapping(state.get("code")).get("versioning"))),
         code=code,
@@ -219,7 +226,7 @@ def read_run(
         conditions=conditions,
         paused=_pause(state, conditions) if phase == "Paused" else None,
         cancel=_cancel(state, told, conditions),
-        steps=coded_steps(source) if code is not None or standalone else read_steps(source),
+        steps=coded_steps(source) if code is not None or standalone or operation else read_steps(source),
         activities=open_.activities,
         timers=open_.timers,
         children=open_.children,

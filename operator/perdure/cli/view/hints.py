@@ -170,7 +170,12 @@ def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
         what = "the log of the last attempt" if last else "the log of an earlier attempt, whose pod exists,"
         yield f"{what} of `{step.path}`", _logs(pods[-1], step.failure if last else None, run, page)
     yield from _of_prints(run, page)
-    if not run.chain.goes_on_as and run.activity is None and (run.steps or run.code is not None):
+    if (
+        not run.chain.goes_on_as
+        and run.activity is None
+        and run.operation is None
+        and (run.steps or run.code is not None)
+    ):
         yield (
             "after you fix the cause: run the failed steps again in a new run, and keep the other results",
             (

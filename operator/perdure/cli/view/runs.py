@@ -70,7 +70,7 @@ def _cells(run: ShownRun, page: Page, *, namespaces: bool, wide: bool) -> list[s
     if namespaces:
         cells.insert(0, run.namespace)
     if wide:
-        cells += [run.workflow or run.activity or "", run.workflow_id, run.message]
+        cells += [run.workflow or run.activity or run.operation or "", run.workflow_id, run.message]
     return cells
 
 

@@ -34,7 +34,7 @@ class RunExpiries:
         """Have a finished run removed at a time."""
         entry = self._directory.get(uid)
         if entry is not None and not self._later.add(uid, when, now()):
-            self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid), when)
+            self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid, entry.workflow_id), when)
 
     def arm(self, time: datetime) -> None:
         """Set the timers of the runs that expire before the next call."""

@@ -61,18 +61,19 @@ class RunNeighbors:
         self.wake(known)
         for other in self._index.directory.sharing(known):
             if other.standing is Standing.WAITING:
-                self._queue.wake(RunKey(other.namespace, other.uid))
+                self._queue.wake(RunKey(other.namespace, other.uid, other.workflow_id))
         if deleted:
             self._orphan_children(known)
 
     def wake(self, run: Entry) -> None:
         """Wake the Schedule and the parent of a run that has started or closed, or was deleted."""
-        if run.schedule_uid in self._index.schedules:
-            self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid))
+        schedule = self._index.schedules.get(run.schedule_uid)
+        if schedule is not None:
+            self._queue.wake(ScheduleKey(run.namespace, run.schedule_uid, schedule.name))
         parent = self._index.runs.get(run.parent_uid)
         if parent is not None:
             parent.observe_child(run.uid)
-            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid))
+            self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid, parent.ref.workflow_id))
 
     def _orphan_children(self, parent: Entry) -> None:
         """Request the cancellation of a deleted run's children with that policy; the garbage collector removes the others."""

@@ -35,18 +35,29 @@ class RunPods:
         """A pod of some run was seen, changed or deleted."""
         self._index.see(obj, deleted=deleted)
         meta = obj["metadata"]
-        run = self._runs.get((meta.get("labels") or {}).get(labels.RUN_ID_LABEL, ""))
+        run_id = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
+        run = self._runs.get(run_id)
         if run is not None:
             run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
-            self._queue.wake(RunKey(run.ref.namespace, run.ref.uid))
-        elif not deleted and pods.held(obj):
-            key = OrphanKey(meta["namespace"], meta["name"], meta["uid"])
+            self._queue.wake(RunKey(run.ref.namespace, run.ref.uid, run.ref.workflow_id))
+        elif not deleted and pods.held(obj) and self._holds(meta["namespace"], run_id):
+            key = OrphanKey(meta["namespace"], meta["name"], meta["uid"], self._sharded_by(run_id))
             self._orphans[key] = obj
             self._queue.wake(key)
 
     def is_orphan(self, pod: Stored) -> bool:
         """Whether a pod is held for a run that is not worked on: a run that does not exist, or has closed, releases none."""
-        return labels.FINALIZER in pod.finalizers and self._runs.get(pod.labels.get(labels.RUN_ID_LABEL, "")) is None
+        run_id = pod.labels.get(labels.RUN_ID_LABEL, "")
+        held = labels.FINALIZER in pod.finalizers and self._runs.get(run_id) is None
+        return held and self._holds(pod.namespace, run_id)
+
+    def _holds(self, namespace: str, run_id: str) -> bool:
+        return self._tools.shards.holds(namespace, self._sharded_by(run_id))
+
+    def _sharded_by(self, run_id: str) -> str:
+        """What chooses the shard of a run's pods: its workflow ID; its UID if the run is not known."""
+        run = self._index.directory.get(run_id)
+        return run_id if run is None else run.workflow_id
 
     async def release(self, key: OrphanKey) -> None:
         """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done.

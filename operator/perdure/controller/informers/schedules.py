@@ -39,7 +39,7 @@ class Schedules:
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A Schedule was seen, changed or deleted."""
-        key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
+        key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], obj["metadata"]["name"])
         self._index.see(obj, deleted=deleted)
         schedule = self._index.schedules.get(key.uid)
         if deleted or obj["metadata"].get("deletionTimestamp"):
@@ -63,7 +63,16 @@ class Schedules:
     def lost(self, schedule: ReconciledSchedule) -> None:
         """A Schedule was deleted."""
         schedule.observe_gone()
-        self._wake(schedule)
+        if self._tools.shards.holds(schedule.namespace, schedule.name):
+            self._wake(schedule)
+        else:
+            self._forget(schedule)
+
+    def reassign(self) -> None:
+        """Other Schedules are owned by this process than before: wake them."""
+        for schedule in self._index.schedules.values():
+            if self._tools.shards.owns(schedule.namespace, schedule.name):
+                self._wake(schedule)
 
     def observe_workflow(self, namespace: str, name: str) -> None:
         """A Workflow was created, changed or deleted: Schedules report what is wrong with it."""
@@ -83,7 +92,15 @@ class Schedules:
             self._wake(schedule)
 
     def _wake(self, schedule: ReconciledSchedule) -> None:
-        self._queue.wake(ScheduleKey(schedule.namespace, schedule.uid))
+        self._queue.wake(self._key(schedule))
+
+    def _forget(self, schedule: ReconciledSchedule) -> None:
+        self._index.schedules.pop(schedule.uid, None)
+        self._queue.forget(self._key(schedule))
+
+    @staticmethod
+    def _key(schedule: ReconciledSchedule) -> ScheduleKey:
+        return ScheduleKey(schedule.namespace, schedule.uid, schedule.name)
 
     # Asking
 
@@ -153,8 +170,7 @@ class Schedules:
             return
         wake = await schedule.advance()
         if schedule.gone:
-            self._index.schedules.pop(key.uid, None)
-            self._queue.forget(key)
+            self._forget(schedule)
         else:
             self._queue.wake_at(key, wake)
         metrics.SCHEDULES_KNOWN.set(len(self._index.schedules))

@@ -1,22 +1,25 @@
 """The WorkflowRuns that this process works on: what is seen of them goes in here, and wakes those whom it concerns.
 
 They are each other's `Peers`. One that has closed and has nothing left to do is only in the directory.
+In a fleet, `FleetRuns` knows which ones are worked on here.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import structlog
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import has_chores
+from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey
+from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
 from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
@@ -52,6 +55,9 @@ class WorkflowRuns:
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
+        self._shards = tools.shards
+        self.fleet = FleetRuns(index, queue, tools.shards, self._fetch)
+        """Which runs other members of a fleet work on."""
         self._log = structlog.get_logger("perdure.runs")
 
     @property
@@ -79,23 +85,29 @@ class WorkflowRuns:
         self._neighbors.enter(obj, deleted=deleted)
         if deleted or obj["metadata"].get("deletionTimestamp"):
             self._queue.forget(ExpiryKey.of(obj))
+            self.fleet.others.discard(uid)
             if run is not None:
                 run.observe_gone()
-                self._queue.wake(RunKey(namespace, uid))
+                self._wake(run)
             return
         if over is not None:
             self._expiries.add(uid, over)
         if run is None:
             if self.directory.is_newer(obj):
                 return  # the watch lags behind what was written here: the run has closed since, and is done
+            holds = self._shards.holds(namespace, sharding_name(obj))
             if over is not None and not has_chores(obj):
                 self._index.leave_to_directory(uid)
-                if before is not None and _was_edited(before, obj):
+                self.fleet.others.discard(uid)
+                if before is not None and holds and _was_edited(before, obj):
                     self.suspect(obj)
                 return  # closed: nothing is left to do but to let go of pods, which tell of themselves
-            self._add(obj)
+            if holds:
+                self._add(obj)
+            else:
+                self.fleet.others.add(uid)
         elif run.observe(obj):
-            self._queue.wake(RunKey(namespace, uid))
+            self._wake(run)
 
     def take_finished(self, obj: kube.Object) -> bool:
         """Take a run that a list shows, if it is finished and nothing is left to do for it; whether it was taken."""
@@ -118,7 +130,7 @@ class WorkflowRuns:
         run = self.get(entry.uid)
         if run is not None:
             run.observe_gone()
-            self._queue.wake(RunKey(entry.namespace, entry.uid))
+            self._wake(run)
         else:
             meta = {"namespace": entry.namespace, "name": entry.name, "uid": entry.uid}
             self.take({"metadata": meta, "spec": {}}, deleted=True)
@@ -127,13 +139,13 @@ class WorkflowRuns:
         """A Workflow was created, changed or deleted: runs wait for it."""
         for run in self._index.runs.values():
             if run.ref.namespace == namespace and run.waits_for_workflow == name:
-                self._queue.wake(RunKey(namespace, run.ref.uid))
+                self._wake(run)
 
     def observe_policies(self, namespace: str) -> None:
         """A RetryPolicy of a namespace is another now, or its circuit lets more through."""
         for run in self._index.runs.values():
             if run.ref.namespace == namespace and run.observe_policies():
-                self._queue.wake(RunKey(namespace, run.ref.uid))
+                self._wake(run)
 
     def suspect(self, obj: kube.Object) -> None:
         """The status of a closed run was edited: have it reported; what waits for its result learns when it is restored."""
@@ -143,16 +155,23 @@ class WorkflowRuns:
             self._add(obj)
 
     def _add(self, obj: kube.Object) -> Run:
-        key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
+        key = RunKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], sharding_name(obj))
         run = self._index.runs[key.uid] = Run(self._tools, self, obj, lambda: self._queue.wake(key))
+        self.fleet.add(run)
         self._queue.wake(key)
         return run
+
+    def _wake(self, run: Run) -> None:
+        self._queue.wake(key_of(run))
 
     # Asking
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
         """Give a run a request; `then` is called with its answer, once that is recorded."""
-        task = asyncio.get_running_loop().create_task(self._ask(entry, request, then))
+        self._start(self._ask(entry, request, then))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -176,7 +195,8 @@ class WorkflowRuns:
             then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
             return
         run.ask(request, then)
-        self._queue.wake(RunKey(entry.namespace, entry.uid))
+        self.fleet.asked(run)
+        self._wake(run)
 
     async def find(self, entry: Entry) -> Run | None:
         """The run in this process; None if it was deleted.
@@ -212,6 +232,22 @@ class WorkflowRuns:
         run = self.get(entry.uid)
         if run is not None:
             run.forget(request_id)
+            self.fleet.asked(run)
+            if self.fleet.is_guest(entry.uid):
+                self._wake(run)
+        elif entry.uid in self.fleet.others:
+            self._start(self._forget_as_guest(entry, request_id))
+
+    async def _forget_as_guest(self, entry: Entry, request_id: str) -> None:
+        try:
+            run = await self.find(entry)
+        except (kube.ApiError, *kube.TRANSIENT):
+            await asyncio.sleep(_ASK_AGAIN_SECONDS)
+            self.answered(entry, request_id)
+            return
+        if run is not None:
+            run.forget(request_id)
+            self._wake(run)
 
     # Work
 
@@ -222,15 +258,20 @@ class WorkflowRuns:
             NotYetError: its definition is being compiled.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
-        run = self.get(key.uid)
+        run = self.get(key.uid) or await self.fleet.gained(key)
         if run is None:
             return
         with metrics.PASSES.time():
             wake = await run.advance()
+        if self.get(key.uid) is not run:
+            return  # another member owns it by now
         if run.done:
             self._index.runs.pop(key.uid, None)
+            self.fleet.remove(key.uid)
             self._queue.forget(key)
             self._cleared(run)
+        elif self.fleet.is_guest(key.uid):
+            self.fleet.host(run, wake, stays=key.uid in self._suspects)
         else:
             self._queue.wake_at(key, wake)
         metrics.TIMERS.set(self._queue.armed)

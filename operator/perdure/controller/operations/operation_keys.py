@@ -1,6 +1,6 @@
 """The keys in the queue of Operations: one for each piece of work."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from perdure.controller.queue.keys import ExpiryKey
 from perdure.kube import client as kube
@@ -16,6 +16,11 @@ class TargetKey:
     """Of `spec.target`: ``name`` or ``workflowId``."""
     value: str
 
+    @property
+    def sharded_by(self) -> str:
+        """The workflow ID or name: in one shard with its target, except for runs whose name is not their workflow ID."""
+        return self.value
+
     @classmethod
     def of(cls, obj: kube.Object) -> "TargetKey":
         """The key of the target of an Operation."""
@@ -30,6 +35,8 @@ class OperationKey:
 
     namespace: str
     uid: str
+    sharded_by: str = field(compare=False)
+    """As for its target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The resync of Operations: every minute, the pending ones are listed and compared with what the watch has shown."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,6 +15,7 @@ from perdure.kube.clock import now, until_next_poll
 from perdure.observe import metrics
 
 _RESYNC_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 1.0
 _STALE_AFTER: Final = 3
 """Resyncs in a row that find missed Operations, after which the watch counts as stale."""
 
@@ -46,6 +48,17 @@ class OperationResync:
                 await self.resync()
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not resync Operations", error=repr(error))
+
+    async def retry(self) -> None:
+        """Resync once, as soon as the Kubernetes API responds."""
+        while True:
+            try:
+                await self.resync()
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                self._log.warning("Could not resync Operations, trying again", error=repr(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     async def resync(self) -> None:
         """List the pending Operations and take all of them, whether or not the watch has shown them.

@@ -70,6 +70,7 @@ class Operations:
         """
         self._client = tools.client
         self._runs = runs
+        self._shards = tools.shards
         self._first_lists = first_lists
         self._context = OperationContext(tools, runs, schedules)
         self._resync = OperationResync(tools.client, served, self._take)
@@ -82,13 +83,17 @@ class Operations:
             tenant=lambda key: key.namespace,
             each=share(workers),
             name="operations",
+            admits=self._admits,
+            remembers=self._remembers,
         )
+        tools.shards.subscribe(self._reassign)
         self._taken_up: dict[str, ReconciledOperation] = {}
         self._held: set[TargetKey] = set()
         """Targets with an Operation that waits for the answer to an earlier one."""
         self._forgotten: set[str] = set()
         self._full: set[str] = set()
         """UIDs of pending Operations that have no room for an answer."""
+        self._relisting: asyncio.Task[None] | None = None
 
     # Watch events
 
@@ -107,6 +112,7 @@ class Operations:
             self._full.discard(uid)
             self._have_forgotten(obj, now())
             self._forgotten.discard(uid)
+            self._leave_to_owner(obj)
         elif done:
             self._queue.wake_at(ExpiryKey.of(obj), _expiry(obj))
             self._have_forgotten(obj, done)
@@ -127,6 +133,44 @@ class Operations:
             self._forgotten.add(uid)
             key = ForgetKey(obj["metadata"]["namespace"], run_id, uid)
             self._queue.wake_at(key, max(since + _REMEMBERED, now() + _FIRST_FORGOTTEN))
+
+    # A fleet
+
+    def _admits(self, key: Key) -> bool:
+        """Whether a key is this process's to process."""
+        if isinstance(key, ForgetKey):
+            entry = self._runs.directory.get(key.run_id)
+            return entry is None or self._shards.owns(entry.namespace, entry.workflow_id)
+        return self._shards.owns(key.namespace, key.sharded_by)
+
+    def _remembers(self, key: Key) -> bool:
+        """Whether a key that others process is kept; pending Operations are listed when they are gained."""
+        return not isinstance(key, TargetKey | OperationKey)
+
+    def _leave_to_owner(self, obj: kube.Object) -> None:
+        """An Operation was deleted: the run need not be remembered if another process lets it forget the request."""
+        key = ForgetKey(
+            obj["metadata"]["namespace"], (obj.get("status") or {}).get("runId", ""), obj["metadata"]["uid"]
+        )
+        if not self._admits(key):
+            self._queue.forget(key)
+
+    def _reassign(self) -> None:
+        """The fleet has given this process other shards: drop the Operations that others own now, and list its own."""
+        for uid, operation in list(self._taken_up.items()):
+            if not self._shards.owns(operation.target.namespace, operation.target.sharded_by):
+                operation.withdraw()
+                self._taken_up.pop(uid, None)
+        self._held = {key for key in self._held if self._shards.owns(key.namespace, key.sharded_by)}
+        self._queue.readmit()
+        if self._shards.active:
+            if self._relisting is not None:
+                self._relisting.cancel()
+            self._relisting = asyncio.get_running_loop().create_task(self._resync.retry())
+
+    async def drain(self) -> None:
+        """Wait until nothing is in progress."""
+        await self._queue.drain()
 
     # Work
 
@@ -184,7 +228,7 @@ class Operations:
         return operation.gone or not operation.is_pending
 
     def _add(self, obj: kube.Object) -> ReconciledOperation:
-        key = OperationKey(obj["metadata"]["namespace"], obj["metadata"]["uid"])
+        key = OperationKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], TargetKey.of(obj).sharded_by)
         operation = ReconciledOperation(self._context, obj, lambda: self._queue.wake(key))
         self._taken_up[key.uid] = operation
         return operation
@@ -218,7 +262,8 @@ class Operations:
             case Delivered():
                 pass
             case Answered():
-                self._queue.wake_at(OperationKey(operation.target.namespace, operation.uid), wake)
+                target = operation.target
+                self._queue.wake_at(OperationKey(target.namespace, operation.uid, target.sharded_by), wake)
             case Recorded():
                 self._close(operation)
                 self._take(operation.object)

@@ -141,6 +141,10 @@ class ReconciledOperation:
     def observe_gone(self) -> None:
         """Note that the Operation was deleted: withdraw its request. What the run has recorded stays."""
         self._record.gone = True
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """Withdraw the request, unless it was recorded already."""
         if not isinstance(self.progress, Delivered):
             return
         if self.progress.entry is not None:

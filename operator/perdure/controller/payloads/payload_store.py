@@ -18,6 +18,7 @@ from typing import Any, Final
 import structlog
 
 from perdure.api.labels import UNCLAIMED_LABEL
+from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.reconcile.record import Status, encoded
 from perdure.engine.opaque import referred_to
@@ -164,12 +165,17 @@ class Blobs:
         """
         await self._client.delete(_url(namespace, saved.name), uid=saved.uid, version=saved.version)
 
-    async def remove_unclaimed_for_ever(self, served: ServedNamespaces) -> None:
-        """Remove blobs of runs that were never created, until cancelled. `served`: where."""
+    async def remove_unclaimed_for_ever(self, served: ServedNamespaces, shards: Shards) -> None:
+        """Remove blobs of runs that were never created, until cancelled.
+
+        Args:
+            served: Where.
+            shards: One member of a fleet does it.
+        """
         seen: dict[Saved, datetime] = {}
         while True:
             found: dict[Saved, datetime] = {}
-            for namespace in served:
+            for namespace in served if shards.owns("", "unclaimed-payloads") else ():
                 with suppress(kube.ApiError, *kube.TRANSIENT):
                     await self._remove_unclaimed(namespace, seen, found)
             seen = found

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
+from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
@@ -24,16 +25,17 @@ _SELECTOR: Final = f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}"
 _ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 
 
-async def delete_for_ever(client: kube.Client, served: ServedNamespaces) -> None:
+async def delete_for_ever(client: kube.Client, served: ServedNamespaces, shards: Shards) -> None:
     """Delete kept pods when their time is over, until cancelled.
 
     Args:
         client: Speaks to the API server.
         served: Where.
+        shards: One member of a fleet does it.
     """
     log = structlog.get_logger("perdure.kept")
     while True:
-        for namespace in served:
+        for namespace in served if shards.owns("", "expired-pods") else ():
             try:
                 await delete_expired(client, namespace, now())
             except (kube.ApiError, *kube.TRANSIENT) as error:

@@ -43,6 +43,8 @@ class KeyedQueue(Generic[Key]):
         tenant: Callable[[Key], str] = lambda _: "",
         each: int | None = None,
         name: str = "",
+        admits: Callable[[Key], bool] = lambda _: True,
+        remembers: Callable[[Key], bool] = lambda _: True,
     ) -> None:
         """Create a queue that is not processed yet.
 
@@ -53,6 +55,8 @@ class KeyedQueue(Generic[Key]):
             tenant: The tenant of a key; tenants take turns.
             each: The number of keys of one tenant that are processed at the same time; None: as many as there are workers.
             name: The name of the queue in metrics.
+            admits: Whether this process may process a key now, or another one does.
+            remembers: Whether a key that was not admitted is kept for `readmit`.
         """
         self._work = work
         self._clock = clock
@@ -71,6 +75,11 @@ class KeyedQueue(Generic[Key]):
         self._pushed = 0
         self._earlier = asyncio.Event()
         self._failures: dict[Key, int] = {}
+        self._admits = admits
+        self._remembers = remembers
+        self._refused: set[Key] = set()
+        """Keys that were due and not admitted."""
+        self._idled = asyncio.Event()
         self._log = structlog.get_logger("perdure.queue")
 
     @property
@@ -115,6 +124,19 @@ class KeyedQueue(Generic[Key]):
         self._armed.pop(key, None)
         self._failures.pop(key, None)
         self._parked.pop(key, None)
+        self._refused.discard(key)
+
+    def readmit(self) -> None:
+        """Wake the keys that were due while they were not admitted, and are now."""
+        for key in [key for key in self._refused if self._admits(key)]:
+            self._refused.discard(key)
+            self.wake(key)
+
+    async def drain(self) -> None:
+        """Wait until no key is processed. Keys that are still admitted are processed meanwhile."""
+        while self._running:
+            self._idled.clear()
+            await self._idled.wait()
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start the workers as tasks of `group`; they run until they are cancelled."""
@@ -128,6 +150,11 @@ class KeyedQueue(Generic[Key]):
             tenant, (key, since) = await self._next()
             self._queued.discard(key)
             self._metrics.depth.set(self.depth)
+            if not self._admits(key):
+                self._ready.done(tenant)
+                if self._remembers(key):
+                    self._refused.add(key)
+                continue
             self._metrics.wait.observe(loop.time() - since)
             self._running.add(key)
             try:
@@ -141,6 +168,8 @@ class KeyedQueue(Generic[Key]):
             finally:
                 self._ready.done(tenant)
                 self._running.discard(key)
+                if not self._running:
+                    self._idled.set()
                 if key in self._again:
                     self._again.discard(key)
                     self.wake(key)

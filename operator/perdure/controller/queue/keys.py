@@ -1,6 +1,10 @@
-"""The keys in the queue of the operator: one for each piece of work. Each has its namespace, for fairness."""
+"""The keys in the queue of the operator: one for each piece of work.
 
-from dataclasses import dataclass
+Each has its namespace, for fairness, and `sharded_by`: with the namespace, this name chooses the shard, and so the member of a
+fleet that does the work. The runs of a workflow ID are in one shard, with all that belongs to them.
+"""
+
+from dataclasses import dataclass, field
 
 from perdure.kube import client as kube
 
@@ -11,6 +15,8 @@ class RunKey:
 
     namespace: str
     uid: str
+    sharded_by: str = field(compare=False)
+    """Its workflow ID."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,8 @@ class ScheduleKey:
 
     namespace: str
     uid: str
+    sharded_by: str = field(compare=False)
+    """Its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +36,25 @@ class OrphanKey:
     namespace: str
     name: str
     uid: str
+    sharded_by: str = field(compare=False)
+    """The workflow ID of its run, or the UID of one that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryKey:
-    """Remove a finished run whose time to live is over."""
+    """Remove a finished run, or an answered Operation, whose time to live is over."""
 
     namespace: str
     name: str
     uid: str
+    sharded_by: str = field(compare=False)
+    """The workflow ID of the run; the name of the Operation."""
 
     @classmethod
     def of(cls, obj: kube.Object) -> "ExpiryKey":
         """The key of an object."""
         meta = obj["metadata"]
-        return cls(meta["namespace"], meta["name"], meta["uid"])
+        return cls(meta["namespace"], meta["name"], meta["uid"], sharding_name(obj))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,11 @@ class RetentionKey:
     """Remove the oldest finished runs of a namespace that has too many."""
 
     namespace: str
+
+    @property
+    def sharded_by(self) -> str:
+        """Nothing else: one member does it for the whole namespace."""
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +76,11 @@ class WorkflowKey:
     namespace: str
     name: str
 
+    @property
+    def sharded_by(self) -> str:
+        """Its name."""
+        return self.name
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyKey:
@@ -66,6 +88,11 @@ class PolicyKey:
 
     namespace: str
     name: str
+
+    @property
+    def sharded_by(self) -> str:
+        """Its name."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +102,15 @@ class LetterKey:
     namespace: str
     name: str
 
+    @property
+    def sharded_by(self) -> str:
+        """Its name."""
+        return self.name
+
 
 Key = RunKey | ScheduleKey | OrphanKey | ExpiryKey | RetentionKey | WorkflowKey | PolicyKey | LetterKey
+
+
+def sharding_name(obj: kube.Object) -> str:
+    """What chooses the shard of an object, with its namespace: the workflow ID of a run, the name of anything else."""
+    return str(obj["spec"].get("workflowId") or obj["metadata"]["name"])

@@ -36,6 +36,7 @@ class NamespaceRetention:
         limits: Limits,
         *,
         is_over: Callable[[kube.Object], bool],
+        holds: Callable[[str, str], bool],
     ) -> None:
         """Begin to watch over finished runs.
 
@@ -45,12 +46,15 @@ class NamespaceRetention:
             index: Knows the finished runs, and who waits for them.
             limits: What each namespace may keep.
             is_over: Whether a run as it is now has nothing left to do.
+            holds: Whether this process knows what an object waits for, given by its namespace and the name that chooses its
+                shard. What others wait for is read before a run is removed.
         """
         self._client = client
         self._recorder = recorder
         self._index = index
         self._limits = limits
         self._is_over = is_over
+        self._holds = holds
         self._waiting: set[str] = set()
         self._log = structlog.get_logger("perdure.retention")
 
@@ -93,11 +97,13 @@ class NamespaceRetention:
         if any(other.standing is Standing.WAITING for other in self._index.directory.sharing(run)):
             return True  # it may begin with the history of this one
         schedule, parent = self._index.schedules.get(run.schedule_uid), self._index.runs.get(run.parent_uid)
-        if schedule is not None and schedule.waits_for(run.first_uid):
+        if schedule is not None and self._holds(run.namespace, schedule.name) and schedule.waits_for(run.first_uid):
             return True
         if parent is None:
             known = self._index.directory.get(run.parent_uid)
-            return known is not None and known.standing is not Standing.CLOSED
+            if known is None or known.standing is Standing.CLOSED:
+                return False
+            return self._holds(run.namespace, known.workflow_id)
         children = parent.state.children.values() if parent.state is not None else None
         return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
 

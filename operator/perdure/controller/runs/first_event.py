@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from perdure.api.names import successor_name
-from perdure.api.workflowrun import StandaloneActivity, WorkflowRunSpec
+from perdure.api.workflowrun import StandaloneActivity, StandaloneNexusOperation, WorkflowRunSpec
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.code import task_timeout
@@ -16,7 +17,7 @@ from perdure.engine.cron import next_due
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.standalone import OneActivity
+from perdure.engine.standalone import OneActivity, OneOperation
 from perdure.engine.starts import ParentReference, StartExtras
 from perdure.kube import client as kube
 from perdure.language.interpreter import RunScope
@@ -92,6 +93,34 @@ def one_activity(
     return OneActivity(scheduled)
 
 
+def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, extras: StartExtras) -> OneOperation:
+    """What decides for a standalone Nexus operation.
+
+    The request ID is a secret of the two namespaces, so it does not follow from anything that others can read. It counts once
+    the operation is scheduled.
+
+    Args:
+        spec: The spec of its run.
+        operation: What that says of the operation.
+        extras: What a Temporal client has said beside the spec.
+    """
+    scheduled = cmd.ScheduleNexusOperation(
+        endpoint=operation.endpoint,
+        endpoint_id=extras.endpoint_id,
+        handler_namespace=extras.handler_namespace,
+        service=operation.service,
+        operation=operation.operation,
+        request_id=str(uuid4()),
+        input=spec.input,
+        schedule_to_close_timeout=operation.schedule_to_close_timeout,
+        schedule_to_start_timeout=operation.schedule_to_start_timeout,
+        start_to_close_timeout=operation.start_to_close_timeout,
+        nexus_header=operation.headers,
+        user_metadata=extras.user_metadata,
+    )
+    return OneOperation(scheduled)
+
+
 def scope_of(run: kube.Object) -> RunScope:
     """What expressions know as `run` and `schedule`.
 
@@ -139,7 +168,7 @@ def first_event(
         principal: The user that has made it, as the API server says.
     """
     beside: dict[str, Any] = {}
-    if extras is not None and spec.activity is not None:
+    if extras is not None and (spec.activity or spec.nexus_operation):
         # Its input, header, priority and summary are in the event that schedules it.
         beside = {
             "standalone": True,
@@ -228,6 +257,7 @@ def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Pa
         "priority": extras.priority,
         "user_metadata": extras.user_metadata,
         "completion_callbacks": extras.completion_callbacks,
+        "eager_execution_accepted": extras.eager_execution_accepted,
         "links": extras.links,
         "versioning_override": extras.versioning_override,
         "inherited_pinned_version": extras.inherited_pinned_version,

@@ -37,6 +37,7 @@ from perdure.language.resuming import last_task
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_successor, reset_of, reset_run
 from perdure.runtime.commits import OF_RUNS, edited
+from perdure.runtime.kinds import kind_of
 
 _NOTHING_DECIDED = "the run has not started: nothing was decided yet"
 
@@ -82,8 +83,9 @@ async def reset(
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
     """
     meta = run["metadata"]
-    if "activity" in run["spec"]:
-        message = "a standalone activity has no decisions to go back to; start the activity again"
+    kind = kind_of(run["spec"])
+    if kind.standalone:
+        message = f"a standalone {kind.noun} has no decisions to go back to; start the {kind.noun} again"
         raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     name = name_of(meta["name"], wanted, request_id)
     url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)

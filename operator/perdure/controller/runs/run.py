@@ -1,6 +1,6 @@
 """One run: the watch events and requests it gets between reconciliations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.reconciler import Reconciler
@@ -55,6 +55,20 @@ class Run:
         return self._attempts.settled and self._outcomes.settled and not self._inbox
 
     @property
+    def has_requests(self) -> bool:
+        """Whether requests are not answered yet."""
+        return bool(self._inbox)
+
+    @property
+    def commits_everything(self) -> bool:
+        """Whether the run is recorded after every reconciliation, as another process continues it; see RunReconciliation."""
+        return self._reconciliation.commits_everything
+
+    @commits_everything.setter
+    def commits_everything(self, value: bool) -> None:
+        self._reconciliation.commits_everything = value
+
+    @property
     def waits_for_workflow(self) -> str | None:
         """The Workflow that this run cannot start without."""
         reference = self._record.object["spec"].get("workflow") or {}
@@ -100,6 +114,12 @@ class Run:
     def withdraw(self, request_id: str) -> None:
         """Withdraw a request, unless it was recorded already."""
         self._inbox.withdraw(request_id)
+
+    def withdraw_all_of(self, askers: Collection[str]) -> None:
+        """Withdraw the requests of some runs, given by their UIDs, unless they were recorded already."""
+        for each in list(self._inbox):
+            if each.request.request_id.partition("/")[0] in askers:
+                self._inbox.withdraw(each.request.request_id)
 
     def forget(self, request_id: str) -> None:
         """Note that the caller has recorded the answer: the run need not remember the request."""

@@ -48,6 +48,8 @@ class RunReconciliation:
         self.forgotten: list[inputs.RequestForgotten] = []
         self.decide_again = False
         """Whether the decider must run again, although no event was added."""
+        self.commits_everything = False
+        """Whether also a transition is recorded that could be repeated: this process does not keep the run."""
         self.released = False
         """Whether the objects of a deleted run were released."""
         self._tools = tools
@@ -144,7 +146,7 @@ class RunReconciliation:
         observed = given.told
         try:
             transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
-            if transition.durable:
+            if transition.durable or (self.commits_everything and transition.state != state):
                 transition = await self._commits.commit(state, transition, now, asked=asked)
         except NoRoomError:
             return state, True

@@ -16,7 +16,7 @@ from perdure.controller.reconcile.inbox import Asked, Inbox
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.effect_context import EffectContext
-from perdure.controller.runs.first_event import Idle, Pointer, first_event, one_activity, scope_of
+from perdure.controller.runs.first_event import Idle, Pointer, first_event, one_activity, one_operation, scope_of
 from perdure.controller.runs.history_segments import ForeignSegmentError
 from perdure.controller.runs.resets import fork_of, since_fork, still_open
 from perdure.controller.runs.run_record import Origin, RunRecord
@@ -30,6 +30,7 @@ from perdure.engine.opaque import referred_to
 from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resetting import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
+from perdure.engine.standalone import OneActivity, OneOperation
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, start, step
@@ -118,9 +119,9 @@ class Starter:
         given, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:
             spec = read_spec(given)
-            if spec.activity is not None:
-                extras = extras_of(self._record.object)
-                return Deciding(decider=one_activity(self._run.workflow_id, spec, spec.activity, extras))
+            standalone = self._standalone(spec)
+            if standalone is not None:
+                return Deciding(decider=standalone)
             definition = self._tools.definitions.pinned(
                 self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
             )
@@ -180,12 +181,15 @@ class Starter:
         draft.decider = await self._claim(spec)
         if draft.decider is not None:
             return
-        if spec.activity is not None:
-            draft.workflow_type, draft.extras = spec.activity.type, extras_of(self._record.object)
-            decider = one_activity(self._run.workflow_id, spec, spec.activity, draft.extras)
-            used = policy_named(decider.activity)
-            await self._find_policies(spec, frozenset({used} if used else ()))
-            draft.decider = decider
+        standalone = self._standalone(spec)
+        if standalone is not None:
+            draft.decider, draft.extras = standalone, extras_of(self._record.object)
+            if isinstance(standalone, OneActivity):
+                draft.workflow_type = standalone.activity.activity_type
+                used = policy_named(standalone.activity)
+                await self._find_policies(spec, frozenset({used} if used else ()))
+            else:
+                draft.workflow_type = standalone.operation.operation
             return
         if spec.workflow is not None and spec.workflow.type is not None:
             draft.workflow_type, draft.given = spec.workflow.type, spec.input
@@ -319,6 +323,15 @@ class Starter:
 
     # Both
 
+    def _standalone(self, spec: WorkflowRunSpec) -> OneActivity | OneOperation | None:
+        """What decides if the run is a standalone activity or Nexus operation; None if it is a workflow."""
+        extras = extras_of(self._record.object)
+        if spec.activity is not None:
+            return one_activity(self._run.workflow_id, spec, spec.activity, extras)
+        if spec.nexus_operation is not None:
+            return one_operation(spec, spec.nexus_operation, extras)
+        return None
+
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
         """What decides if another run of the workflow id is open; None if none is.
 
@@ -328,7 +341,7 @@ class Starter:
         """
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
-        other = directory.open_run(entry.namespace, entry.workflow_id, standalone=entry.standalone)
+        other = directory.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)

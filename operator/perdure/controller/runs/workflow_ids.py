@@ -36,8 +36,7 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
         case Wait(other, terminate):
             if terminate:
                 peers.ask(other, _makes_room(entry, other, reset), lambda _: None)
-            kind = "activity ID" if entry.standalone else "workflow id"
-            message = f"`{other.name}` has {kind} `{entry.workflow_id}` and goes first"
+            message = f"`{other.name}` has {entry.kind.id_name} `{entry.workflow_id}` and goes first"
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
         case _:
             return None

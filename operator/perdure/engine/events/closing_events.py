@@ -74,13 +74,15 @@ class WorkflowExecutionTerminated(Event, frozen=True, kw_only=True):
     """Name of the WorkflowRun that a reset of this one created; empty if it was not reset."""
     reset_event_id: int = 0
     """The point of the reset: children and requests to other runs up to it belong to the new run."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 class WorkflowExecutionTimedOut(Event, frozen=True, kw_only=True):
     """The run or execution timeout has passed. A closing event: nothing follows it."""
 
     failure: Failure | None = None
-    """The timeout of the activity, if the run is a standalone activity."""
+    """The timeout of the activity or the Nexus operation, if the run is standalone."""
 
     retry_state: RetryState = RetryState.TIMEOUT
     new_workflow_run: str = ""

@@ -52,9 +52,11 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     root_workflow_id: str = ""
     root_run_id: str = ""
     completion_callbacks: tuple[Callback, ...] = ()
+    eager_execution_accepted: bool = False
+    """The client that started the run gets its first workflow task."""
     links: Any = None
     standalone: bool = False
-    """The run is a standalone activity: it schedules one activity, and closes as that closes."""
+    """The run is a standalone activity or Nexus operation: it schedules one, and closes as that closes."""
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None
     """The pinned version of its parent or of the previous run."""
@@ -73,6 +75,8 @@ class WorkflowExecutionSignaled(Event, frozen=True, kw_only=True):
     """The run that sent it; None if another client did."""
     request_id: str = ""
     """The ID of the request if a client of Temporal's API chose it."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
@@ -84,6 +88,8 @@ class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
     """The run that requested it; None if another client did."""
     stop: bool = False
     """Whether only `finally` runs, and no other handler."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 class WorkflowExecutionPaused(Event, frozen=True, kw_only=True):

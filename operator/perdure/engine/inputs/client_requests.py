@@ -28,6 +28,8 @@ class SignalRequested:
     """The run that sends it; None if another client does."""
     client_request_id: str = ""
     """The `request_id` if a client of Temporal's API chose it: the event shows it."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class CancelRequested:
     """The run that requests it; None if another client does."""
     stop: bool = False
     """Whether only `finally` runs, and no other handler."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,8 @@ class TerminateRequested:
     """Name of the WorkflowRun that a reset creates; empty if this is not a reset."""
     reset_event_id: int = 0
     """The point of the reset: children and requests up to it belong to the new run."""
+    links: Any = None
+    """JSON of temporal.api.common.v1.Link, opaque."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from perdure.engine.opaque import size_of
 from perdure.engine.state.entries import removed
 from perdure.engine.state.fold_callbacks import callbacks_after
 from perdure.engine.state.fold_code import code_after, code_with_override
-from perdure.engine.state.fold_end import closed_state, reset_state, without_payloads
+from perdure.engine.state.fold_end import closed_state, reset_state, without_input, without_payloads
 from perdure.engine.state.fold_nexus import event_operation, operation_after
 from perdure.engine.state.fold_start import first_state
 from perdure.engine.state.pending import PendingChild, PendingExternal, PendingTimer
@@ -127,7 +127,9 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
             | ev.NexusOperationCanceled()
             | ev.NexusOperationTimedOut()
         ):
-            return change(state, operations=removed(state.operations, event.scheduled_event_id))
+            key = str(event.scheduled_event_id)
+            closed = without_input({key: state.operations[key]}) if state.standalone else state.left_operations
+            return change(state, operations=removed(state.operations, key), left_operations=closed)
         case ev.MarkerRecorded():
             if event.marker_name != DEAD_LETTER or state.code is not None:
                 return state

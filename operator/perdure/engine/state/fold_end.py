@@ -56,6 +56,7 @@ def closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
         left_activities=state.left_activities | (without_payloads(state.activities) if state.for_clients else {}),
         timers={},
         operations={},
+        left_operations=state.left_operations | (without_input(state.operations) if state.standalone else {}),
         callbacks={} if kept else state.callbacks,
         children={
             key: child
@@ -77,3 +78,8 @@ def closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
 def without_payloads(activities: dict[str, PendingActivity]) -> dict[str, PendingActivity]:
     """The activities without the payloads that they were scheduled with."""
     return {key: msgspec.structs.replace(each, input=None, header=None) for key, each in activities.items()}
+
+
+def without_input(operations: dict[str, PendingOperation]) -> dict[str, PendingOperation]:
+    """The Nexus operations without the input that they were scheduled with."""
+    return {key: msgspec.structs.replace(each, input=None) for key, each in operations.items()}

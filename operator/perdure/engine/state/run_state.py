@@ -108,6 +108,8 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """By initiated event ID."""
     operations: dict[str, PendingOperation] = {}
     """Nexus operations, by scheduled event ID."""
+    left_operations: dict[str, PendingOperation] = {}
+    """A standalone Nexus operation that has closed: without input. Clients can still describe it."""
     callbacks: dict[str, PendingCallback] = {}
     """Nexus operations of others that the end of the run completes, numbered; and those that the end of an update completes, by
     ``<event ID>/<number>``."""
@@ -122,7 +124,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     code: Code | None = None
     """Where Temporal SDK workers decide; None where the decider runs in this process."""
     standalone: bool = False
-    """The run is a standalone activity."""
+    """The run is a standalone activity or a standalone Nexus operation."""
 
     # Not recorded by events:
     reports: dict[str, CircuitReport] = {}
@@ -150,7 +152,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     @property
     def for_clients(self) -> bool:
-        """Whether Temporal's clients get the payloads of the run: workers decide it, or it is a standalone activity."""
+        """Whether Temporal's clients get the payloads of the run: workers decide it, or it is standalone."""
         return self.code is not None or self.standalone
 
     @property

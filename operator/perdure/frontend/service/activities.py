@@ -56,7 +56,7 @@ class Activities:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.ACTIVITY, name(request.task_queue.name, "TaskQueue"))
-        queue = await self._core.versions.polled_queue(named, request.deployment_options)
+        queue = await self._core.polled_queue(named, request.deployment_options)
         metadata = request.task_queue_metadata
         rate = metadata.max_tasks_per_second.value if metadata.HasField("max_tasks_per_second") else None
         until = monotonic() + call.within(LONGEST_POLL)
@@ -198,7 +198,7 @@ class Activities:
         state = (await self._core.runs.view(entry)).state
         for activity in state.activities.values() if state is not None else ():
             if activity.activity_id == request.activity_id:
-                if entry.standalone and activity.started_time is None and not unstarted:
+                if entry.kind.standalone and activity.started_time is None and not unstarted:
                     break
                 return entry, ActivityToken(
                     namespace=entry.namespace,
@@ -207,7 +207,7 @@ class Activities:
                     attempt=activity.attempt,
                     fence="",
                 )
-        if not entry.standalone:
+        if not entry.kind.standalone:
             raise not_found(f"cannot find pending activity with ActivityID {request.activity_id}")
         if unstarted and state is not None and state.closed:
             raise not_open(state)

@@ -215,7 +215,7 @@ class Changing:
         found = await self._find(request)
         if change.request_id in found.requests:
             return
-        if found.entry.standalone and found.state not in states:
+        if found.entry.kind.standalone and found.state not in states:
             raise precondition(why.format(found.state))
         if found.activity is None:
             raise not_found("activity not found")

@@ -10,10 +10,10 @@ from perdure.frontend import deployment_messages as messages
 from perdure.frontend import deployments as model
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
-from perdure.frontend.deployment_registry import fits_key
 from perdure.frontend.deployments import Deployment, Deployments, RoutingChange
 from perdure.frontend.errors import invalid, not_found, precondition
 from perdure.frontend.given import MAX_MEMO, small
+from perdure.frontend.namespace_registry import fits_key
 from perdure.frontend.paging import page_of
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext

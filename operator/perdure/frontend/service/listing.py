@@ -1,4 +1,4 @@
-"""RPCs that list and count workflows and standalone activities."""
+"""RPCs that list and count workflows, standalone activities, and standalone Nexus operations."""
 
 import asyncio
 import functools
@@ -10,12 +10,16 @@ from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.workflowservice.v1 import (
     CountActivityExecutionsRequest,
     CountActivityExecutionsResponse,
+    CountNexusOperationExecutionsRequest,
+    CountNexusOperationExecutionsResponse,
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
     ListActivityExecutionsRequest,
     ListActivityExecutionsResponse,
     ListClosedWorkflowExecutionsRequest,
     ListClosedWorkflowExecutionsResponse,
+    ListNexusOperationExecutionsRequest,
+    ListNexusOperationExecutionsResponse,
     ListOpenWorkflowExecutionsRequest,
     ListOpenWorkflowExecutionsResponse,
     ListWorkflowExecutionsRequest,
@@ -31,8 +35,9 @@ from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import Convert, Filter, InvalidQueryError, moment_of, nanoseconds, parse, quoted
 from perdure.frontend.service.call import CallContext
-from perdure.frontend.visibility import BUILT_IN, OF_ACTIVITIES, VisibilityRecord, is_known, record_of
+from perdure.frontend.visibility import BUILT_IN, OF_KIND, VisibilityRecord, is_known, record_of
 from perdure.kube import client as kube
+from perdure.runtime.kinds import RunKind
 
 PAGE = 1_000
 _LIGHT = 2_048
@@ -47,9 +52,9 @@ class Listing:
         self._core = core
 
     async def _page(
-        self, namespace: str, text: str, token: bytes, size: int, *, standalone: bool = False
+        self, namespace: str, text: str, token: bytes, size: int, kind: RunKind = RunKind.WORKFLOW
     ) -> tuple[Sequence[VisibilityRecord], bytes]:
-        found, query = await find(self._core, namespace, text, standalone=standalone)
+        found, query = await find(self._core, namespace, text, kind)
         if query.group_by:
             raise invalid("invalid query: 'group by' clause is only supported for counting")
         page, token = page_of(found, token, size, PAGE, lambda run_id: self._weight(namespace, run_id))
@@ -116,7 +121,7 @@ class Listing:
         """The standalone activities that a filter takes, the newest first."""
         del call
         page, token = await self._page(
-            request.namespace, request.query, request.next_page_token, request.page_size, standalone=True
+            request.namespace, request.query, request.next_page_token, request.page_size, RunKind.ACTIVITY
         )
         return ListActivityExecutionsResponse(executions=[r.activity_info() for r in page], next_page_token=token)
 
@@ -125,24 +130,49 @@ class Listing:
     ) -> CountActivityExecutionsResponse:
         """How many standalone activities a filter takes."""
         del call
-        count, groups = await self._counted(request.namespace, request.query, standalone=True)
+        count, groups = await self._counted(request.namespace, request.query, RunKind.ACTIVITY)
         response = CountActivityExecutionsResponse(count=count)
         for status, number in groups:
             response.groups.add(count=number, group_values=[data.attribute(status)])
         return response
 
+    async def list_nexus_operation_executions(
+        self, request: ListNexusOperationExecutionsRequest, call: CallContext
+    ) -> ListNexusOperationExecutionsResponse:
+        """The standalone Nexus operations that a filter takes, the newest first."""
+        del call
+        page, token = await self._page(
+            request.namespace, request.query, request.next_page_token, request.page_size, RunKind.NEXUS_OPERATION
+        )
+        return ListNexusOperationExecutionsResponse(
+            operations=[r.operation_info() for r in page], next_page_token=token
+        )
+
+    async def count_nexus_operation_executions(
+        self, request: CountNexusOperationExecutionsRequest, call: CallContext
+    ) -> CountNexusOperationExecutionsResponse:
+        """How many standalone Nexus operations a filter takes."""
+        del call
+        count, groups = await self._counted(request.namespace, request.query, RunKind.NEXUS_OPERATION)
+        response = CountNexusOperationExecutionsResponse(count=count)
+        for status, number in groups:
+            response.groups.add(count=number, group_values=[data.attribute(status)])
+        return response
+
     async def _counted(
-        self, namespace: str, text: str, *, standalone: bool = False
+        self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW
     ) -> tuple[int, list[tuple[str, int]]]:
         """How many runs a filter takes, and of each status, where it groups by that.
 
-        Temporal sorts the statuses of workflows by their numbers, those of standalone activities by their names.
+        Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
-        found, query = await find(self._core, namespace, text, standalone=standalone)
+        found, query = await find(self._core, namespace, text, kind)
         records = (self._core.visibility.get(namespace, run_id) for run_id in found if query.group_by)
         groups = Counter(record.status for record in records if record is not None)
         number = functools.partial(to_enum, WorkflowExecutionStatus)
-        return len(found), [(status, groups[status]) for status in sorted(groups, key=None if standalone else number)]
+        return len(found), [
+            (status, groups[status]) for status in sorted(groups, key=None if kind.standalone else number)
+        ]
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
@@ -163,26 +193,24 @@ def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowE
         yield f"WorkflowType = {quoted(request.type_filter.name)}"
 
 
-async def find(core: Core, namespace: str, text: str, *, standalone: bool = False) -> tuple[list[str], Filter]:
+async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
     """The ids of the runs that a filter takes, the newest first, and the filter as it was understood.
 
     Args:
         core: Knows the runs.
         namespace: Where.
         text: The filter.
-        standalone: Whether to find standalone activities, and no workflows.
+        kind: What to find.
 
     Raises:
         RpcError: it was not, or the API server could not be asked for search attributes that are not kept in memory.
     """
-    types = await core.attribute_types(namespace)
-    if standalone:
-        types |= OF_ACTIVITIES
+    types = await core.attribute_types(namespace) | OF_KIND[kind]
     try:
-        query = parse(text, converter(types, standalone=standalone))
+        query = parse(text, converter(types, kind), lists_of(types))
         for name in sorted(query.names):
             _check(name, types)
-        found, untold = await core.visibility.find(namespace, query, standalone=standalone)
+        found, untold = await core.visibility.find(namespace, query, kind)
         if untold:
             known = [(r.start_time, r.run_id) for i in found if (r := core.visibility.get(namespace, i)) is not None]
             for at in range(0, len(untold), _AT_ONCE):
@@ -222,16 +250,16 @@ async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[V
     return [record for record in await asyncio.gather(*map(whole, run_ids)) if record is not None]
 
 
-def converter(types: Mapping[str, str], *, standalone: bool = False) -> Convert:
+def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Convert:
     """Make what checks the values of a filter, as Temporal's server does (visibility/store/query/converter.go).
 
     Args:
         types: The types of the search attributes that are known beside those that every server knows.
-        standalone: Whether standalone activities are compared, whose status can be any text.
+        kind: What is compared: the status of a standalone run can be any text.
     """
 
     def convert(name: str, value: Any) -> Any:
-        if name == "ExecutionStatus" and not standalone:
+        if name == "ExecutionStatus" and not kind.standalone:
             return _status(value)
         if name == "ExecutionDuration" and isinstance(value, str):
             found = nanoseconds(value)
@@ -240,16 +268,21 @@ def converter(types: Mapping[str, str], *, standalone: bool = False) -> Convert:
                     f"invalid value for ExecutionDuration: {value!r} is not a duration such as '1h30m'"
                 )
             return found
-        kind = BUILT_IN.get(name) or types.get(name, "")
-        if kind not in _COMPARED_WITH:
+        named = BUILT_IN.get(name) or types.get(name, "")
+        if named not in _COMPARED_WITH:
             return value  # the name is refused, or its type is none of Temporal's
-        if kind == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):
+        if named == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):
             return moment_of(value)
-        if not isinstance(value, _COMPARED_WITH[kind]) or isinstance(value, bool) != (kind == "Bool"):
-            raise InvalidQueryError(f"invalid value for search attribute {name} of type {kind}: {value!r}")
+        if not isinstance(value, _COMPARED_WITH[named]) or isinstance(value, bool) != (named == "Bool"):
+            raise InvalidQueryError(f"invalid value for search attribute {name} of type {named}: {value!r}")
         return value
 
     return convert
+
+
+def lists_of(types: Mapping[str, str]) -> set[str]:
+    """The search attributes that filters compare as lists or texts."""
+    return {name for name, kind in {**types, **BUILT_IN}.items() if kind in {"KeywordList", "Text"}}
 
 
 _COMPARED_WITH: dict[str, tuple[type, ...]] = {

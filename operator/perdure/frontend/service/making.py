@@ -16,12 +16,14 @@ from perdure.frontend.errors import (
     already_started,
     invalid,
     namespace_not_found,
+    operation_already_started,
     precondition,
     unavailable,
 )
 from perdure.kube import client as kube
 from perdure.runtime.blobs import Reference
 from perdure.runtime.chains import extras_of
+from perdure.runtime.kinds import RunKind, kind_of
 
 BEGIN_SECONDS = 20.0
 """How long a start waits until the run has begun."""
@@ -31,7 +33,7 @@ _NOT_DNS = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A workflow or a standalone activity that was started, or is open already."""
+    """A workflow, a standalone activity, or a standalone Nexus operation that was started, or is open already."""
 
     entry: Entry
     started: bool
@@ -103,10 +105,10 @@ class RunMaker:
             return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
 
         if not await self._core.runs.wait_until(uid, begun, BEGIN_SECONDS):
-            raise unavailable(f"the {_kind(made)} was not started yet; it will be as soon as it can")
+            raise unavailable(f"the {_noun(made)} was not started yet; it will be as soon as it can")
         entry = manager.directory.get(uid)
         if entry is None:
-            raise unavailable(f"the {_kind(made)} was deleted")
+            raise unavailable(f"the {_noun(made)} was deleted")
         run = manager.runs.get(uid)
         by_name = "name" in (made["spec"].get("workflow") or {})
         if run is not None and run.state is not None and (run.state.for_clients or by_name):
@@ -133,30 +135,59 @@ class RunMaker:
         failure = status.get("failure") or {}
         if entry.refused and other is not None:
             raise await self.taken(other, "Workflow execution is already running.")
-        raise invalid(str(failure.get("message") or f"the {_kind(view.object)} was not started"))
+        raise invalid(str(failure.get("message") or f"the {_noun(view.object)} was not started"))
+
+    async def existing(self, body: kube.Object, kind: RunKind, *, reuse: str, conflict: str) -> Entry | None:
+        """The run that a start finds in place of one that it makes; None if it can make one.
+
+        Args:
+            body: What it would make.
+            kind: What that is.
+            reuse: What is to happen if a closed run has the ID.
+            conflict: What is to happen if an open run has the ID.
+
+        Raises:
+            RpcError: the ID is taken.
+        """
+        manager, name = self._core.runs.manager, body["metadata"]["name"]
+        await manager.first_lists.wait()
+        known = manager.directory.newest(body["metadata"]["namespace"], body["spec"]["workflowId"], kind=kind)
+        if known is None or (known.name == name and known.standing is Standing.WAITING):
+            return None
+        if known.name == name:
+            return known
+        if known.standing is not Standing.CLOSED:
+            if conflict == "UseExisting":
+                return known
+            raise await self.taken(known, "")
+        if reuse == "RejectDuplicate" or (reuse == "AllowDuplicateFailedOnly" and known.phase == "Completed"):
+            raise await self.taken(known, "")
+        return None
 
     async def taken(self, entry: Entry, message: str) -> RpcError:
         """The error that says that an ID is taken.
 
         Args:
             entry: By which run.
-            message: Why, of a workflow; of a standalone activity there is only one.
+            message: Why, of a workflow; of others there is only one.
         """
         request_id = extras_of((await self._core.runs.view(entry)).object).request_id
-        if entry.standalone:
+        if entry.kind is RunKind.ACTIVITY:
             return activity_already_started(entry.uid, request_id)
+        if entry.kind is RunKind.NEXUS_OPERATION:
+            return operation_already_started(entry.uid, request_id)
         text = f"{message} WorkflowId: {entry.workflow_id}, RunId: {entry.uid}."
         return already_started(text, entry.uid, entry.first_uid, request_id)
 
 
-def _kind(run: kube.Object) -> str:
-    return "activity" if "activity" in run["spec"] else "workflow"
+def _noun(run: kube.Object) -> str:
+    return kind_of(run["spec"]).noun
 
 
 def is_made_for(made: kube.Object, body: kube.Object) -> bool:
     """Whether a WorkflowRun is the one that a request has started before, not another one of its name."""
     found, wanted = made["spec"], body["spec"]
-    same = found.get("workflowId") == wanted["workflowId"] and ("activity" in found) == ("activity" in wanted)
+    same = found.get("workflowId") == wanted["workflowId"] and kind_of(found) is kind_of(wanted)
     return bool(same and extras_of(made).request_id == extras_of(body).request_id)
 
 
@@ -164,7 +195,7 @@ def run_name(workflow_id: str, request_id: str, *, kind: str = "") -> str:
     """The name of the WorkflowRun of one request: asked again, the request finds the run that it has made.
 
     Args:
-        workflow_id: The workflow ID, or the activity ID.
+        workflow_id: The workflow ID, the activity ID, or the operation ID.
         request_id: Of the request; empty: no other request has the same name.
         kind: Tells those apart that may have the same ID.
     """

@@ -37,7 +37,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
-from perdure.frontend import failures, given, links
+from perdure.frontend import failures, given, nexus_links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoint
@@ -72,7 +72,7 @@ class NexusTasks:
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
-        await self._core.versions.polled_queue(named, request.deployment_options)  # registers the version
+        await self._core.polled_queue(named, request.deployment_options)  # registers the version
         self._core.workers.tell(request.namespace, request.worker_heartbeat)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
@@ -150,7 +150,7 @@ class NexusTasks:
                 answer = {
                     "outcome": OperationOutcome.STARTED,
                     "operation_token": started.operation_token or started.operation_id,
-                    "links": links.from_nexus(started.links),
+                    "links": nexus_links.from_nexus(started.links),
                 }
             case "failure":
                 answer["failure"] = failures.to_json(said.failure)
@@ -180,7 +180,7 @@ def _succeeded(said: StartOperationResponse.Sync) -> dict[str, Any]:
     except UnfitError as error:
         failure = Failure(kind=FailureKind.APPLICATION, type="CallError", message=str(error), non_retryable=True)
         return {"outcome": OperationOutcome.REFUSED, "failure": failure}
-    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": links.from_nexus(said.links)}
+    return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": nexus_links.from_nexus(said.links)}
 
 
 # Failures, as older SDKs give them

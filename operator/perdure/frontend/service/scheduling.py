@@ -49,7 +49,7 @@ from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.schedules import Told
 from perdure.frontend.service.call import CallContext
-from perdure.frontend.service.listing import converter
+from perdure.frontend.service.listing import converter, lists_of
 from perdure.frontend.visibility import is_known
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -230,7 +230,8 @@ class Scheduling:
             attributes = schedules.told_of(obj).search_attributes or {}
             types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
         try:
-            query = parse(text, converter(types | _FIELDS))
+            known = types | _FIELDS
+            query = parse(text, converter(known), lists_of(known))
             if query.group_by:
                 raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
             for name in sorted(query.names):

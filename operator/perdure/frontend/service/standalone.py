@@ -1,8 +1,6 @@
 """RPCs about standalone activities: single ones. Rules, messages and limits are Temporal's (chasm/lib/activity)."""
 
-import asyncio
-import uuid
-from contextlib import suppress
+import functools
 from typing import Any
 
 import msgspec
@@ -24,26 +22,34 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.api import labels
 from perdure.api.durations import nearest_duration
-from perdure.controller.directory import Entry, Standing
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
-from perdure.engine.state import PODS_QUEUE, RunState
+from perdure.engine.state import PODS_QUEUE
 from perdure.frontend import given, priorities
 from perdure.frontend import payloads as data
 from perdure.frontend.callbacks import callbacks_of, describe, own_links, to_engine
 from perdure.frontend.core import Core
-from perdure.frontend.enums import from_enum
-from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
-from perdure.frontend.given import MAX_BLOB, MAX_ID, UnfitError, duration
-from perdure.frontend.runs import View, not_open
-from perdure.frontend.service.call import LONGEST_POLL, LONGEST_WAIT, CallContext
+from perdure.frontend.errors import invalid
+from perdure.frontend.given import MAX_ID, UnfitError, duration
+from perdure.frontend.long_polls import token_of
+from perdure.frontend.runs import View
+from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
-from perdure.frontend.standalone import described, long_poll_token, outcome_of, token_is_of
+from perdure.frontend.service.standalone_runs import (
+    StandaloneRuns,
+    check_metadata,
+    id_policies,
+    not_begun,
+    request_id_of,
+)
+from perdure.frontend.standalone import described, outcome_of
 from perdure.frontend.starts import check_beside, input_of
-from perdure.frontend.visibility import record_of, status_named
+from perdure.frontend.visibility import record_of
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.chains import retry_policy_json
+from perdure.runtime.kinds import RunKind
 
 _TIMEOUTS = (
     ("schedule_to_close_timeout", "scheduleToCloseTimeout"),
@@ -51,10 +57,6 @@ _TIMEOUTS = (
     ("start_to_close_timeout", "startToCloseTimeout"),
     ("heartbeat_timeout", "heartbeatTimeout"),
 )
-_METADATA = (("summary", 400), ("details", 20_000))
-"""Bytes of what the metadata of a user may have."""
-_CANCEL, _TERMINATE = "cancel/", "terminate/"
-"""Before the IDs of requests, as a run keeps them: those of different kinds may be the same."""
 
 
 class StandaloneActivities:
@@ -63,6 +65,7 @@ class StandaloneActivities:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._maker = RunMaker(core)
+        self._standalone = StandaloneRuns(core)
 
     # Starting
 
@@ -77,33 +80,18 @@ class StandaloneActivities:
         return response
 
     async def _begin(self, request: StartActivityExecutionRequest, principal: str) -> StartedRun:
-        manager, directory = self._core.runs.manager, self._core.runs.manager.directory
         _check(request)
-        reuse = from_enum(ActivityIdReusePolicy, request.id_reuse_policy)
-        conflict = from_enum(ActivityIdConflictPolicy, request.id_conflict_policy)
-        if not reuse:
-            raise invalid(f"unsupported ID reuse policy: {request.id_reuse_policy}")
-        if not conflict:
-            raise invalid(f"unsupported ID conflict policy: {request.id_conflict_policy}")
-        reuse = "AllowDuplicate" if reuse == "Unspecified" else reuse
-        conflict = "Fail" if conflict == "Unspecified" else conflict
+        reuse, conflict = id_policies(request, ActivityIdReusePolicy, ActivityIdConflictPolicy)
         name = run_name(request.activity_id, request.request_id, kind="activity")
         body = await self._body(request, name)
         body["spec"] |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}
         if principal:
             body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
-        await manager.first_lists.wait()
-        known = directory.newest(request.namespace, request.activity_id, standalone=True)
-        if known is not None and known.name == name and known.standing is not Standing.WAITING:
+        known = await self._maker.existing(body, RunKind.ACTIVITY, reuse=reuse, conflict=conflict)
+        if known is not None:
+            if known.name != name:
+                await self._attach(known, request, principal)
             return StartedRun(known, started=False)
-        if known is not None and known.name != name:
-            if known.standing is not Standing.CLOSED:
-                if conflict == "UseExisting":
-                    await self._attach(known, request, principal)
-                    return StartedRun(known, started=False)
-                raise await self._maker.taken(known, "")
-            if reuse == "RejectDuplicate" or (reuse == "AllowDuplicateFailedOnly" and known.phase == "Completed"):
-                raise await self._maker.taken(known, "")
         return await self._maker.make(body)
 
     async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
@@ -111,14 +99,14 @@ class StandaloneActivities:
         options = request.on_conflict_options
         callbacks = request.completion_callbacks if options.attach_completion_callbacks else ()
         attached = inputs.CallbacksAttached(
-            request_id=request.request_id or uuid.uuid4().hex,
+            request_id=request_id_of(request),
             callbacks=to_engine(callbacks),
             identity=request.identity,
             principal=principal,
             links=own_links(request) if options.attach_links else None,
         )
         if attached.callbacks or attached.links:
-            await self._demand(known, attached)
+            await self._standalone.demand(known, attached)
 
     async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
         spec, extras = _asked_for(request, await self._core.registry.types(request.namespace))
@@ -161,30 +149,19 @@ class StandaloneActivities:
         if token and not request.run_id:
             raise invalid("run id is required when long poll token is provided")
         entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
-        if token:
-            _check_token(token, entry.uid)
-        runs, seconds = self._core.runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
-        if not await runs.has_begun(entry.uid, seconds):
-            raise unavailable("the activity has not begun yet")
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while True:
-                    with runs.next_change(entry.uid) as changed:
-                        response = await self._described(await runs.view(entry), request)
-                        if response.long_poll_token != token:
-                            return response
-                        await changed
-        return DescribeActivityExecutionResponse()
+        described = functools.partial(self._described, request)
+        found = await self._standalone.once_changed(entry, token, call, described)
+        return found or DescribeActivityExecutionResponse()
 
     async def _described(
-        self, view: View, request: DescribeActivityExecutionRequest
+        self, request: DescribeActivityExecutionRequest, view: View
     ) -> DescribeActivityExecutionResponse:
         if view.state is None:
-            raise unavailable("the activity has not begun yet")
+            raise not_begun(view.entry)
         history = await self._core.runs.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeActivityExecutionResponse(
-            run_id=view.entry.uid, info=info, long_poll_token=long_poll_token(info)
+            run_id=view.entry.uid, info=info, long_poll_token=token_of(info.run_id, info)
         )
         for pending in view.state.callbacks.values():
             told = response.callbacks.add()
@@ -208,21 +185,7 @@ class StandaloneActivities:
     ) -> RequestCancelActivityExecutionResponse:
         """Ask an activity to cancel itself. One that no worker does is canceled at once."""
         entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
-        asked = inputs.CancelRequested(
-            request_id=_CANCEL + _request_id(request),
-            reason=_reason(request),
-            identity=request.identity,
-            principal=call.principal,
-        )
-        state = await self._state(entry, call)
-        if asked.request_id in state.requests:
-            return RequestCancelActivityExecutionResponse()
-        if state.closed:
-            raise _terminal(state)
-        if state.cancel_requested:
-            before = next((each for each in state.requests if each.startswith(_CANCEL)), "")
-            raise precondition(f"cancellation already requested with request ID {before.removeprefix(_CANCEL)}")
-        await self._demand(entry, asked)
+        await self._standalone.cancel(entry, request, call)
         return RequestCancelActivityExecutionResponse()
 
     async def terminate_activity_execution(
@@ -230,21 +193,7 @@ class StandaloneActivities:
     ) -> TerminateActivityExecutionResponse:
         """Stop an activity, without asking its worker."""
         entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
-        asked = inputs.TerminateRequested(
-            request_id=_TERMINATE + _request_id(request),
-            reason=_reason(request),
-            identity=request.identity,
-            principal=call.principal,
-        )
-        state = await self._state(entry, call)
-        if asked.request_id in state.requests:
-            return TerminateActivityExecutionResponse()
-        before = next((each for each in state.requests if each.startswith(_TERMINATE)), "")
-        if before:
-            raise precondition(f"already terminated with request ID {before.removeprefix(_TERMINATE)}")
-        if state.closed:
-            raise not_open(state)
-        await self._demand(entry, asked)
+        await self._standalone.terminate(entry, request, call)
         return TerminateActivityExecutionResponse()
 
     async def delete_activity_execution(
@@ -253,51 +202,8 @@ class StandaloneActivities:
         """Remove an activity with its history; one that is open is stopped by that."""
         del call
         entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
-        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
-        await self._core.runs.manager.client.delete(url, uid=entry.uid)
+        await self._standalone.delete(entry)
         return DeleteActivityExecutionResponse()
-
-    async def _state(self, entry: Entry, call: CallContext) -> RunState:
-        await self._core.runs.has_begun(entry.uid, call.within(LONGEST_WAIT))
-        state = (await self._core.runs.view(entry)).state
-        if state is None:
-            raise unavailable("the activity has not begun yet")
-        return state
-
-    async def _demand(self, entry: Entry, asked: inputs.Request) -> None:
-        try:
-            await self._core.runs.demand(entry, asked)
-        except CompletedError:
-            state = (await self._core.runs.view(entry)).state
-            if state is None:
-                raise
-            raise _terminal(state) from None
-
-
-def _terminal(state: RunState) -> RpcError:
-    return precondition(f"activity is in terminal state {status_named(state.status.value)}")
-
-
-def _check_token(token: bytes, run_id: str) -> None:
-    try:
-        matches = token_is_of(token, run_id)
-    except ValueError:
-        raise invalid("invalid long poll token") from None
-    if not matches:
-        raise invalid("long poll token does not match execution")
-
-
-def _request_id(request: Any) -> str:
-    found = request.request_id or uuid.uuid4().hex
-    if len(found) > MAX_ID:
-        raise invalid(f"request ID exceeds length limit. Length={len(found)} Limit={MAX_ID}")
-    return str(found)
-
-
-def _reason(request: Any) -> str:
-    if len(request.reason.encode()) > MAX_BLOB:
-        raise invalid("reason exceeds length limit")
-    return str(request.reason)
 
 
 def _check(request: StartActivityExecutionRequest) -> None:
@@ -320,10 +226,7 @@ def _check(request: StartActivityExecutionRequest) -> None:
             "a valid StartToCloseTimeout or ScheduleToCloseTimeout must be set on the activity. "
             f"ActivityId={request.activity_id} ActivityType={request.activity_type.name}"
         )
-    for name, most in _METADATA:
-        size = getattr(request.user_metadata, name).ByteSize()
-        if size > most:
-            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={most}")
+    check_metadata(request)
     _check_attaching(request)
 
 

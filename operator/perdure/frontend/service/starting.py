@@ -133,6 +133,7 @@ class Starting:
             principal=call.principal,
             header=data.header_to_json(request),
             client_request_id=request.request_id,
+            links=links.to_json(request.links),
         )
 
         async def demand(entry: Entry) -> Entry:
@@ -188,7 +189,8 @@ class Starting:
                 raise await self._maker.taken(known, "Workflow execution is already running.")
         if known is None:
             await self._may_be_used_again(request, reuse, name)
-        body = await self._body(request, name, reuse, conflict)
+        eager = await self._may_begin_eagerly(request)
+        body = await self._body(request, name, reuse, conflict, eager=eager)
         if principal:
             body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
         carried = msgspec.json.encode(signal).decode() if signal is not None else ""
@@ -197,7 +199,6 @@ class Starting:
             large = [*with_content(body["spec"]), *with_content(signal)]
         else:
             large = [*with_content(body["spec"])]
-        eager = await self._may_begin_eagerly(request)
         return await self._maker.make(body, eager=eager, large=large)
 
     async def _may_begin_eagerly(self, request: Any) -> bool:
@@ -208,6 +209,8 @@ class Starting:
         """
         if not isinstance(request, StartWorkflowExecutionRequest) or not request.request_eager_execution:
             return False
+        if request.cron_schedule or request.HasField("workflow_start_delay"):
+            return False  # the first task is not due
         known = await self._core.deployments.load(request.namespace)
         target = deployments.target(known, Kind.WORKFLOW, request.task_queue.name, request.workflow_id)
         version = version_of(request.eager_worker_deployment_options)
@@ -220,7 +223,7 @@ class Starting:
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:
             raise await self._maker.taken(newest, "Workflow execution already finished.")
 
-    async def _body(self, request: Any, name: str, reuse: str, conflict: str) -> kube.Object:
+    async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:
             types = await self._core.registry.types(request.namespace)
             spec, extras = run_asked_for(request, types, request.namespace, apart=True)
@@ -237,6 +240,7 @@ class Starting:
                 else None,
                 request_id=given.name(request.request_id, "RequestId", required=False),
                 cron_schedule=request.cron_schedule,
+                eager_execution_accepted=eager,
             )
             extras = msgspec.structs.replace(
                 extras, completion_callbacks=self._callbacks(request), links=own_links(request)

@@ -42,7 +42,7 @@ class TaskDispatch:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
         sticky = request.task_queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
-        queue = await self._core.versions.polled_queue(named, request.deployment_options, sticky=sticky)
+        queue = await self._core.polled_queue(named, request.deployment_options, sticky=sticky)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
             offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from temporalio.api.enums.v1 import DescribeTaskQueueMode, TaskQueueType, WorkerVersioningMode
+from temporalio.api.enums.v1 import DescribeTaskQueueMode, WorkerVersioningMode
 from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueueStats, TaskQueueTypeInfo, TaskQueueVersioningInfo
 from temporalio.api.worker.v1 import WorkerHeartbeat, WorkerInfo
 from temporalio.api.workflowservice.v1 import (
@@ -27,14 +27,10 @@ from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext
+from perdure.frontend.task_queue_messages import KINDS, config, effective_rate
 from perdure.frontend.workers import field_of, listed
 
 _PAGE = 200
-_KINDS = {
-    TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW: Kind.WORKFLOW,
-    TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY: Kind.ACTIVITY,
-    TaskQueueType.TASK_QUEUE_TYPE_NEXUS: Kind.NEXUS,
-}
 _UNVERSIONED = ""
 _NO_VERSION = "__unversioned__"
 
@@ -56,14 +52,20 @@ class TaskWorkers:
         if request.api_mode == DescribeTaskQueueMode.DESCRIBE_TASK_QUEUE_MODE_ENHANCED:
             response = DescribeTaskQueueResponse()
             types = response.versions_info[_UNVERSIONED].types_info
-            for each in set(request.task_queue_types) & set(_KINDS) or _KINDS:
-                types[each].CopyFrom(self._described(request, QueueName(request.namespace, _KINDS[each], name)))
+            for each in set(request.task_queue_types) & set(KINDS) or KINDS:
+                types[each].CopyFrom(self._described(request, QueueName(request.namespace, KINDS[each], name)))
             return response
-        kind = _KINDS.get(request.task_queue_type, Kind.WORKFLOW)
+        kind = KINDS.get(request.task_queue_type, Kind.WORKFLOW)
         told = self._described(request, QueueName(request.namespace, kind, name))
         response = DescribeTaskQueueResponse(pollers=told.pollers, stats=told.stats)
         known = await self._core.deployments.load(request.namespace)
         response.versioning_info.CopyFrom(_versioning(known, kind, name))
+        settings = (await self._core.task_queues.load(request.namespace)).get(name, {}).get(kind)
+        if request.report_config and settings is not None:
+            response.config.CopyFrom(config(settings))
+        rate = effective_rate(self._core.queues.limits(QueueName(request.namespace, kind, name)))
+        if rate is not None:
+            response.effective_rate_limit.CopyFrom(rate)
         return response
 
     def _described(self, request: DescribeTaskQueueRequest, name: QueueName) -> TaskQueueTypeInfo:

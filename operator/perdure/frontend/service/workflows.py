@@ -12,10 +12,8 @@ from google.protobuf.message import Message
 from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
     EventType,
-    NexusOperationCancellationState,
     ParentClosePolicy,
     PendingActivityState,
-    PendingNexusOperationState,
     PendingWorkflowTaskState,
     QueryRejectCondition,
     TaskQueueKind,
@@ -26,7 +24,6 @@ from temporalio.api.query.v1 import QueryRejected
 from temporalio.api.workflow.v1 import (
     PendingActivityInfo,
     PendingChildExecutionInfo,
-    PendingNexusOperationInfo,
 )
 from temporalio.api.workflowservice.v1 import (
     DeleteWorkflowExecutionRequest,
@@ -50,7 +47,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.state import HandlerCalls, PendingActivity, PendingOperation, RunState
+from perdure.engine.state import PendingActivity, RunState
 from perdure.engine.versioning import PINNED, UNVERSIONED
 from perdure.frontend import callbacks, failures, given, links
 from perdure.frontend import payloads as data
@@ -75,6 +72,7 @@ from perdure.frontend.history import (
     versioning_override,
 )
 from perdure.frontend.paging import MAX_BYTES
+from perdure.frontend.pending_operations import pending as pending_operation
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
@@ -116,6 +114,7 @@ class Workflows:
             principal=call.principal,
             header=data.header_to_json(request),
             client_request_id=request.request_id,
+            links=links.to_json(request.links),
         )
         told = await self._demand(request, call, signal)
         return SignalWorkflowExecutionResponse(link=links.to_signal(told, request.request_id))
@@ -129,6 +128,7 @@ class Workflows:
             reason=request.reason,
             identity=request.identity,
             principal=call.principal,
+            links=links.to_json(request.links),
         )
         with suppress(CompletedError):
             await self._demand(request, call, cancel)
@@ -144,6 +144,7 @@ class Workflows:
             details=data.to_json(request.details.payloads),
             identity=request.identity,
             principal=call.principal,
+            links=links.to_json(request.links),
         )
         await self._demand(request, call, stop)
         return TerminateWorkflowExecutionResponse()
@@ -267,7 +268,9 @@ class Workflows:
         """Everything that is known of a workflow but its history."""
         entry = await self._core.runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
         view = await self._core.runs.view(entry)
-        response = DescribeWorkflowExecutionResponse(workflow_execution_info=record_of(view.object).info())
+        response = DescribeWorkflowExecutionResponse(
+            workflow_execution_info=record_of(view.object).info(registered=False)
+        )
         if view.state is None:
             return response
         task = view.state.code.task if view.state.code is not None else None
@@ -486,7 +489,7 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
 
 def _describe_operations(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
     """The Nexus operations that the workflow waits for, and those that wait for its end."""
-    response.pending_nexus_operations.extend(map(_operation, state.operations.values()))
+    response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
         told = response.callbacks.add()
         callbacks.describe(told, pending, due=state.is_due(pending))
@@ -494,42 +497,6 @@ def _describe_operations(response: DescribeWorkflowExecutionResponse, state: Run
             told.trigger.update_workflow_execution_completed.update_id = pending.update_id
         else:
             told.trigger.workflow_closed.SetInParent()
-
-
-def _operation(operation: PendingOperation) -> PendingNexusOperationInfo:
-    calls, time = operation.calls, now()
-    state = "Started" if operation.started_time else "BackingOff" if calls.due > time else "Scheduled"
-    made = PendingNexusOperationInfo(
-        endpoint=operation.endpoint,
-        service=operation.service,
-        operation=operation.operation,
-        operation_id=operation.operation_token,
-        operation_token=operation.operation_token,
-        scheduled_event_id=operation.scheduled_event_id,
-        state=to_enum(PendingNexusOperationState, state),
-    )
-    _set_calls(made, calls)
-    _set_time(made, "scheduled_time", operation.scheduled_time)
-    for name in ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout"):
-        getattr(made, name).FromTimedelta(getattr(operation, name) or timedelta(0))
-    cancellation = operation.cancellation
-    if cancellation is not None:
-        state = cancellation.state
-        if cancellation.calls is not None:
-            state = state or ("BackingOff" if cancellation.calls.due > time else "Scheduled")
-            _set_calls(made.cancellation_info, cancellation.calls)
-        made.cancellation_info.state = to_enum(NexusOperationCancellationState, state)
-        _set_time(made.cancellation_info, "requested_time", cancellation.requested_time)
-    return made
-
-
-def _set_calls(made: Any, calls: HandlerCalls) -> None:
-    made.attempt = calls.attempts
-    _set_time(made, "last_attempt_complete_time", calls.last_attempt_complete_time)
-    if calls.last_failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
-    if calls.due > now():
-        _set_time(made, "next_attempt_schedule_time", calls.due)
 
 
 def _request_of(event: ev.AnyEvent) -> "tuple[str, EventType.ValueType] | None":

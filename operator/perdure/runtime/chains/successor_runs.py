@@ -83,7 +83,12 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
         override = state.code.versioning.inherited_override
         callbacks = tuple(each.callback for each in state.callbacks.values() if not each.update_id)
         given = msgspec.structs.replace(
-            extras, identity="", links=None, versioning_override=override, completion_callbacks=callbacks
+            extras,
+            identity="",
+            links=None,
+            versioning_override=override,
+            completion_callbacks=callbacks,
+            eager_execution_accepted=False,
         )
     successor = run_object(
         meta["namespace"], state.successor, spec, parent_of(run), tie, same_labels(run), extras=given

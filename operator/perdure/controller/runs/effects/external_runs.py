@@ -77,7 +77,7 @@ def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
         return None
     if external.run_id:
         named, meant = directory.get(external.run_id), (namespace, external.workflow_id)
-        is_meant = named is not None and not named.standalone and (named.namespace, named.workflow_id) == meant
+        is_meant = named is not None and not named.kind.standalone and (named.namespace, named.workflow_id) == meant
         return named if is_meant else None
     return directory.open_run(namespace, external.workflow_id)
 

@@ -85,7 +85,7 @@ async def _ending(
 ) -> OperationEnding:
     tail = history.decode_events(run["status"]["history"]["events"])
     if not pending.update_id:
-        return ending_of(tail[-1])
+        return ending_of(tail[-1], standalone=state.standalone)
     if not state.has_completed(pending.update_id):
         return ending_of_update(None, pending.rejection)
     ended = _completion(tail, pending.update_id)

@@ -1,46 +1,73 @@
-"""The worker deployments of each namespace, in a ConfigMap of it."""
+"""Settings that each namespace has in a ConfigMap of its own: one entry per name, as JSON."""
 
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 import structlog
 
-from perdure.frontend.deployments import Deployment, Deployments
 from perdure.frontend.errors import exhausted, namespace_not_found, precondition, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
-CONFIG_MAP = "perdure-worker-deployments"
-"""Name of the ConfigMap."""
-_FRESH = timedelta(seconds=10)
-"""How long a ConfigMap that was read counts: a change by another operator, or with `kubectl`, takes effect within this time."""
 _KEPT = timedelta(minutes=5)
 """How long a ConfigMap that was read is remembered at least."""
 _MANY = 1_000
 """So many namespaces are remembered without a look at whether somebody still asks about them."""
 _TRIES = 20
 _MAX_KEY = 253
-_log = structlog.get_logger("perdure.frontend.deployments")
+_log = structlog.get_logger("perdure.frontend.registry")
+
+Entry = TypeVar("Entry")
+Entries: TypeAlias = Mapping[str, Entry]
+"""By name."""
 
 
-class DeploymentRegistry:
-    """Reads and writes the worker deployments of namespaces."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryKind(Generic[Entry]):
+    """What a registry stores."""
 
-    def __init__(self, client: Callable[[], kube.Client], changed: Callable[[str], None]) -> None:
+    type: type[Entry]
+    noun: str
+    """What an entry is called in messages, in the singular."""
+    config_map: str
+    """Name of the ConfigMap."""
+    fresh: timedelta
+    """How long a ConfigMap that was read counts: a change by another operator, or with `kubectl`, is seen within this time."""
+    check: Callable[[Entry], None] = lambda _: None
+    """Raises ValueError if an entry that can be decoded is invalid."""
+
+
+class NamespaceRegistry(Generic[Entry]):
+    """Reads and writes the entries of namespaces."""
+
+    def __init__(
+        self,
+        kind: EntryKind[Entry],
+        client: Callable[[], kube.Client],
+        changed: Callable[[str], None],
+        *,
+        written: Callable[[kube.Object, Entries[Entry], Entries[Entry]], None] = lambda *_: None,
+    ) -> None:
         """Create a registry.
 
         Args:
+            kind: What it stores.
             client: Returns the client of the API server.
-            changed: Called with a namespace whose deployments are no longer as they were when last read.
+            changed: Called with a namespace whose entries are no longer as they were when last read.
+            written: Called after a change with the ConfigMap as stored, and the entries before and after.
         """
+        self._kind = kind
         self._client = client
         self._changed = changed
-        self._read: dict[str, tuple[datetime, Deployments]] = {}
+        self._written = written
+        self._read: dict[str, tuple[datetime, Entries[Entry]]] = {}
         self._reading: dict[str, asyncio.Task[kube.Object]] = {}
         """Those who ask about a namespace at the same time share one request."""
         self._many = _MANY
@@ -48,15 +75,15 @@ class DeploymentRegistry:
         """One change of a namespace at a time, so that the last one to be learned is the last one that was written."""
 
     def is_known(self, namespace: str) -> bool:
-        """Whether the deployments were read."""
+        """Whether the entries were read."""
         return namespace in self._read
 
-    def known(self, namespace: str) -> Deployments:
-        """Return the deployments as they were last read."""
+    def known(self, namespace: str) -> Entries[Entry]:
+        """Return the entries as they were last read."""
         return self._read[namespace][1] if namespace in self._read else {}
 
-    async def load(self, namespace: str) -> Deployments:
-        """Return the deployments.
+    async def load(self, namespace: str) -> Entries[Entry]:
+        """Return the entries.
 
         Raises:
             RpcError: the API server did not answer, and no earlier answer is known.
@@ -66,22 +93,22 @@ class DeploymentRegistry:
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
 
-    async def read(self, namespace: str) -> Deployments:
-        """Return the deployments.
+    async def read(self, namespace: str) -> Entries[Entry]:
+        """Return the entries.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not answer, and no earlier answer is known.
         """
         read = self._read.get(namespace)
-        if read is not None and now() - read[0] < _FRESH:
+        if read is not None and now() - read[0] < self._kind.fresh:
             return read[1]
         reading = self._reading.get(namespace)
         if reading is None:
-            reading = asyncio.get_running_loop().create_task(self._get(namespace), name="worker deployments")
+            reading = asyncio.get_running_loop().create_task(self._get(namespace), name=self._kind.config_map)
             self._reading[namespace] = reading
             reading.add_done_callback(lambda _: self._reading.pop(namespace))
         try:
-            found = _decoded(await asyncio.shield(reading))
+            found = self._decoded(await asyncio.shield(reading))
         except (kube.ApiError, *kube.TRANSIENT):
             if read is not None:
                 return read[1]
@@ -90,8 +117,8 @@ class DeploymentRegistry:
             return self.known(namespace)
         return self._learn(namespace, found)
 
-    async def change(self, namespace: str, change: Callable[[Deployments], Deployments]) -> Deployments:
-        """Change the deployments; what `change` leaves as it is costs no write.
+    async def change(self, namespace: str, change: Callable[[Entries[Entry]], Entries[Entry]]) -> Entries[Entry]:
+        """Change the entries; what `change` leaves as it is costs no write.
 
         Raises:
             RpcError: `change` raises it, the ConfigMap is full, or the API server does not respond.
@@ -104,14 +131,14 @@ class DeploymentRegistry:
         except kube.NotFoundError:
             raise namespace_not_found(namespace) from None
         except (kube.InvalidError, kube.TooLargeError) as error:
-            raise exhausted(f"the worker deployments of the namespace cannot be stored: {error.message}") from error
+            raise exhausted(f"the {self._kind.noun}s of the namespace cannot be stored: {error.message}") from error
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
-        raise unavailable(f"ConfigMap {CONFIG_MAP} changes too often")
+        raise unavailable(f"ConfigMap {self._kind.config_map} changes too often")
 
-    async def _write(self, namespace: str, change: Callable[[Deployments], Deployments]) -> Deployments:
+    async def _write(self, namespace: str, change: Callable[[Entries[Entry]], Entries[Entry]]) -> Entries[Entry]:
         found = await self._get(namespace)
-        before = _decoded(found)
+        before = self._decoded(found)
         after = change(before)
         if after == before:
             return before
@@ -119,24 +146,25 @@ class DeploymentRegistry:
         unread = {key: value for key, value in (found.get("data") or {}).items() if _name(key) not in before}
         for name in after.keys() & {_name(key) for key in unread}:
             raise precondition(
-                f"worker deployment '{name}' cannot be read: fix or delete its entry in the ConfigMap {CONFIG_MAP}"
+                f"{self._kind.noun} '{name}' cannot be read: fix or delete its entry in the ConfigMap {self._kind.config_map}"
             )
         data = {**unread, **{_key(name): msgspec.json.encode(each).decode() for name, each in after.items()}}
-        meta = found.get("metadata") or {"name": CONFIG_MAP, "namespace": namespace}
+        meta = found.get("metadata") or {"name": self._kind.config_map, "namespace": namespace}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         if found:
-            await self._client().replace(_url(namespace, CONFIG_MAP), body)
+            stored = await self._client().replace(_url(namespace, self._kind.config_map), body)
         else:
-            await self._client().create(_url(namespace), body)
+            stored = await self._client().create(_url(namespace), body)
+        self._written(stored, before, after)
         return after
 
     async def _get(self, namespace: str) -> kube.Object:
         try:
-            return await self._client().get(_url(namespace, CONFIG_MAP))
+            return await self._client().get(_url(namespace, self._kind.config_map))
         except kube.NotFoundError:
             return {}
 
-    def _learn(self, namespace: str, deployments: Deployments) -> Deployments:
+    def _learn(self, namespace: str, deployments: Entries[Entry]) -> Entries[Entry]:
         before = self._read.get(namespace)
         if before is None and len(self._read) >= self._many:
             self._forget()
@@ -146,7 +174,7 @@ class DeploymentRegistry:
         return deployments
 
     def _forget(self) -> None:
-        """Forget the namespaces that nobody has asked about for a while; their deployments are read again when somebody does."""
+        """Forget the namespaces that nobody has asked about for a while; their entries are read again when somebody does."""
         since = now() - _KEPT
         self._read = {namespace: read for namespace, read in self._read.items() if read[0] > since}
         for namespace in [
@@ -155,38 +183,34 @@ class DeploymentRegistry:
             del self._changing[namespace]
         self._many = max(_MANY, 2 * len(self._read))
 
+    def _decoded(self, found: kube.Object) -> dict[str, Entry]:
+        """The entries of a ConfigMap. One that cannot be read is reported, and has no effect."""
+        entries = {}
+        for key, value in (found.get("data") or {}).items():
+            try:
+                entry = msgspec.json.decode(value, type=self._kind.type)
+                self._kind.check(entry)
+            except (msgspec.MsgspecError, ValueError) as error:
+                _log.warning(f"A {self._kind.noun} cannot be read", name=_name(key), error=str(error))
+            else:
+                entries[_name(key)] = entry
+        return entries
+
 
 def _url(namespace: str, name: str | None = None) -> str:
     return kube.path(kube.CORE, namespace, "configmaps", name)
 
 
 def fits_key(name: str) -> bool:
-    """Whether the name of a deployment can be a key of a ConfigMap, escaped."""
+    """Whether the name of an entry can be a key of a ConfigMap, escaped."""
     return len(_key(name)) <= _MAX_KEY
 
 
 def _key(name: str) -> str:
-    """The key of a deployment. Its name has no dot, so that a dot can begin an escaped byte."""
+    """The key of an entry. A dot in its name is escaped, so that a dot can begin an escaped byte."""
     return re.sub(r"[^-_a-zA-Z0-9]", lambda found: "".join(f".{byte:02x}" for byte in found[0].encode()), name)
 
 
 def _name(key: str) -> str:
     raw = re.sub(rb"\.([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), key.encode())
     return raw.decode(errors="replace")
-
-
-def _decoded(found: kube.Object) -> Deployments:
-    """The deployments of a ConfigMap. One that cannot be read is reported, and routes nothing."""
-    deployments = {}
-    for key, value in (found.get("data") or {}).items():
-        try:
-            each = msgspec.json.decode(value, type=Deployment)
-        except msgspec.MsgspecError as error:
-            _log.warning("A worker deployment cannot be read", deployment=_name(key), error=str(error))
-            continue
-        routed = {each.current, each.ramping} - {"", None}
-        if routed <= each.versions.keys():
-            deployments[_name(key)] = each
-        else:
-            _log.warning("A worker deployment routes to versions that it does not have", deployment=_name(key))
-    return deployments

@@ -1,0 +1,93 @@
+"""The Lease of a member of a fleet: built and read. Pure."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from perdure.api import labels
+from perdure.kube import client as kube
+from perdure.runtime.times import write_micro_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """Who a member is."""
+
+    fleet: str
+    """The fleet: the name of the release."""
+    name: str
+    """The member: the name of the pod, and of its Lease."""
+    address: str = ""
+    """The IP address of the pod."""
+    seconds: int = 6
+    """The duration of its Lease."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLease:
+    """What the Lease of a member says."""
+
+    member: str
+    """Its name: that of the pod."""
+    holder: str
+    """The process that holds it; each start of the operator is another one."""
+    uid: str
+    version: str
+    """The resourceVersion: each renewal changes it."""
+    seconds: float
+    """The duration of the Lease."""
+    members: frozenset[str] = frozenset()
+    """The members among which it divides the shards, itself included."""
+
+
+def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
+    """The Lease of a member that joins, and knows no other yet. `holder` is the process."""
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": settings.name,
+            "labels": {labels.FLEET_LABEL: settings.fleet},
+            "annotations": _annotations(settings, ()),
+        },
+        "spec": {**_renewed(settings, holder, now), "acquireTime": write_micro_time(now)},
+    }
+
+
+def renewal(
+    settings: MemberSettings, holder: str, version: str, members: Collection[str], now: datetime
+) -> kube.Object:
+    """The merge patch that renews the Lease, if it still has a resourceVersion."""
+    return {
+        "metadata": {"resourceVersion": version, "annotations": _annotations(settings, members)},
+        "spec": _renewed(settings, holder, now),
+    }
+
+
+def _annotations(settings: MemberSettings, members: Collection[str]) -> dict[str, str]:
+    return {
+        labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
+        labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
+    }
+
+
+def _renewed(settings: MemberSettings, holder: str, now: datetime) -> dict[str, Any]:
+    return {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": settings.seconds,
+        "renewTime": write_micro_time(now),
+    }
+
+
+def read(obj: kube.Object, default: float) -> MemberLease:
+    """Read a Lease. `default`: the duration where it names none, in seconds."""
+    meta, spec = obj["metadata"], obj.get("spec") or {}
+    return MemberLease(
+        member=meta["name"],
+        holder=str(spec.get("holderIdentity") or ""),
+        uid=meta["uid"],
+        version=meta["resourceVersion"],
+        seconds=float(spec.get("leaseDurationSeconds") or default),
+        members=frozenset((meta.get("annotations") or {}).get(labels.MEMBERS_ANNOTATION, "").split(",")),
+    )

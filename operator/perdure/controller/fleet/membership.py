@@ -1,0 +1,208 @@
+"""A member of a fleet: renews its Lease, lists those of the others, and knows which shards it owns.
+
+Ownership saves work, and is what keeps in one process what exists only in memory. Safety does not depend on it: each commit is
+one compare-and-swap, and names are locks (docs/architecture-reconciliation.md, Two concurrent operators).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from perdure.api.labels import FLEET_LABEL
+from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
+from perdure.controller.fleet.rendezvous import shard_of, shards_of
+from perdure.controller.fleet.view import FleetView
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.decoding import decode
+from perdure.observe import metrics
+from perdure.runtime.times import write_micro_time
+
+_RENEWALS: Final = 3
+"""Renewals in the duration of a Lease."""
+_RETRY: Final = 1 / 12
+"""Of the duration of a Lease: the pause after a request that has failed."""
+_LATER_SECONDS: Final = 0.001
+"""What is due is looked at a moment later, so that it is."""
+_DRAIN_SECONDS: Final = 1.2
+_RELEASE_SECONDS: Final = 0.6
+"""How long a member that leaves waits for what is in progress, and for the deletion of its Lease."""
+
+
+class NameTakenError(Exception):
+    """Another process holds the Lease of this member."""
+
+
+class Membership:
+    """The shards of one member of a fleet."""
+
+    def __init__(self, client: kube.Client, settings: MemberSettings) -> None:
+        """Belong to no fleet yet. The Leases are in the namespace of the operator."""
+        self._client = client
+        self._settings = settings
+        self._holder = f"{settings.name}_{write_micro_time(wall_clock())}"
+        self._url = kube.path(kube.COORDINATION, client.access.namespace, "leases")
+        self._view = FleetView(settings.name, settings.seconds)
+        self._version = self._uid = ""
+        self._told: frozenset[str] = frozenset()
+        """The members as the Lease names them."""
+        self._held: frozenset[int] = frozenset()
+        self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
+        self._leaving = False
+        self._subscribers: list[Callable[[], None]] = []
+        self._joined = asyncio.Event()
+        self._log = structlog.get_logger("perdure.fleet")
+
+    # What this member owns
+
+    @property
+    def active(self) -> bool:
+        """Whether this member may decide anything now."""
+        return not self._leaving and self._view.is_active(_time())
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards for which this member may decide now."""
+        return self._held if self.active else frozenset()
+
+    def holds(self, namespace: str, name: str) -> bool:
+        """Whether the shard of an object is, or is about to be, owned by this member."""
+        return shard_of(namespace, name) in self._held
+
+    def owns(self, namespace: str, name: str) -> bool:
+        """Whether this member may decide for an object now."""
+        return self.active and self.holds(namespace, name)
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Have a function called whenever the shards of this member have changed, or whether it is active."""
+        self._subscribers.append(changed)
+
+    async def joined(self) -> None:
+        """Wait until the shards of this member are known."""
+        await self._joined.wait()
+
+    # Renewing
+
+    async def run(self) -> None:
+        """Be a member until cancelled.
+
+        Raises:
+            NameTakenError: another process has the same name.
+        """
+        seconds = self._settings.seconds
+        while not self._leaving:
+            pause = seconds / _RENEWALS
+            try:
+                await self._renew()
+                await self._list()
+                self._note()
+                if self._view.members != self._told:
+                    await self._renew()  # a member that joins waits for that
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                self._log.warning("Could not renew the membership of the fleet, trying again", error=repr(error))
+                pause = seconds * _RETRY
+            self._note()
+            soon = self._view.next_change(_time()) - _time() + _LATER_SECONDS
+            await asyncio.sleep(min(pause, soon))
+            self._note()
+
+    async def _renew(self) -> None:
+        """Create the Lease, or renew it."""
+        settings, sent, members = self._settings, _time(), self._view.members
+        async with asyncio.timeout(settings.seconds / _RENEWALS):
+            try:
+                answer = await (self._write() if self._version else self._create())
+            except kube.NotFoundError:
+                self._version = ""
+                self._view.lost()
+                raise
+            except kube.ConflictError:
+                await self._read()
+                raise
+        created = not self._version
+        self._version, self._uid = answer["metadata"]["resourceVersion"], answer["metadata"]["uid"]
+        self._told = members
+        self._view.renewed(sent, _time(), created=created)
+
+    async def _create(self) -> kube.Object:
+        settings = self._settings
+        body = lease(settings, self._holder, wall_clock())
+        try:
+            return await self._client.create(self._url, body)
+        except kube.AlreadyExistsError:  # of this pod before its container was restarted, or the response was lost
+            found = await self._client.get(f"{self._url}/{settings.name}")
+            self._version = found["metadata"]["resourceVersion"]
+            return await self._write()
+
+    async def _write(self) -> kube.Object:
+        body = renewal(self._settings, self._holder, self._version, self._view.members, wall_clock())
+        return await self._client.merge(f"{self._url}/{self._settings.name}", body)
+
+    async def _read(self) -> None:
+        """Find out who has written the Lease: this process, if a response was lost."""
+        found = read(await self._client.get(f"{self._url}/{self._settings.name}"), self._settings.seconds)
+        if found.holder != self._holder:
+            raise NameTakenError(
+                f"another operator holds Lease `{found.member}` of the fleet `{self._settings.fleet}`: give each a POD_NAME "
+                "of its own"
+            )
+        self._version = found.version
+
+    async def _list(self) -> None:
+        sent = _time()
+        selector = f"{FLEET_LABEL}={self._settings.fleet}"
+        async with asyncio.timeout(self._settings.seconds / _RENEWALS):
+            # Not by `each`: the namespace of the operator need not be one that it serves.
+            pages = [page async for page in self._client.pages(self._url, labelSelector=selector)]
+        found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
+        before = self._view.taken_over
+        self._view.listed(found, sent, _time())
+        metrics.FLEET_TAKE_OVERS.inc(self._view.taken_over - before)
+        for each in self._view.outdated(_time()):
+            await self._delete(each)
+
+    async def _delete(self, member: MemberLease) -> None:
+        with suppress(kube.ApiError, *kube.TRANSIENT):
+            await self._client.delete(f"{self._url}/{member.member}", uid=member.uid, version=member.version)
+
+    def _note(self) -> None:
+        """Report what has changed."""
+        view, before = self._view, self._noted
+        after = self._noted = self.active, view.joins, view.members
+        if after == before:
+            return
+        if before[0] and (not after[0] or before[1] != after[1]):
+            self._hold(frozenset())  # others may have done, since, what is in memory
+            self._log.warning("Not renewed in time: others own the shards of this member")
+        if after[0] or not view.has_lapsed(_time()):
+            self._hold(shards_of(self._settings.name, view.members))
+        self._joined.set() if view.members else None
+        metrics.FLEET_MEMBERS.set(len(view.members))
+        metrics.FLEET_SHARDS.set(len(self.shards))
+        self._log.info("The fleet has changed", members=sorted(view.members), active=after[0], shards=len(self._held))
+
+    def _hold(self, shards: frozenset[int]) -> None:
+        self._held = shards
+        for changed in self._subscribers:
+            changed()
+
+    # Leaving
+
+    async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
+        """Stop deciding, wait a moment for what is in progress, and delete the Lease: others take over immediately."""
+        self._leaving = True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                for drain in drains:
+                    await drain()
+        with suppress(kube.ApiError, *kube.TRANSIENT):
+            async with asyncio.timeout(_RELEASE_SECONDS):
+                if self._uid:
+                    await self._client.delete(f"{self._url}/{self._settings.name}", uid=self._uid)
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,139 @@
+"""What one member knows of its fleet, and what it may decide by that. Pure: times are arguments, in seconds of a monotonic clock.
+
+    A renews at 0 ─────── A may decide until 5 ┐ margin ┌ B, which has seen that renewal at 0 or later, lists again at 6 or later:
+                                               └────────┘ unchanged, so A has stopped; B takes over at once
+
+No clock is compared with another: a member measures how long it has not seen a Lease change, and when it has sent its own last
+renewal. A member that joins gets shards of others. It waits until their Leases say that they count on it; and if it has been a
+member before, or one of them does not renew, for the duration of a Lease: by then they may no longer decide.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from perdure.controller.fleet.member_lease import MemberLease
+
+_DECIDES_FOR: Final = 5 / 6
+"""Of the duration of a Lease: how long a member decides after it has sent a renewal, or a list of the others."""
+_LOOKS: Final = 1 / 12
+"""Of the duration of a Lease: how often a member that joins looks whether the others count on it."""
+_KEPT_SECONDS: Final = 60.0
+"""After so long an expired Lease is deleted."""
+
+
+@dataclass(slots=True)
+class _Other:
+    """Another member."""
+
+    lease: MemberLease
+    since: float
+    """When this version of its Lease was seen first."""
+    expired: float = math.inf
+    """When it was found expired."""
+
+
+class FleetView:
+    """The members that live, as far as one of them knows."""
+
+    def __init__(self, me: str, seconds: float) -> None:
+        """Know nobody.
+
+        Args:
+            me: The name of this member.
+            seconds: The duration of its Lease.
+        """
+        self.joins = 0
+        """How often this member has joined: what it knew before the last time may have been done by others since."""
+        self.taken_over = 0
+        """How many members have expired."""
+        self._me = me
+        self._seconds = seconds
+        self._joined = math.inf
+        self._active_from = math.inf
+        self._renewed = -math.inf
+        self._listed = -math.inf
+        self._others: dict[str, _Other] = {}
+        self._is_new = False
+        """Whether nobody can know this member from before."""
+
+    # What happens
+
+    def renewed(self, sent: float, now: float, *, created: bool = False) -> None:
+        """The own Lease was written by a request that was sent at a time; its response has just arrived.
+
+        Args:
+            sent: When.
+            now: The time.
+            created: Whether there was no Lease of that name before.
+        """
+        if self._joined > now or now - self._renewed >= self._seconds:
+            self._is_new = created and not self.joins
+            self.joins += 1
+            self._joined, self._active_from = now, math.inf
+        self._renewed = sent
+
+    def lost(self) -> None:
+        """The own Lease no longer exists: others do not count on this member."""
+        self._joined = self._active_from = math.inf
+
+    def listed(self, leases: Iterable[MemberLease], sent: float, now: float) -> None:
+        """All Leases of the fleet were listed, by a request that was sent at a time."""
+        found: dict[str, _Other] = {}
+        for lease in leases:
+            if lease.member == self._me:
+                continue
+            other = self._others.get(lease.member)
+            if other is None or (other.lease.uid, other.lease.version) != (lease.uid, lease.version):
+                other = _Other(lease, now)
+            elif math.isinf(other.expired) and sent - other.since >= lease.seconds:
+                other.expired = now
+                self.taken_over += 1
+            found[lease.member] = other
+        self._others = found
+        self._listed = sent
+        if sent < self._joined:
+            return
+        if math.isinf(self._active_from):
+            longest = max((other.lease.seconds for other in self._living()), default=0.0)
+            self._active_from = self._joined + max(longest, self._seconds) if longest else now
+        if self._is_new and now < self._active_from and self._all_count_on_me():
+            self._active_from = now
+
+    # What follows from that
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The members among which the shards are divided; none before this one has joined and seen the others."""
+        if math.isinf(self._active_from):
+            return frozenset()
+        return frozenset({self._me, *(other.lease.member for other in self._living())})
+
+    def is_active(self, now: float) -> bool:
+        """Whether this member may decide."""
+        return self._active_from <= now < self._fence
+
+    def has_lapsed(self, now: float) -> bool:
+        """Whether this member was active, and did not renew, or list the others, in time."""
+        return self._active_from <= now and not self.is_active(now)
+
+    def next_change(self, now: float) -> float:
+        """When to look again at the latest: this member may become active, or another one may have expired."""
+        soon = now + self._seconds * _LOOKS if self._is_new and now < self._active_from else math.inf
+        times = [soon, self._active_from, *(other.since + other.lease.seconds for other in self._living())]
+        return min((time for time in times if time > now), default=math.inf)
+
+    def outdated(self, now: float) -> list[MemberLease]:
+        """The Leases that expired so long ago that they can be deleted."""
+        return [other.lease for other in self._others.values() if now - other.expired >= _KEPT_SECONDS]
+
+    def _living(self) -> list[_Other]:
+        return [other for other in self._others.values() if math.isinf(other.expired)]
+
+    def _all_count_on_me(self) -> bool:
+        return all(self._me in other.lease.members for other in self._living())
+
+    @property
+    def _fence(self) -> float:
+        return min(self._renewed, self._listed) + self._seconds * _DECIDES_FOR

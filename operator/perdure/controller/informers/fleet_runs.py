@@ -1,0 +1,135 @@
+"""The runs of a fleet: which ones this member works on.
+
+It works on those whose shards it holds, and on guests: runs that another member owns, and that this one has a request for. The
+request is recorded here, by compare-and-swap; the owner sees the change by its watch, as it sees any other. A guest leaves when
+it has had nothing to do here for a moment.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from perdure.controller.directory import Entry
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.informers.index import Index
+from perdure.controller.queue.keyed_queue import KeyedQueue
+from perdure.controller.queue.keys import Key, RunKey
+from perdure.controller.runs.run import Run
+from perdure.kube.clock import now
+from perdure.observe import metrics
+
+_GUEST_STAYS: Final = timedelta(seconds=1)
+"""After its last request: the answer is recorded by then, and the run can forget the request with the same read."""
+
+
+class FleetRuns:
+    """The runs that this member works on, and those that it leaves to others."""
+
+    def __init__(
+        self, index: Index, queue: KeyedQueue[Key], shards: Shards, fetch: Callable[[Entry], Awaitable[Run | None]]
+    ) -> None:
+        """Leave nothing to others yet.
+
+        Args:
+            index: The runs that are worked on.
+            queue: The queue of their keys.
+            shards: What this member owns.
+            fetch: Reads a run, and works on it from then on.
+        """
+        self.others: set[str] = set()
+        """UIDs of runs that something is left to do for, by other members."""
+        self._guests: dict[str, datetime] = {}
+        """By UID of a guest, when it last got a request."""
+        self._index = index
+        self._queue = queue
+        self._shards = shards
+        self._fetch = fetch
+
+    def is_guest(self, uid: str) -> bool:
+        """Whether a run is a guest."""
+        return uid in self._guests
+
+    def add(self, run: Run) -> None:
+        """Note that a run is worked on; one of another member is a guest."""
+        if not self._holds(run):
+            self._invite(run)
+
+    def asked(self, run: Run) -> None:
+        """Note that a run got a request, or can forget one."""
+        if self.is_guest(run.ref.uid):
+            self._invite(run)
+
+    def remove(self, uid: str) -> None:
+        """Note that nothing is left to do for a run."""
+        self._guests.pop(uid, None)
+        self.others.discard(uid)
+
+    def reassign(self) -> None:
+        """This member holds other shards than before: drop the runs that others own now, and read those that are its own."""
+        active, runs = self._shards.active, list(self._index.runs.values())
+        lost = [run for run in runs if not self._holds(run) and not (active and self.is_guest(run.ref.uid))]
+        askers = {run.ref.uid for run in lost}
+        for run in runs:
+            run.withdraw_all_of(askers)  # the members that own them now repeat their requests
+        for run in lost:
+            self._leave(run)
+        for run in [run for run in runs if self.is_guest(run.ref.uid) and self._holds(run)]:
+            del self._guests[run.ref.uid]
+            run.commits_everything = False
+            self._queue.wake(key_of(run))
+        for entry in filter(None, map(self._index.directory.get, self.others)):
+            if self._shards.owns(entry.namespace, entry.workflow_id):
+                self._queue.wake(RunKey(entry.namespace, entry.uid, entry.workflow_id))
+
+    async def gained(self, key: RunKey) -> Run | None:
+        """Read a run that this member owns now, and that it has not in memory yet; None for any other.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not respond.
+        """
+        entry = self._index.directory.get(key.uid)
+        if entry is None or key.uid not in self.others or not self._shards.owns(key.namespace, key.sharded_by):
+            return None
+        run = await self._fetch(entry)
+        self.others.discard(key.uid)
+        return run
+
+    def host(self, run: Run, wake: datetime | None, *, stays: bool) -> None:
+        """Let a guest leave if it has had nothing to do here for a moment; otherwise have it reconciled again.
+
+        Args:
+            run: The guest.
+            wake: When it has to be reconciled; None for not before an event.
+            stays: Whether something other than a request keeps it here.
+        """
+        leaves = self._guests[run.ref.uid] + _GUEST_STAYS
+        if run.has_requests or stays:
+            self._queue.wake_at(key_of(run), wake)
+        elif now() >= leaves:
+            self._leave(run)
+        else:
+            self._queue.wake_at(key_of(run), min(filter(None, (wake, leaves))))
+        metrics.FLEET_GUESTS.set(len(self._guests))
+
+    def _leave(self, run: Run) -> None:
+        """Drop a run that another member owns; one that was asked something here stays as a guest."""
+        if run.has_requests and self._shards.active:
+            self._invite(run)
+            return
+        self._index.runs.pop(run.ref.uid, None)
+        self._guests.pop(run.ref.uid, None)
+        self._queue.forget(key_of(run))
+        if not run.done:
+            self.others.add(run.ref.uid)
+
+    def _invite(self, run: Run) -> None:
+        self._guests[run.ref.uid] = now()
+        run.commits_everything = True
+
+    def _holds(self, run: Run) -> bool:
+        return self._shards.holds(run.ref.namespace, run.ref.workflow_id)
+
+
+def key_of(run: Run) -> RunKey:
+    """The key of a run in the queue."""
+    return RunKey(run.ref.namespace, run.ref.uid, run.ref.workflow_id)

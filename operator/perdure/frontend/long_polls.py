@@ -1,0 +1,25 @@
+"""Tokens of long polls: they name what a description says of a run. Pure."""
+
+import hashlib
+
+from google.protobuf.message import Message
+
+from perdure.frontend.errors import invalid
+
+
+def token_of(run_id: str, info: Message) -> bytes:
+    """Names what a description says: as long as it says the same, its token is the same."""
+    return f"{run_id}/{hashlib.sha256(info.SerializeToString(deterministic=True)).hexdigest()}".encode()
+
+
+def check(token: bytes, run_id: str) -> None:
+    """See that a token is one of a run.
+
+    Raises:
+        RpcError: it is no token, or one of another run.
+    """
+    named, found, digest = token.partition(b"/")
+    if not found or len(digest) != hashlib.sha256().digest_size * 2:
+        raise invalid("invalid long poll token")
+    if named != run_id.encode():
+        raise invalid("long poll token does not match execution")

@@ -1,0 +1,97 @@
+"""How fast task queues hand out what waits in them. Pure: times are arguments, in seconds of one clock.
+
+The rules are those of Temporal's server (service/matching/ratelimit_manager.go): the rate that
+`UpdateTaskQueueConfig` sets counts before the one that workers ask for, and both allow as many at once as in a second.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from perdure.frontend.backlog import Rank
+from perdure.frontend.task_queue_settings import NO_SETTINGS, QueueSettings
+
+_MANY_KEYS = 2_000
+"""Fairness keys whose rate is followed without a look at whether they still wait (matching.fairnessKeyRateLimitCacheSize)."""
+
+
+@dataclass(slots=True)
+class Throttle:
+    """Allows a number per second, and several at once after a pause (generic cell rate algorithm)."""
+
+    per_second: float
+    at_once: float | None = None
+    """How many after a pause; None: as many as in a second."""
+    _due: float = -math.inf
+
+    def wait(self, time: float) -> float:
+        """Return the seconds from a time until one may pass; infinite where the rate is zero."""
+        return max(0.0, self._due - time) if self.per_second > 0 else math.inf
+
+    def count(self, time: float) -> None:
+        """Count one that passes."""
+        self._due = max(self._due, time - self._burst) + 1 / self.per_second
+
+    @property
+    def _burst(self) -> float:
+        """Seconds that may be saved up; of what they are worth, one is for the one that passes."""
+        at_once = self.per_second if self.at_once is None else self.at_once
+        return max(0.0, at_once - 1) / self.per_second
+
+
+@dataclass(slots=True)
+class RateLimits:
+    """The limits of one task queue, shared by the workers of all its versions."""
+
+    settings: QueueSettings = NO_SETTINGS
+    asked_for: float | None = None
+    """Tasks per second, as the last poll said; None: no limit."""
+    _whole: Throttle | None = None
+    _keys: dict[str, Throttle] = field(default_factory=dict)
+    """By fairness key."""
+
+    def __post_init__(self) -> None:
+        self._set_rate()
+
+    @property
+    def per_second(self) -> float | None:
+        """How many the queue hands out per second at most; None: no limit."""
+        return self.asked_for if self.settings.rate is None else self.settings.rate
+
+    def configure(self, settings: QueueSettings) -> None:
+        """Apply the settings that `UpdateTaskQueueConfig` has stored."""
+        if settings != self.settings:
+            self.settings = settings
+            self._keys.clear()
+            self._set_rate()
+
+    def ask_for(self, per_second: float | None) -> None:
+        """Apply what a worker asks for; the last one that polls decides."""
+        self.asked_for = per_second
+        self._set_rate()
+
+    def wait(self, time: float, rank: Rank) -> float:
+        """Return the seconds from a time until something of a rank may be handed out; infinite: never at this rate."""
+        whole = self._whole.wait(time) if self._whole is not None else 0.0
+        key = self._key(time, rank)
+        return whole if key is None else max(whole, key.wait(time))
+
+    def count(self, time: float, rank: Rank) -> None:
+        """Count something of a rank that is handed out."""
+        if self._whole is not None:
+            self._whole.count(time)
+        key = self._key(time, rank)
+        if key is not None:
+            key.count(time)
+
+    def _set_rate(self) -> None:
+        rate = self.per_second
+        if rate != (self._whole.per_second if self._whole is not None else None):
+            self._whole = None if rate is None else Throttle(rate)
+
+    def _key(self, time: float, rank: Rank) -> Throttle | None:
+        if self.settings.key_rate is None:
+            return None
+        key = rank.fairness_key
+        if key not in self._keys and len(self._keys) >= _MANY_KEYS:
+            self._keys = {each: throttle for each, throttle in self._keys.items() if throttle.wait(time)}
+        return self._keys.setdefault(key, Throttle(self.settings.key_rate * self.settings.weight(rank)))

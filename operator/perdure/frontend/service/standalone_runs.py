@@ -1,0 +1,202 @@
+"""How standalone activities and standalone Nexus operations are followed and stopped: what their RPCs have in common."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from perdure.controller.directory import Entry
+from perdure.engine import inputs
+from perdure.engine.state import RunState
+from perdure.frontend import long_polls
+from perdure.frontend.core import Core
+from perdure.frontend.enums import from_enum
+from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
+from perdure.frontend.given import MAX_BLOB, MAX_ID
+from perdure.frontend.runs import View, not_open
+from perdure.frontend.service.call import LONGEST_POLL, LONGEST_WAIT, CallContext
+from perdure.frontend.visibility import status_named
+from perdure.kube import client as kube
+
+_CANCEL, _TERMINATE = "cancel/", "terminate/"
+"""Before the IDs of requests, as a run keeps them: those of different kinds may be the same."""
+_METADATA = (("summary", 400), ("details", 20_000))
+"""Bytes of what the metadata of a user may have."""
+_Response = TypeVar("_Response")
+
+
+class StandaloneRuns:
+    """The runs of standalone activities and Nexus operations."""
+
+    def __init__(self, core: Core, max_reason: int = MAX_BLOB) -> None:
+        """`max_reason`: Bytes that the reason of a request may have."""
+        self._core = core
+        self._max_reason = max_reason
+
+    # Following
+
+    async def once_changed(
+        self,
+        entry: Entry,
+        token: bytes,
+        call: CallContext,
+        describe: Callable[[View], Awaitable[_Response]],
+    ) -> _Response | None:
+        """A description of a run; with the token of an earlier one, once it has changed. None if it does not in time.
+
+        Raises:
+            RpcError: the token is none of this run, or the run has not begun.
+        """
+        if token:
+            long_polls.check(token, entry.uid)
+        runs, seconds = self._core.runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
+        if not await runs.has_begun(entry.uid, seconds):
+            raise not_begun(entry)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    with runs.next_change(entry.uid) as changed:
+                        response: Any = await describe(await runs.view(entry))
+                        if response.long_poll_token != token:
+                            return response  # type: ignore[no-any-return]
+                        await changed
+        return None
+
+    async def state(self, entry: Entry, call: CallContext) -> RunState:
+        """The state of a run that has begun.
+
+        Raises:
+            RpcError: it has not begun.
+        """
+        await self._core.runs.has_begun(entry.uid, call.within(LONGEST_WAIT))
+        state = (await self._core.runs.view(entry)).state
+        if state is None:
+            raise not_begun(entry)
+        return state
+
+    # Stopping
+
+    async def cancel(self, entry: Entry, request: Any, call: CallContext) -> None:
+        """Request a cancellation. A request that is repeated changes nothing.
+
+        Raises:
+            RpcError: the run has closed, or another request has asked for it before.
+        """
+        asked = inputs.CancelRequested(
+            request_id=_CANCEL + request_id_of(request),
+            reason=self._reason(request),
+            identity=request.identity,
+            principal=call.principal,
+        )
+        state = await self.state(entry, call)
+        if asked.request_id in state.requests:
+            return
+        if state.closed:
+            raise _terminal(entry, state)
+        if state.cancel_requested:
+            before = next((each for each in state.requests if each.startswith(_CANCEL)), "")
+            raise precondition(f"cancellation already requested with request ID {before.removeprefix(_CANCEL)}")
+        await self.demand(entry, asked)
+
+    async def terminate(self, entry: Entry, request: Any, call: CallContext) -> None:
+        """Close a run without asking a worker. A request that is repeated changes nothing.
+
+        Raises:
+            RpcError: it has closed.
+        """
+        asked = inputs.TerminateRequested(
+            request_id=_TERMINATE + request_id_of(request),
+            reason=self._reason(request),
+            identity=request.identity,
+            principal=call.principal,
+        )
+        state = await self.state(entry, call)
+        if asked.request_id in state.requests:
+            return
+        before = next((each for each in state.requests if each.startswith(_TERMINATE)), "")
+        if before:
+            raise precondition(f"already terminated with request ID {before.removeprefix(_TERMINATE)}")
+        if state.closed:
+            raise not_open(state)
+        await self.demand(entry, asked)
+
+    async def delete(self, entry: Entry) -> None:
+        """Remove a run with its history; one that is open is stopped by that."""
+        url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+        await self._core.runs.manager.client.delete(url, uid=entry.uid)
+
+    async def demand(self, entry: Entry, asked: inputs.Request) -> None:
+        """Ask a run for something that it must do.
+
+        Raises:
+            RpcError: it does not, or has closed.
+        """
+        try:
+            await self._core.runs.demand(entry, asked)
+        except CompletedError:
+            state = (await self._core.runs.view(entry)).state
+            if state is None:
+                raise
+            raise _terminal(entry, state) from None
+
+    def _reason(self, request: Any) -> str:
+        size = len(request.reason.encode())
+        if size > self._max_reason:
+            raise invalid(f"reason exceeds length limit. Length={size} Limit={self._max_reason}")
+        return str(request.reason)
+
+
+def id_policies(request: Any, reuse_policy: Any, conflict_policy: Any) -> tuple[str, str]:
+    """What is to happen if a closed run has the ID of a start, and if an open one has it.
+
+    Args:
+        request: The start.
+        reuse_policy: The enum of the former.
+        conflict_policy: The enum of the latter.
+
+    Raises:
+        RpcError: it is unknown.
+    """
+    reuse, conflict = (
+        from_enum(reuse_policy, request.id_reuse_policy),
+        from_enum(conflict_policy, request.id_conflict_policy),
+    )
+    if not reuse:
+        raise invalid(f"unsupported ID reuse policy: {request.id_reuse_policy}")
+    if not conflict:
+        raise invalid(f"unsupported ID conflict policy: {request.id_conflict_policy}")
+    return "AllowDuplicate" if reuse == "Unspecified" else reuse, "Fail" if conflict == "Unspecified" else conflict
+
+
+def check_metadata(request: Any) -> None:
+    """See that the metadata of a start is not too large.
+
+    Raises:
+        RpcError: it is.
+    """
+    for name, most in _METADATA:
+        size = getattr(request.user_metadata, name).ByteSize()
+        if size > most:
+            raise invalid(f"user_metadata.{name} exceeds size limit. Length={size} Limit={most}")
+
+
+def request_id_of(request: Any) -> str:
+    """The ID of a request; a new one if it has none.
+
+    Raises:
+        RpcError: it is too long.
+    """
+    found = request.request_id or uuid.uuid4().hex
+    if len(found) > MAX_ID:
+        raise invalid(f"request ID exceeds length limit. Length={len(found)} Limit={MAX_ID}")
+    return str(found)
+
+
+def not_begun(entry: Entry) -> RpcError:
+    """The error of what needs a run that has begun."""
+    return unavailable(f"the {entry.kind.noun} has not begun yet")
+
+
+def _terminal(entry: Entry, state: RunState) -> RpcError:
+    return precondition(f"{entry.kind.noun} is in terminal state {status_named(state.status.value)}")

@@ -1,0 +1,29 @@
+"""What namespaces store in ConfigMaps for the frontend."""
+
+from datetime import timedelta
+
+from perdure.frontend.deployments import Deployment
+from perdure.frontend.namespace_registry import EntryKind
+from perdure.frontend.task_queue_settings import TaskQueueSettings
+
+
+def _check_routing(deployment: Deployment) -> None:
+    for build in (deployment.current, deployment.ramping):
+        if build and build not in deployment.versions:
+            raise ValueError(f"it routes to version '{build}', which it does not have")
+
+
+WORKER_DEPLOYMENTS = EntryKind(
+    type=Deployment,
+    noun="worker deployment",
+    config_map="perdure-worker-deployments",
+    fresh=timedelta(seconds=10),
+    check=_check_routing,
+)
+TASK_QUEUES = EntryKind(
+    type=TaskQueueSettings,
+    noun="task queue",
+    config_map="perdure-task-queues",
+    fresh=timedelta(minutes=1),
+)
+"""Few namespaces have such settings, and a change through the frontend takes effect at once; so they are read seldom."""

@@ -1,0 +1,145 @@
+"""Standalone Nexus operations: runs that have one operation done, and close as it closes."""
+
+from itertools import count
+from typing import Any
+
+from engine.script import T0, Drive, seconds
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import inputs as inp
+from perdure.engine.failures import Failure, FailureKind, TimeoutType
+from perdure.engine.inputs import OperationOutcome
+from perdure.engine.standalone import OneOperation
+from perdure.engine.state import PendingOperation, RunState, RunStatus, apply
+
+_numbers = count(1)
+BOOM = Failure(kind=FailureKind.APPLICATION, message="boom", type="Boom")
+
+
+def begin(*, handler_namespace: str = "bills", paused: bool = False, **options: Any) -> Drive:
+    """A standalone operation that is scheduled."""
+    operation = cmd.ScheduleNexusOperation(
+        endpoint="billing",
+        endpoint_id="e1",
+        handler_namespace=handler_namespace,
+        service="payments",
+        operation="charge",
+        request_id="secret",
+        input={"amount": 5},
+        **options,
+    )
+    return Drive.by(OneOperation(operation), standalone=True, paused=paused)
+
+
+def report(run: Drive, at: float, outcome: OperationOutcome, **said: Any) -> None:
+    """Let the handler answer the call that starts the operation."""
+    number, operation = next(iter(run.state.operations.items()))
+    request = inp.OperationReported(
+        request_id=f"r{next(_numbers)}",
+        scheduled_event_id=int(number),
+        attempt=operation.calls.attempt,
+        handler_namespace="bills",
+        outcome=outcome,
+        **said,
+    )
+    assert run.ask(at, request).ok
+
+
+def end(run: Drive, at: float, outcome: OperationOutcome, **said: Any) -> bool:
+    """Complete the operation by the run that its handler has started."""
+    about = {"operation_request_id": "secret", "handler_namespace": "bills", "scheduled_event_id": 2, **said}
+    return run.ask(at, inp.OperationEnded(request_id=f"r{next(_numbers)}", outcome=outcome, **about)).ok
+
+
+def left(run: Drive) -> PendingOperation:
+    """What is kept of the operation after the run has closed; the history leads to the state of the run."""
+    folded: RunState | None = None
+    for event in run.history:
+        folded = apply(folded, event)
+    assert folded is not None
+    assert folded.left_operations == run.state.left_operations
+    (only,) = run.state.left_operations.values()
+    assert only.input is None
+    return only
+
+
+def test_a_handler_that_answers_completes_the_run() -> None:
+    run = begin()
+    report(run, 1, OperationOutcome.COMPLETED, result="paid")
+    assert (run.state.status, run.result) == (RunStatus.COMPLETED, "paid")
+    assert left(run).request_id == "secret"
+
+
+def test_a_workflow_that_the_handler_starts_completes_the_run() -> None:
+    run = begin()
+    report(run, 1, OperationOutcome.STARTED, operation_token="token")
+    assert not run.state.closed
+    assert end(run, 2, OperationOutcome.COMPLETED, result="paid")
+    assert (run.state.status, run.result, left(run).operation_token) == (RunStatus.COMPLETED, "paid", "token")
+
+
+def test_only_the_secret_completes_an_operation_whose_handler_is_not_known_yet() -> None:
+    run = begin(handler_namespace="")
+    assert not end(run, 1, OperationOutcome.COMPLETED, operation_request_id="guessed")
+    assert end(run, 1, OperationOutcome.COMPLETED, operation_token="token", result="paid")
+    assert run.result == "paid"
+
+
+def test_another_namespace_completes_nothing_once_the_handler_is_known() -> None:
+    run = begin(handler_namespace="")
+    report(run, 1, OperationOutcome.STARTED, operation_token="token")
+    assert not end(run, 2, OperationOutcome.COMPLETED, handler_namespace="others")
+    assert not run.state.closed
+
+
+def test_a_failure_fails_the_run_and_names_the_operation() -> None:
+    run = begin()
+    report(run, 1, OperationOutcome.FAILED, failure=BOOM)
+    assert run.state.status is RunStatus.FAILED
+    assert run.failure is not None
+    assert (run.failure.endpoint, run.failure.operation, run.failure.cause) == ("billing", "charge", BOOM)
+
+
+def test_a_timeout_times_the_run_out() -> None:
+    run = begin(start_to_close_timeout=seconds(5))
+    report(run, 1, OperationOutcome.STARTED, operation_token="token")
+    run.at(6)
+    assert run.state.status is RunStatus.TIMED_OUT
+    assert run.failure is not None
+    assert run.failure.cause is not None
+    assert run.failure.cause.timeout_type is TimeoutType.START_TO_CLOSE
+
+
+def test_a_cancellation_waits_until_the_handler_has_started_the_operation() -> None:
+    run = begin()
+    run.ask(1, inp.CancelRequested(request_id="c", reason="enough"))
+    (operation,) = run.state.operations.values()
+    assert operation.cancellation is not None
+    assert operation.cancellation.calls is None
+    report(run, 2, OperationOutcome.STARTED, operation_token="token")
+    (operation,) = run.state.operations.values()
+    assert operation.cancellation is not None
+    assert operation.cancellation.calls is not None
+    assert end(run, 3, OperationOutcome.CANCELED, failure=Failure(kind=FailureKind.CANCELLED, message="stopped"))
+    assert run.state.status is RunStatus.CANCELLED
+
+
+def test_a_cancellation_reaches_an_operation_of_a_run_that_was_paused_first() -> None:
+    run = begin(paused=True)
+    run.ask(1, inp.CancelRequested(request_id="c", reason="enough"))
+    run.ask(2, inp.UnpauseRequested(request_id="u"))
+    (operation,) = run.state.operations.values()
+    assert operation.cancellation is not None
+    assert operation.scheduled_time == T0 + seconds(2)
+
+
+def test_a_terminated_run_keeps_what_is_described_of_its_operation() -> None:
+    run = begin()
+    run.ask(1, inp.TerminateRequested(request_id="t", reason="no more"))
+    assert isinstance(run.history[-1], ev.WorkflowExecutionTerminated)
+    assert left(run).service == "payments"
+
+
+def test_it_takes_no_signals() -> None:
+    answer = begin().ask(1, inp.SignalRequested(request_id="s", signal_name="x"))
+    assert (answer.ok, answer.message) == (False, "a standalone activity or Nexus operation takes no signals")

@@ -1,0 +1,58 @@
+"""What must hold for the members of a fleet: no shard has two owners at a time, and none is without an owner for long."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from perdure.controller.fleet.membership import Membership
+from perdure.controller.fleet.rendezvous import SHARDS
+from simulated.faults import Faults
+from simulated.operators import TroubledOperator
+
+_EVERY_SECONDS: Final = 0.25
+_TAKE_OVER_SECONDS: Final = 10.0
+"""From the death of the owner of a shard until another member owns it, if no request fails."""
+_WITH_FAULTS_SECONDS: Final = 20.0
+"""The same if requests fail: those of the only member that can take a shard over may be among them."""
+
+
+class FleetChecker:
+    """Looks at who owns what, several times a second."""
+
+    def __init__(self, operators: Sequence[TroubledOperator], faults: Faults, fail: Callable[[str], None]) -> None:
+        """`operators` are those that live, at any time; `fail` notes a violation."""
+        self._operators = operators
+        self._faults = faults
+        self._fail = fail
+        self._unowned_since = dict.fromkeys(range(SHARDS), 0.0)
+        self._disturbed = 0.0
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        while True:
+            await asyncio.sleep(_EVERY_SECONDS)
+            self._check(asyncio.get_running_loop().time())
+
+    def disturb(self) -> None:
+        """Something has happened to a member just now: the others have as long as it takes to take over."""
+        self._disturbed = asyncio.get_running_loop().time()
+
+    def _check(self, time: float) -> None:
+        longest = _WITH_FAULTS_SECONDS if self._faults.rate else _TAKE_OVER_SECONDS
+        able = [each for each in self._operators if not each.is_frozen]
+        if not able or any(start <= time < end for start, end in self._faults.outages):
+            self._unowned_since = dict.fromkeys(range(SHARDS), time)
+            return
+        owners: dict[int, list[str]] = {shard: [] for shard in range(SHARDS)}
+        for operator in self._operators:
+            shards = operator.manager.shards
+            assert isinstance(shards, Membership)
+            for shard in shards.shards:
+                owners[shard].append(operator.name)
+        for shard, names in owners.items():
+            if names:
+                self._unowned_since[shard] = time
+            elif time > max(self._unowned_since[shard], self._disturbed) + longest:
+                self._fail(f"{time:.3f} nobody has owned shard {shard} for {longest:.0f} s")
+            if len(names) > 1:
+                self._fail(f"{time:.3f} shard {shard} has two owners: {', '.join(names)}")

@@ -1,0 +1,173 @@
+"""A fleet takes over and hands over in time, and what one member asks of another member's run happens once."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
+from perdure.controller.fleet.membership import Membership
+from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from simulated.operators import TroubledOperator
+from simulated.world import Setting, World, simulate
+
+_SIGNALLED: dict[str, Any] = {
+    "steps": [{"name": "wait", "waitForSignal": {"name": "go"}}],
+    "output": "${steps.wait.output}",
+}
+_NAPS: dict[str, Any] = {
+    "steps": [{"name": "nap", "sleep": {"duration": "20s"}}, {"name": "more", "sleep": {"duration": "20s"}}]
+}
+
+
+def shards(operator: TroubledOperator) -> frozenset[int]:
+    membership = operator.manager.shards
+    assert isinstance(membership, Membership)
+    return membership.shards
+
+
+async def until(is_so: Callable[[], bool], most: float = 60) -> float:
+    """Seconds until something is so."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    while not is_so() and loop.time() < start + most:  # noqa: ASYNC110 - whatever has to become so has no event
+        await asyncio.sleep(0.01)
+    return loop.time() - start
+
+
+def is_covered(world: World) -> bool:
+    return frozenset[int]().union(*map(shards, world.operators)) == frozenset(range(SHARDS))
+
+
+def calm(seed: int, operators: int = 3) -> Setting:
+    return Setting(seed=seed, operators=operators, fleet=True, faults=0, kills=0)
+
+
+@pytest.mark.parametrize("operators", [2, 3, 5])
+def test_the_others_take_over_within_ten_seconds_after_a_kill(operators: int) -> None:
+    took = list[float]()
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        for number in range(20):
+            victim = world.operators[number % operators]
+            await asyncio.sleep(world.random(f"kill {number}").uniform(3, 5))
+            world.operators.remove(victim)
+            await victim.kill()
+            took.append(await until(lambda: is_covered(world)))
+            world.start()
+            await until(lambda: all(map(shards, world.operators)))
+
+    assert simulate(scenario, calm(operators, operators)).violations == []
+    assert len(took) == 20
+    assert max(took) < 10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_operator_that_is_stopped_hands_over_within_two_seconds(seed: int) -> None:
+    took = list[float]()
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        for number in range(20):
+            leaving = world.operators.pop(0)
+            await asyncio.sleep(world.random(f"leave {number}").uniform(3, 5))
+            manager, operations = leaving.manager, leaving.operations
+            start = world.loop.time()
+            await leaving.do(manager.shards.leave(manager.drain, operations.drain))
+            assert world.loop.time() - start < 2
+            took.append(await until(lambda: is_covered(world)))
+            await leaving.kill()
+            world.start()
+            await until(lambda: all(map(shards, world.operators)))
+
+    assert simulate(scenario, calm(seed)).violations == []
+    assert max(took) < 2.1
+
+
+def test_shards_are_divided_and_leases_say_so() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        await asyncio.sleep(5)
+        owned = sorted(shard for operator in world.operators for shard in shards(operator))
+        assert owned == list(range(SHARDS))
+        leases = [each["metadata"] for each in world.server.of("leases")]
+        assert {each["name"] for each in leases} == {"op-0", "op-1", "op-2"}
+        assert all(each["labels"][FLEET_LABEL] == "fleet" for each in leases)
+        assert {each["annotations"][MEMBERS_ANNOTATION] for each in leases} == {"op-0,op-1,op-2"}
+
+    assert simulate(scenario, calm(1)).violations == []
+
+
+def test_only_the_owner_works_on_a_run() -> None:
+    writers: dict[str, set[str]] = {}
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        world.server.observers.append(
+            lambda write: (
+                write.key.plural == "workflowruns" and writers.setdefault(write.key.name, set()).add(write.actor)
+            )
+        )
+        for number in range(20):
+            world.create("WorkflowRun", f"run-{number}", {"inline": _NAPS})
+        await world.rest()
+        for name, actors in writers.items():
+            [owner] = [each.name for each in world.operators if shard_of("default", name) in shards(each)]
+            assert actors - {"user"} == {owner}
+
+    assert simulate(scenario, calm(2)).violations == []
+    assert len(writers) == 20
+
+
+def test_signals_between_runs_of_different_members_arrive_once_and_are_forgotten() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        for number in range(12):
+            world.create(
+                "WorkflowRun", f"waits-{number}", {"inline": {"steps": [*_SIGNALLED["steps"], *_NAPS["steps"]]}}
+            )
+            step = {"name": "tell", "signal": {"workflowId": f"waits-{number}", "name": "go", "input": number}}
+            world.create("WorkflowRun", f"tells-{number}", {"inline": {"steps": [_NAPS["steps"][0], step]}})
+        await asyncio.sleep(50)
+        for number in range(12):
+            run = world.run(f"waits-{number}")
+            signals = [each for each in world.checker.history(run) if each["eventType"] == "WorkflowExecutionSignaled"]
+            assert [each["input"] for each in signals] == [number]
+        await world.rest()
+        for number in range(12):
+            assert world.run(f"waits-{number}")["status"]["state"].get("requests", []) == []
+            assert world.run(f"tells-{number}")["status"]["phase"] == "Completed"
+        assert not any(operator.manager.runs.all() for operator in world.operators)
+
+    assert simulate(scenario, calm(3)).violations == []
+
+
+def test_a_member_that_was_cut_off_for_long_drops_what_it_knew_and_applies_nothing_twice() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        for number in range(12):
+            world.create("WorkflowRun", f"waits-{number}", {"inline": _SIGNALLED})
+        await asyncio.sleep(3)
+        victim = world.operators[0]
+        for number in range(12):
+            world.operate(f"go-{number}", f"waits-{number}", signal={"name": "go", "input": number})
+        await asyncio.sleep(0.01)
+        victim.freeze(120)
+        await asyncio.sleep(12)
+        assert shards(victim) == frozenset()
+        assert victim.manager.runs.all() == []
+        await world.rest()
+        for number in range(12):
+            run = world.run(f"waits-{number}")
+            signals = [each for each in world.checker.history(run) if each["eventType"] == "WorkflowExecutionSignaled"]
+            assert len(signals) == 1
+
+    assert simulate(scenario, calm(4, 2)).violations == []

@@ -1,0 +1,163 @@
+"""What a member knows of its fleet, and when it may decide. Times are seconds of a monotonic clock."""
+
+from perdure.controller.fleet.member_lease import MemberLease
+from perdure.controller.fleet.view import FleetView
+
+
+def lease(member: str, version: int, *members: str, seconds: float = 6) -> MemberLease:
+    return MemberLease(
+        member=member,
+        holder=member,
+        uid=f"uid-{member}",
+        version=str(version),
+        seconds=seconds,
+        members=frozenset(members),
+    )
+
+
+def joined(*others: MemberLease, at: float = 0) -> FleetView:
+    """A member `a` with a new Lease that has listed others."""
+    view = FleetView("a", 6)
+    view.renewed(at, at, created=True)
+    view.listed([lease("a", 1), *others], at, at)
+    return view
+
+
+def test_a_member_that_has_not_joined_owns_nothing() -> None:
+    view = FleetView("a", 6)
+    view.listed([lease("b", 1)], 0, 0)
+    assert view.members == frozenset()
+    assert not view.is_active(0)
+
+
+def test_the_first_member_decides_immediately() -> None:
+    view = joined()
+    assert view.members == {"a"}
+    assert view.is_active(0)
+
+
+def test_a_list_from_before_the_own_lease_existed_does_not_count() -> None:
+    view = FleetView("a", 6)
+    view.renewed(1, 2, created=True)
+    view.listed([], 1.5, 2.5)
+    assert not view.is_active(2.5)
+
+
+def test_a_member_that_joins_waits_until_the_others_count_on_it() -> None:
+    view = joined(lease("b", 1, "b"))
+    assert view.members == {"a", "b"}
+    assert not view.is_active(0.5)
+    view.renewed(1, 1)
+    view.listed([lease("a", 2), lease("b", 2, "a", "b")], 1, 1)
+    assert view.is_active(1)
+
+
+def test_a_member_that_joins_waits_for_the_duration_of_a_lease_if_another_one_is_silent() -> None:
+    view = joined(lease("b", 1, "b"))
+    for time in (2, 4, 5.9):
+        view.renewed(time, time)
+        view.listed([lease("a", int(time) + 2), lease("b", 1, "b")], time, time)
+        assert not view.is_active(time)
+    assert view.is_active(6)
+
+
+def test_a_member_that_joins_waits_for_the_longest_lease() -> None:
+    view = joined(lease("b", 1, "b", seconds=15))
+    for time in range(2, 15, 2):
+        view.renewed(time, time)
+        view.listed([lease("b", 1, "b", seconds=15)], time, time)
+        assert not view.is_active(time)
+    assert view.is_active(15)
+
+
+def test_a_member_stops_before_others_can_take_over() -> None:
+    view = joined()
+    assert view.is_active(4.9)
+    assert not view.is_active(5)
+
+
+def test_a_member_that_cannot_list_the_others_stops_too() -> None:
+    view = joined()
+    view.renewed(4, 4)
+    assert not view.is_active(5)
+    view.listed([], 6, 6)
+    assert view.is_active(6)
+
+
+def test_the_shards_of_a_silent_member_are_taken_over_when_its_lease_has_expired() -> None:
+    view = joined(lease("b", 1, "a", "b"))
+    view.listed([lease("b", 2, "a", "b")], 2, 2)
+    view.listed([lease("b", 2, "a", "b")], 7.9, 7.95)
+    assert view.members == {"a", "b"}
+    view.listed([lease("b", 2, "a", "b")], 8, 8.05)
+    assert view.members == {"a"}
+    assert view.taken_over == 1
+
+
+def test_a_member_that_renews_just_before_is_not_taken_for_dead() -> None:
+    """The list was sent too early to tell, although its response is late."""
+    view = joined(lease("b", 1, "a", "b"))
+    view.listed([lease("b", 1, "a", "b")], 5.9, 7)
+    assert view.members == {"a", "b"}
+
+
+def test_a_member_that_has_deleted_its_lease_is_followed_immediately() -> None:
+    view = joined(lease("b", 1, "a", "b"))
+    view.listed([], 0.5, 0.5)
+    assert view.members == {"a"}
+    assert view.is_active(0.5)
+
+
+def test_a_member_that_was_suspended_waits_before_it_decides_again() -> None:
+    view = joined(lease("b", 1, "a", "b"))
+    assert view.is_active(0)
+    view.renewed(30, 30)
+    view.listed([lease("a", 2), lease("b", 9, "a", "b")], 30, 30)
+    assert view.joins == 2
+    assert not view.is_active(30)
+    for time in (32, 34):
+        view.renewed(time, time)
+        view.listed([lease("b", 9 + time, "a", "b")], time, time)
+        assert not view.is_active(time)
+    view.renewed(35.9, 35.9)
+    view.listed([lease("b", 50, "a", "b")], 35.9, 35.9)
+    assert view.is_active(36)
+
+
+def test_a_renewal_that_nobody_can_have_missed_needs_no_wait() -> None:
+    view = joined(lease("b", 1, "a", "b"))
+    view.renewed(5.2, 5.9)
+    view.listed([lease("b", 2, "a", "b")], 5.9, 5.9)
+    assert view.joins == 1
+    assert view.is_active(5.9)
+
+
+def test_a_member_whose_lease_is_gone_joins_again() -> None:
+    view = joined(lease("b", 1, "a", "b"))
+    view.lost()
+    assert view.members == frozenset()
+    assert not view.is_active(1)
+    view.renewed(1, 1, created=True)
+    view.listed([lease("b", 1, "a", "b")], 1, 1)
+    assert not view.is_active(1)
+
+
+def test_a_member_that_comes_back_is_counted_again() -> None:
+    view = joined(lease("b", 1))
+    view.listed([lease("b", 1)], 6, 6)
+    assert view.members == {"a"}
+    view.listed([lease("b", 2)], 7, 7)
+    assert view.members == {"a", "b"}
+
+
+def test_leases_that_expired_a_minute_ago_can_be_deleted() -> None:
+    view = joined(lease("b", 1))
+    view.listed([lease("b", 1)], 6, 6)
+    assert view.outdated(65) == []
+    assert view.outdated(66) == [lease("b", 1)]
+
+
+def test_the_next_look_is_when_a_lease_may_have_expired() -> None:
+    view = joined(lease("b", 1, "a", "b"))
+    view.listed([lease("b", 1, "a", "b")], 2, 2)
+    assert view.next_change(2) == 6

@@ -1,10 +1,6 @@
 """The workers of examples/versioning, as they are, against an operator in memory: a release with a ramp."""
 
-import importlib
-import sys
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
-from types import ModuleType
+from contextlib import AsyncExitStack
 
 import yaml
 from temporalio.api.workflowservice.v1 import (
@@ -14,22 +10,13 @@ from temporalio.api.workflowservice.v1 import (
 )
 from temporalio.client import Client, WorkflowHandle
 
+from example_code import example_module
 from fidelity.perdure import in_memory
 from kube import REPOSITORY
 
 FOLDER = REPOSITORY / "examples" / "versioning"
 NAME, QUEUE = "parcels", "parcels"
 VERSIONS = ("v1", "v2")
-
-
-@contextmanager
-def example() -> Iterator[ModuleType]:
-    """The module of the worker, among its neighbors: the SDK's sandbox finds them by their names."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield importlib.import_module("app")
-    finally:
-        sys.path.remove(str(FOLDER))
 
 
 async def has_polled(client: Client, build: str) -> bool:
@@ -64,7 +51,7 @@ async def version_of(handle: WorkflowHandle[object, str]) -> str:
 
 
 async def test_pinned_workflows_stay_and_others_move_with_the_release() -> None:
-    with example() as app, in_memory() as server:
+    with example_module("versioning", "app") as app, in_memory() as server:
         async with AsyncExitStack() as workers:
             client = await Client.connect(server.address, namespace=server.namespace)
             for build in VERSIONS:

@@ -182,7 +182,10 @@ def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
         (
             "wfr",
             True,
-            "NAME PHASE PROGRESS REASON AWAITS STARTED COMPLETED WORKFLOW ACTIVITY WORKFLOW-ID SCHEDULE MESSAGE AGE",
+            (
+                "NAME PHASE PROGRESS REASON AWAITS STARTED COMPLETED"
+                " WORKFLOW ACTIVITY OPERATION WORKFLOW-ID SCHEDULE MESSAGE AGE"
+            ),
         ),
         ("wsch", False, "NAME READY REASON SPEC PAUSED LAST NEXT ACTIVE AGE"),
         ("rpol", False, "NAME READY CIRCUIT WAITS AGE"),

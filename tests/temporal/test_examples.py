@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, TerminatedError
 
+from example_code import example_module
 from kube import IMAGE, REPOSITORY
 from temporal.conftest import Temporal, until
 
@@ -21,10 +21,9 @@ FOLDER = REPOSITORY / "examples" / "temporal"
 
 @pytest.fixture(scope="module")
 def app() -> Iterator[Any]:
-    """The worker's module, among its neighbours: the SDK's sandbox finds them by their names."""
-    sys.path.insert(0, str(FOLDER))
-    yield importlib.import_module("app")
-    sys.path.remove(str(FOLDER))
+    """The module of the worker."""
+    with example_module("temporal", "app") as module:
+        yield module
 
 
 def serving(temporal: Temporal, app: Any) -> Any:

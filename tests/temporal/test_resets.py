@@ -149,8 +149,8 @@ async def test_a_paused_activity_is_reset_and_its_attempts_count_anew(temporal: 
 
 
 async def test_what_cannot_be_changed_of_an_activity_is_refused_by_its_name(temporal: Temporal) -> None:
-    handle = await temporal.start(flows.CancelsActivity.run, False)
-    async with temporal.worker(activities=[]):
+    handle = await temporal.start(flows.Greet.run, "Ada")
+    async with temporal.worker(activities=[]):  # the activity stays open: nobody polls it
         waiting = await open_activity(handle)
         for path, options in (("start_delay", {}), ("task_queue", {"task_queue": {"name": "pods/tool"}})):
             with pytest.raises(RPCError, match=path) as caught:

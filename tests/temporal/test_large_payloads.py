@@ -34,6 +34,7 @@ async def test_signals_and_updates_carry_two_megabytes_and_workers_replay_them(t
     content = _content(LARGE)
     async with temporal.worker():
         handle = await temporal.start(flows.Carries.run, b"", -1)
+        assert await handle.query(flows.Carries.sizes) == [0]  # the signal comes after the start, not with it
         await handle.signal(flows.Carries.take, content)
         assert await handle.execute_update(flows.Carries.change, content, id="one") == content[::-1]
         await handle.signal(flows.Carries.take, b"x" * 20_000)

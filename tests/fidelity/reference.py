@@ -21,7 +21,9 @@ def reference(*dynamic_config: str) -> Iterator[Server]:
     cache = Cache.from_environment(os.environ)
     with locked(cache.locks / "build"):
         program = gobuild.build(cache, gobuild.TEMPORAL) / "temporal"
-    with subprocess.Popen([program, *dynamic_config], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        [program, *dynamic_config], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
         assert running.stdin is not None
         assert running.stdout is not None
         try:

@@ -5,8 +5,8 @@ Give the folder of a checkout of temporalio/sdk-go, and an address where SDKs ar
     python hack/go_sdk_tests.py --address 127.0.0.1:7233 ~/sdk-go                                 # TestIntegrationSuite
     python hack/go_sdk_tests.py ~/sdk-go TestWorkerTunerTestSuite 'TestNexus.*' --log build/go.log
 
-Each test runs in a process of its own, so one that crashes the client fails alone; ``--whole`` runs each suite in one process. The
-search attributes that the tests use are registered first.
+Each test runs in a process of its own, so one that crashes the client fails alone; ``--whole`` runs each suite in one process.
+The search attributes that the tests use are registered first.
 """
 
 import argparse

@@ -13,7 +13,6 @@ from cluster.docker import find_docker
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from cluster.registry import registry_answers
-from cluster.store import locked
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
 
 NAMESPACE = "perdure-system"
@@ -112,6 +111,5 @@ def _digest(file: Path) -> str:
 
 
 def _path(cache: Cache) -> str:
-    with locked(cache.locks / "build"):
-        tools = ensure_tools(cache, DEFAULT_TOOLS)
+    tools = ensure_tools(cache, DEFAULT_TOOLS)
     return f"{tools}:{os.environ['PATH']}"

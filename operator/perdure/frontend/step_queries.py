@@ -29,8 +29,8 @@ QUERIES = {
 _ICONS = {
     "Succeeded": "✓",
     "Failed": "✗",
-    "Cancelled": "–",
-    "Skipped": "–",
+    "Cancelled": "-",
+    "Skipped": "-",
     "Running": "▶",
     "Waiting": "○",
     "Stopped": "■",

@@ -66,6 +66,11 @@ EXPLAINED = {
     "DescribeNamespace: *.custom_search_attribute_aliases.*": "columns of Temporal's database",
     "DescribeNamespace: *.reported_problems_search_attribute": "Perdure has no TemporalReportedProblems",
     "DescribeNamespace: *.workflow_update_callbacks": "Temporal's server 1.32 serves them only if a setting enables them",
+    "List*WorkflowExecutions: *.indexed_fields.BuildIds.*": "deprecated; DescribeWorkflowExecution shows it",
+    "DescribeWorkflowExecution: *.versioning_info.revision_number": "orders what the parts of Temporal's server know",
+    "DescribeWorkflowExecution: *.versioning_info.version_transition.*": "a workflow changes its version with its workflow task",
+    "ExecuteMultiOperation: response.responses.*.update_workflow.link.*": "leads to the update also if the request is repeated",
+    "WORKFLOW_EXECUTION_SIGNALED: request_id": "an Operation of a batch chooses none",
     "DescribeNamespace: *.poller_autoscaling": "Perdure does not advise workers on their number of pollers",
     "DescribeNamespace: *.standalone_activity_operator_commands": "Perdure pauses and resets standalone activities too",
 }

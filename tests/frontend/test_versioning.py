@@ -382,7 +382,9 @@ async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> 
     await set_current(here, "1")
     await here.start(versioning_override=pinned_to("2"))
     assert not (await poll(here, "1")).task_token
-    await decide(here, "2", AUTO_UPGRADE)
+    task = await decide(here, "2", AUTO_UPGRADE)
+    started = task.history.events[-1].workflow_task_started_event_attributes
+    assert not started.target_worker_deployment_version_changed, "the client has chosen the version"
     info = (await describe(here)).workflow_execution_info.versioning_info
     assert (info.behavior, info.versioning_override.pinned) == (AUTO_UPGRADE, pinned_to("2").pinned)
     execution = WorkflowExecution(workflow_id="w")

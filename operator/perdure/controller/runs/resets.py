@@ -381,14 +381,8 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
         told += _said_to(following, events, signals=signals, updates=updates)
         run, closing = following, events[-1] if events else None
     for number, override in enumerate(asked.overrides):
-        told.append(
-            inputs.OverrideChanged(
-                request_id=f"{asked.request_id}:{number}",
-                override=override,
-                identity=asked.identity,
-                principal=asked.principal,
-            )
-        )
+        request_id = f"{asked.request_id}:{number}"
+        told.append(inputs.OverrideChanged(request_id=request_id, override=override, principal=asked.principal))
     return told
 
 

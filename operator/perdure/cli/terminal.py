@@ -7,7 +7,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
-from perdure.cli.view.page import ASCII, UNICODE, Glyphs
+from perdure.cli.view.glyphs import ASCII, UNICODE, Glyphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +59,7 @@ class Screen:
     def console(self) -> "Console":
         """The console of rich."""
         if self._console is None:
-            from rich.console import Console  # noqa: PLC0415 - verbs without styled output do not need it
+            from rich.console import Console
 
             options: dict[Color, dict[str, Any]] = {
                 Color.AUTO: {},
@@ -87,6 +87,6 @@ class Screen:
 
     def write_yaml(self, data: Any) -> None:
         """Print YAML."""
-        import yaml  # noqa: PLC0415 - only for YAML output
+        import yaml
 
         self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))

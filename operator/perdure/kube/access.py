@@ -1,6 +1,7 @@
 """Where the API server is and how to be let in."""
 
 import ssl
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,17 @@ class Access:
     client_cert_file: str | None = None
     client_key_file: str | None = None
     verify: bool = True
+    ca_data: str | None = None
+    """PEM; counts more than the file."""
+    client_cert_data: str | None = None
+    client_key_data: str | None = None
+    server_name: str | None = None
+    """The name in the server's certificate, if it is not the host of `server`."""
+    proxy: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    """Further headers of each request, such as those that impersonate a user."""
+    timeout: float | None = None
+    """Seconds that a request may take; None for the default, 0 for no limit."""
 
     def bearer(self) -> str | None:
         """The token to show, None where a client certificate does the talking."""
@@ -31,13 +43,25 @@ class Access:
         """TLS as this access wants it; None for plain http."""
         if self.server.startswith("http://"):
             return None
-        context = ssl.create_default_context(cafile=self.ca_file)
-        if self.client_cert_file:
-            context.load_cert_chain(self.client_cert_file, self.client_key_file)
+        context = ssl.create_default_context(cafile=None if self.ca_data else self.ca_file, cadata=self.ca_data)
+        if self.client_cert_data or self.client_cert_file:
+            self._load_certificate(context)
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+    def _load_certificate(self, context: ssl.SSLContext) -> None:
+        """Load the client certificate. The library reads files only, so inline data is written to one for a moment."""
+        if not (self.client_cert_data or self.client_key_data):
+            context.load_cert_chain(str(self.client_cert_file), self.client_key_file)
+            return
+        certificate = self.client_cert_data or Path(str(self.client_cert_file)).read_text()
+        key = self.client_key_data or (Path(self.client_key_file).read_text() if self.client_key_file else "")
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(f"{certificate.rstrip()}\n{key}")
+            file.flush()
+            context.load_cert_chain(file.name)
 
 
 class NoAccessError(Exception):
@@ -62,23 +86,6 @@ def find_access(*, context: str | None = None, host: str = "", port: str = "443"
             ca_file=str(_SERVICE_ACCOUNT / "ca.crt"),
             token_file=_SERVICE_ACCOUNT / "token",
         )
-    # The official package knows every form a kubeconfig takes; it is slow to import, so only who needs it pays.
-    from kubernetes import client, config  # noqa: PLC0415
+    from perdure.kube.kubeconfig import Overrides, load  # noqa: PLC0415 - a pod does not need it
 
-    configuration = client.Configuration()
-    try:
-        config.load_kube_config(context=context, client_configuration=configuration)  # type: ignore[no-untyped-call]
-        known, current = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
-    except config.ConfigException as error:
-        raise NoAccessError(f"no access to a cluster: {error}; set KUBECONFIG, or run `make cluster`") from error
-    active = next((c for c in known if c["name"] == context), current)
-    token = (configuration.api_key or {}).get("authorization") or (configuration.api_key or {}).get("BearerToken")
-    return Access(
-        server=configuration.host,
-        namespace=(active or {}).get("context", {}).get("namespace", "default"),
-        ca_file=configuration.ssl_ca_cert,
-        token=token.removeprefix("Bearer ") if token else None,
-        client_cert_file=configuration.cert_file,
-        client_key_file=configuration.key_file,
-        verify=configuration.verify_ssl,
-    )
+    return load(Overrides(context=context))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,11 @@ from perdure.cli.options import (
     word_of,
 )
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.facts import RunPhase, ShownRun, read_run
-from perdure.cli.view.runs import table
+from perdure.cli.view.phases import RunPhase
 from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.cli.view.facts import ShownRun
 
 HELP = """List runs, newest first.
 
@@ -65,6 +67,9 @@ def command(
         advice = "" if wanted else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
+    from perdure.cli.view.facts import read_run
+    from perdure.cli.view.runs import table
+
     runs = sorted((read_run(item, now=clock.now()) for item in items), key=_newest_first)
     if output == "name":
         for run in runs:
@@ -74,7 +79,7 @@ def command(
         screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))
 
 
-def _newest_first(run: ShownRun) -> tuple[float, str, str]:
+def _newest_first(run: "ShownRun") -> tuple[float, str, str]:
     return (-run.created.timestamp() if run.created else 0, run.namespace, run.name)
 
 

@@ -12,7 +12,6 @@ from cluster.console import stage
 from cluster.docker import find_docker
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
-from cluster.store import locked
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
 
 NAMESPACE = "perdure-system"
@@ -100,6 +99,5 @@ def _digest(file: Path) -> str:
 
 
 def _path(cache: Cache) -> str:
-    with locked(cache.locks / "build"):
-        tools = ensure_tools(cache, DEFAULT_TOOLS)
+    tools = ensure_tools(cache, DEFAULT_TOOLS)
     return f"{tools}:{os.environ['PATH']}"

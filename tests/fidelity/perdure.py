@@ -52,7 +52,7 @@ def in_memory(
     thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment))
     thread.start()
     try:
-        yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace)
+        yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace, http_address=settings.http_address)
     finally:
         if port.exception() is None:
             loop.call_soon_threadsafe(stop.set)

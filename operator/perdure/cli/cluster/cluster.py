@@ -46,10 +46,10 @@ class Cluster:
             NoNamespaceError: there are none, and the namespace does not exist.
             CliError: they cannot be read.
         """
-        from perdure.api.labels import FLEET_LABEL  # noqa: PLC0415 - see the docstring of the package
+        from perdure.api.labels import FLEET_LABEL
 
         requests = self._requests
-        url = requests.api.path(requests.api.COORDINATION, self.namespace, "leases")
+        url = paths.path(paths.COORDINATION, self.namespace, "leases")
         found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))
         if not found:
             await requests.check_namespace()
@@ -103,9 +103,9 @@ class Cluster:
         Raises:
             CliError: there is no such ServiceAccount, or the user may not do that.
         """
-        requests, api = self._requests, self._requests.api
+        requests = self._requests
         try:
-            path = api.path(api.CORE, self.namespace, "serviceaccounts", account, "token")
+            path = paths.path(paths.CORE, self.namespace, "serviceaccounts", account, "token")
         except ValueError as error:
             raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}

@@ -37,7 +37,6 @@ EXPLAINED = {
     "WORKFLOW_EXECUTION_STARTED: workflow_id": "what was triggered twice for one time needs two workflow IDs",
     "WORKFLOW_TASK_STARTED: history_size_bytes": "the size is known at an eager start too",
     "GetSystemInfo: *.server_scaled_deployments": "Kubernetes scales workers",
-    "GetSystemInfo: *.nexus": "Perdure serves Nexus operations; the reference server does not set it",
     "*: error.code UNKNOWN INVALID_ARGUMENT": "a page token that is none is the client's fault, not an unknown one",
     "ListWorkers: error.code (absent) INVALID_ARGUMENT": "a filter that names an unknown field is refused",
     "CountWorkers: error.code (absent) INVALID_ARGUMENT": "the same",

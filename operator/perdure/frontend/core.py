@@ -129,6 +129,8 @@ class Core:
             self.queues.settle(run_id, {})
         else:
             self.queues.settle(run_id, self._offers(run, state, now()))
+            if run.unrecorded:
+                self.visibility.started(run_id)
         self.calls.follow(run, None if run.gone else state)
         if state is not None and state.closed:
             self._end_updates(run, state)

@@ -19,16 +19,15 @@ from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
-    NamedOutput,
-    NamedOutputOption,
     NamespaceOption,
     OpenWorkflowIdOption,
+    OutputOption,
     RunName,
     check_named,
     seconds_of,
 )
 from perdure.cli.starting import wait_for_verdict
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Output, Screen, for_people, reference
 
 _PAUSE = 0.25
 """Seconds between two looks."""
@@ -61,7 +60,7 @@ class How:
     cluster: str | None
     wait: bool
     timeout: str
-    output: NamedOutput
+    output: Output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +91,7 @@ _HOW = {
     "namespace": (NamespaceOption, None),
     "wait": (_Wait, True),
     "timeout": (_Timeout, "30s"),
-    "output": (NamedOutputOption, "text"),
+    "output": (OutputOption, "text"),
     "cluster": (ContextOption, None),
 }
 """The options that every verb that asks has, after its own."""
@@ -308,33 +307,28 @@ def _condition(operation: Object, reason: str) -> Object | None:
     return next((each for each in _status(operation).get("conditions") or () if each["reason"] == reason), None)
 
 
-def _show_all(operations: list[Object], output: NamedOutput) -> None:
+def _show_all(operations: list[Object], output: Output) -> None:
     """Print Operations on several targets, each with its target."""
     screen = Screen()
-    if output == "json":
-        screen.write_json({"apiVersion": "v1", "kind": "List", "items": operations})
+    if not for_people(output):
+        screen.write_objects(output, operations)
         return
     for each in operations:
         _show(each, screen, output, each["spec"]["target"]["name"])
 
 
-def _show(operation: Object, screen: Screen, output: NamedOutput, whom: str = "") -> None:
+def _show(operation: Object, screen: Screen, output: Output, whom: str = "") -> None:
     """Print an Operation, and whom it asks where that is given."""
-    name = operation["metadata"]["name"]
-    if output == "json":
-        screen.write_json(operation)
-    elif output == "name":
-        screen.write(f"operation.perdure.dev/{name}")
+    if not for_people(output):
+        screen.write_object(output, operation)
     else:
-        status = _status(operation)
+        status, name = _status(operation), reference("Operation", operation["metadata"]["name"])
         told = next((each for each in status.get("conditions") or () if each["status"] == "True"), None)
         if told is None:
-            screen.write(f"operation.perdure.dev/{name} created{whom and f': {whom}'}")
+            screen.write(f"{name} created{whom and f': {whom}'}")
             return
         reason = f" ({told['reason']})" if status["phase"] == "Failed" else ""
-        screen.write(
-            f"operation.perdure.dev/{name} {status['phase']}{reason}: {whom and f'{whom}: '}{told.get('message', '')}"
-        )
+        screen.write(f"{name} {status['phase']}{reason}: {whom and f'{whom}: '}{told.get('message', '')}")
 
 
 def _answered(operation: Object) -> bool:

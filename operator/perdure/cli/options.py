@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 
 from perdure.api.durations import parse_duration
-from perdure.cli.terminal import Color
+from perdure.cli.terminal import Color, Output, Report
 
 
 class TimeFormat(StrEnum):
@@ -47,14 +47,11 @@ ContextOption = Annotated[
 
 _OUTPUT = typer.Option("--output", "-o", help="Output format")
 
-OutputOption = Annotated[Literal["text", "json"], _OUTPUT]
+OutputOption = Annotated[Output, _OUTPUT]
+"""Of verbs that show or create objects."""
 
-NamedOutput = Literal["text", "json", "name"]
-NamedOutputOption = Annotated[NamedOutput, _OUTPUT]
-
-WideOutputOption = Annotated[Literal["text", "wide", "json", "name"], _OUTPUT]
-
-YamlOutputOption = Annotated[Literal["text", "json", "yaml"], _OUTPUT]
+ReportOption = Annotated[Report, _OUTPUT]
+"""Of verbs that show anything else, which has no name."""
 
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colors")]
 

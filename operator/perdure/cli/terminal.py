@@ -5,12 +5,13 @@ import os
 import shutil
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from perdure.api.labels import GROUP
 from perdure.cli.view.page import ASCII, UNICODE, Glyphs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import Console
     from rich.text import Text
@@ -22,6 +23,18 @@ class Color(StrEnum):
     AUTO = "auto"
     ALWAYS = "always"
     NEVER = "never"
+
+
+Report = Literal["text", "json", "yaml"]
+"""Format of what has no name."""
+
+Output = Literal["text", "wide", "json", "yaml", "name"]
+"""Format of objects."""
+
+
+def for_people(output: Output) -> bool:
+    """Return whether a format is for people; the others are for programs."""
+    return output in {"text", "wide"}
 
 
 class Screen:
@@ -81,12 +94,37 @@ class Screen:
         self._file.write(text + "\n")
         self._file.flush()
 
-    def write_json(self, data: Any) -> None:
-        """Print JSON."""
-        self.write(json.dumps(data, indent=2, ensure_ascii=not self._utf8))
+    def write_data(self, output: Output, data: Any, names: "Iterable[str]" = ()) -> None:
+        """Print data in a format for programs.
 
-    def write_yaml(self, data: Any) -> None:
-        """Print YAML."""
-        import yaml  # noqa: PLC0415 - only for YAML output
+        Args:
+            output: The format.
+            data: What to print as JSON or YAML.
+            names: What to print as names, one per line.
+        """
+        if output == "json":
+            self.write(json.dumps(data, indent=2, ensure_ascii=not self._utf8))
+        elif output == "yaml":
+            import yaml  # noqa: PLC0415 - only for YAML output
 
-        self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))
+            self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))
+        else:
+            for name in names:
+                self.write(name)
+
+    def write_object(self, output: Output, item: "Mapping[str, Any]") -> None:
+        """Print an object in a format for programs."""
+        self.write_data(output, item, [_reference(item)])
+
+    def write_objects(self, output: Output, items: "Sequence[Mapping[str, Any]]") -> None:
+        """Print a list of objects in a format for programs."""
+        self.write_data(output, {"apiVersion": "v1", "kind": "List", "items": items}, map(_reference, items))
+
+
+def reference(kind: str, name: str) -> str:
+    """Return the kind and the name of one of our objects, as kubectl prints and accepts them."""
+    return f"{kind.lower()}.{GROUP}/{name}"
+
+
+def _reference(item: "Mapping[str, Any]") -> str:
+    return reference(item["kind"], item["metadata"]["name"])

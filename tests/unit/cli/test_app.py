@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from engine.coded import Coded
 from perdure.api.workflowrun import WorkflowRun
 from perdure.cli.app import VERBS, build, program_name, verb_first
+from perdure.cli.terminal import Output, Report
 from perdure.engine import commands as cmd
 from perdure.runtime import segments
 from perdure.runtime.attempts import RunRef
@@ -76,6 +79,8 @@ def test_describe_shows_the_run_and_asks_for_its_pods(server: ApiServer) -> None
     assert "\x1b[32m✓ Succeeded" in text
     assert "\x1b" not in call("describe", "order-42", "--color", "never").stdout
     assert yaml.safe_load(call("describe", "order-42", "-o", "yaml").stdout)["name"] == "order-42"
+    assert call("describe", "order-42", "-o", "name").stdout == "workflowrun.perdure.dev/order-42\n"
+    assert call("describe", "order-42", "-o", "wide").stdout == call("describe", "order-42").stdout
 
 
 def test_history_as_json_is_what_is_stored_and_can_be_replayed(server: ApiServer, tmp_path: Path) -> None:
@@ -83,6 +88,7 @@ def test_history_as_json_is_what_is_stored_and_can_be_replayed(server: ApiServer
     server.answers[f"{RUNS}/order-42"] = flow.object
     done = call("history", "order-42", "-o", "json")
     assert json.loads(done.stdout) == {"events": flow.status["history"]["events"]}
+    assert yaml.safe_load(call("history", "order-42", "-o", "yaml").stdout) == json.loads(done.stdout)
     workflow = {"kind": "Workflow", "metadata": {"name": "order-flow"}, "spec": yaml.safe_load(ORDER)}
     (tmp_path / "h.json").write_text(done.stdout)
     (tmp_path / "w.yaml").write_text(yaml.safe_dump(workflow))
@@ -134,7 +140,7 @@ def test_list_shows_the_newest_first_and_names_for_xargs(server: ApiServer) -> N
     server.answers["/apis/perdure.dev/v1alpha1/workflowruns"] = items(old)
     assert call("list", "-o", "name").stdout.split() == ["workflowrun.perdure.dev/new", "workflowrun.perdure.dev/old"]
     assert call("list", "-A").stdout.splitlines()[1].split()[:2] == ["shop", "old"]
-    assert len(json.loads(call("list", "-o", "json").stdout)["items"]) == 2
+    assert json.loads(call("list", "-o", "json").stdout)["items"] == [new, old]
 
 
 def test_list_of_nothing_says_so_on_stderr(server: ApiServer) -> None:
@@ -466,13 +472,28 @@ def test_wrong_usage_is_trouble(arguments: list[str]) -> None:
     assert "Error: " in done.stderr
 
 
+def test_verbs_have_one_of_two_sets_of_output_formats() -> None:
+    app = get_command(build("perdure"))
+    assert isinstance(app, TyperGroup)
+    verbs = [
+        verb
+        for one in app.commands.values()
+        for verb in (one.commands.values() if isinstance(one, TyperGroup) else [one])
+    ]
+    found = [each for verb in verbs for each in verb.params if each.name == "output"]
+    assert len(found) > 20
+    for each in found:
+        assert each.opts == ["--output", "-o"]
+        assert each.type_descriptor.annotation in (Output, Report)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(
     ("verb", "taken"),
     [
-        (["history", "run"], {"text", "json"}),
-        (["start", "flow"], {"text", "json", "name"}),
-        (["list"], {"text", "wide", "json", "name"}),
-        (["describe", "run"], {"text", "json", "yaml"}),
+        (["history", "run"], {"text", "json", "yaml"}),
+        (["start", "flow"], {"text", "wide", "json", "yaml", "name"}),
+        (["list"], {"text", "wide", "json", "yaml", "name"}),
+        (["describe", "run"], {"text", "wide", "json", "yaml", "name"}),
     ],
 )
 def test_an_output_format_that_a_verb_does_not_have_is_refused_with_those_it_has(

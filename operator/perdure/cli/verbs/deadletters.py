@@ -12,8 +12,8 @@ from perdure.cli.asking import How, ask_several, asking_several
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
-from perdure.cli.options import ColorOption, ContextOption, NamedOutputOption, NamespaceOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
+from perdure.cli.terminal import Color, Screen, for_people, reference
 from perdure.cli.view.deadletters import describe, redriven, table
 from perdure.kube import clock
 
@@ -85,7 +85,7 @@ def list_(
     everywhere: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="List DeadLetters of all namespaces")
     ] = False,
-    output: NamedOutputOption = "text",
+    output: OutputOption = "text",
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
@@ -97,11 +97,8 @@ def list_(
 
     letters = sorted(_of(asyncio.run(read()), activity), key=_failed_time, reverse=True)
     screen = Screen(color)
-    if output == "json":
-        screen.write_json({"apiVersion": "v1", "kind": "List", "items": letters})
-    elif output == "name":
-        for letter in letters:
-            screen.write(f"deadletter.perdure.dev/{letter['metadata']['name']}")
+    if not for_people(output):
+        screen.write_objects(output, letters)
     elif not letters:
         typer.echo("There are no DeadLetters.", err=True)
     else:
@@ -113,7 +110,7 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the DeadLetter", show_default=False)],
     *,
     namespace: NamespaceOption = None,
-    output: NamedOutputOption = "text",
+    output: OutputOption = "text",
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
@@ -124,10 +121,8 @@ def show(
             return await found.read(KIND, PLURAL, name)
 
     letter, screen = asyncio.run(read()), Screen(color)
-    if output == "json":
-        screen.write_json(letter)
-    elif output == "name":
-        screen.write(f"deadletter.perdure.dev/{letter['metadata']['name']}")
+    if not for_people(output):
+        screen.write_object(output, letter)
     else:
         screen.show(describe(letter, page_of(context, screen)))
 
@@ -189,7 +184,7 @@ def delete(
 
     gone = asyncio.run(remove())
     for name in gone:
-        typer.echo(f"deadletter.perdure.dev/{name} deleted")
+        typer.echo(f"{reference(KIND, name)} deleted")
     if not gone:
         typer.echo("There is nothing to delete.", err=True)
         raise typer.Exit(ExitCode.NO)

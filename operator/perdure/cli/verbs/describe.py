@@ -10,14 +10,14 @@ from perdure.cli.options import (
     ColorOption,
     ContextOption,
     NamespaceOption,
+    OutputOption,
     RunName,
     TimeFormat,
     TimeOption,
     WorkflowIdOption,
-    YamlOutputOption,
     check_named,
 )
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.terminal import Color, Screen, for_people, reference
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import ShownRun, read_run
@@ -43,7 +43,7 @@ def command(
     *,
     workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
-    output: YamlOutputOption = "text",
+    output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
@@ -53,12 +53,10 @@ def command(
     screen = Screen(color)
     run = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
-    if output == "text":
+    if for_people(output):
         screen.show(describe(run, page))
-    elif output == "json":
-        screen.write_json(as_data(run, page))
     else:
-        screen.write_yaml(as_data(run, page))
+        screen.write_data(output, as_data(run, page), [reference("WorkflowRun", run.name)])
 
 
 async def _read(

@@ -14,7 +14,7 @@ from perdure.cli.options import (
     ColorOption,
     ContextOption,
     NamespaceOption,
-    OutputOption,
+    ReportOption,
     RunName,
     TimeFormat,
     TimeOption,
@@ -47,7 +47,7 @@ def command(
     *,
     workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
-    output: OutputOption = "text",
+    output: ReportOption = "text",
     detailed: Annotated[bool, typer.Option("--detailed", help="Show every attribute of every event")] = False,
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -68,8 +68,8 @@ def command(
             f"the history of `{called}` is incomplete: {'; '.join(wrong)}; list its segments with "
             f"`kubectl get historysegments`"
         )
-    if output == "json":
-        screen.write_json({"events": events})
+    if output != "text":
+        screen.write_data(output, {"events": events})
     elif events:
         screen.show(view.table(events, page_of(context, screen, times=times), detailed=detailed))
     else:

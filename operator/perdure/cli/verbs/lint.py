@@ -6,7 +6,7 @@ import typer
 
 from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import page_of
-from perdure.cli.options import ColorOption, OutputOption
+from perdure.cli.options import ColorOption, ReportOption
 from perdure.cli.terminal import Color, Screen
 
 HELP = """Check manifests without a cluster.
@@ -39,7 +39,7 @@ def command(
         ),
     ],
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors")] = False,
-    output: OutputOption = "text",
+    output: ReportOption = "text",
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Check manifests without a cluster."""
@@ -50,8 +50,9 @@ def command(
     screen = Screen(color)
     linted = lint(file)
     count = {severity: linted.count(severity) for severity in Severity}
-    if output == "json":
-        screen.write_json(
+    if output != "text":
+        screen.write_data(
+            output,
             {
                 "findings": [found.as_json() for found in linted.found],
                 "objects": linted.objects,
@@ -59,7 +60,7 @@ def command(
                 "warnings": count[Severity.WARNING],
                 "notes": count[Severity.NOTE],
                 "unreadable": linted.unreadable,
-            }
+            },
         )
     elif linted.objects:
         screen.show(view.show(linted, page_of(context, screen)))

@@ -6,19 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.cluster import connect
+from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
     ContextOption,
     NamespaceOption,
+    OutputOption,
     TimeFormat,
     TimeOption,
-    WideOutputOption,
     word_of,
 )
-from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.facts import RunPhase, ShownRun, read_run
+from perdure.cli.terminal import Color, Screen, for_people
+from perdure.cli.view.facts import RunPhase, read_run
 from perdure.cli.view.runs import table
 from perdure.kube import clock
 
@@ -47,7 +47,7 @@ def command(
             help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
         ),
     ] = None,
-    output: WideOutputOption = "text",
+    output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
@@ -56,8 +56,10 @@ def command(
     screen = Screen(color)
     wanted = {phase.value for phase in phases or ()}
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere, phases=wanted))
-    if output == "json":
-        screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
+    items.sort(key=_named)
+    items.sort(key=_created, reverse=True)
+    if not for_people(output):
+        screen.write_objects(output, items)
         return
     if not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
@@ -65,17 +67,18 @@ def command(
         advice = "" if wanted else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    runs = sorted((read_run(item, now=clock.now()) for item in items), key=_newest_first)
-    if output == "name":
-        for run in runs:
-            screen.write(f"workflowrun.perdure.dev/{run.name}")
-    else:
-        page = page_of(context, screen, times=times)
-        screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))
+    runs = [read_run(item, now=clock.now()) for item in items]
+    page = page_of(context, screen, times=times)
+    screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))
 
 
-def _newest_first(run: ShownRun) -> tuple[float, str, str]:
-    return (-run.created.timestamp() if run.created else 0, run.namespace, run.name)
+def _named(run: Object) -> tuple[str, str]:
+    return run["metadata"]["namespace"], run["metadata"]["name"]
+
+
+def _created(run: Object) -> str:
+    created: str = run["metadata"].get("creationTimestamp", "")  # RFC 3339 in UTC, whose order is that of the texts
+    return created
 
 
 async def _read(

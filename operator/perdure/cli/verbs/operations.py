@@ -7,8 +7,8 @@ import typer
 
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import page_of, program_of
-from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, TimeFormat, TimeOption, WideOutputOption
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeFormat, TimeOption
+from perdure.cli.terminal import Color, Screen, for_people
 from perdure.cli.view.operations import table
 from perdure.runtime.requests import arrival
 
@@ -28,7 +28,7 @@ def command(
     everywhere: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="List Operations of all namespaces")
     ] = False,
-    output: WideOutputOption = "text",
+    output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
@@ -37,14 +37,11 @@ def command(
     screen = Screen(color)
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
     items.sort(key=arrival, reverse=True)
-    if output == "json":
-        screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
+    if not for_people(output):
+        screen.write_objects(output, items)
     elif not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
         typer.echo(f"There are no Operations in {where}.", err=True)
-    elif output == "name":
-        for item in items:
-            screen.write(f"operation.perdure.dev/{item['metadata']['name']}")
     else:
         page = page_of(context, screen, times=times)
         screen.show(table(items, page, namespaces=everywhere, wide=output == "wide"))

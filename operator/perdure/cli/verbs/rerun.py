@@ -11,8 +11,8 @@ from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
-    NamedOutputOption,
     NamespaceOption,
+    OutputOption,
     RunName,
     WorkflowIdOption,
     check_named,
@@ -64,7 +64,7 @@ def command(
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
     ] = None,
-    output: NamedOutputOption = "text",
+    output: OutputOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Start a run like another one."""

@@ -1,7 +1,6 @@
 """`retrypolicy`: what retry policies mean."""
 
 import asyncio
-import json
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +10,8 @@ import typer
 
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import program_of
-from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
+from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
+from perdure.cli.terminal import Screen
 
 HELP = """Preview retry policies.
 
@@ -44,7 +44,7 @@ def preview(
         typer.Option("--file", "-f", help="Manifest of a RetryPolicy; - for standard input", show_default=False),
     ] = None,
     count: Annotated[int, typer.Option("--count", help="Number of waits to show", min=1, max=10_000)] = 8,
-    output: OutputOption = "text",
+    output: ReportOption = "text",
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
 ) -> None:
@@ -61,8 +61,8 @@ def preview(
 
     policy = _read(spec, source)
     shown = waits(policy, count)
-    if output == "json":
-        typer.echo(json.dumps([_seconds(wait) for wait in shown]))
+    if output != "text":
+        Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
     from perdure.api.durations import format_decimal_duration  # noqa: PLC0415 - as above
 

@@ -14,17 +14,16 @@ from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ContextOption,
-    NamedOutputOption,
     NamespaceOption,
     OutputOption,
+    ReportOption,
     TimeFormat,
     TimeOption,
-    YamlOutputOption,
     word_of,
     words_shown,
 )
 from perdure.cli.starting import check_input
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Screen, for_people, reference
 from perdure.kube import clock
 
 HELP = """Create, inspect, and control Schedules.
@@ -66,7 +65,7 @@ def next_times(
     ] = None,
     count: Annotated[int, typer.Option("--count", help="Number of times to show", min=1, max=10_000)] = 10,
     namespace: NamespaceOption = None,
-    output: OutputOption = "text",
+    output: ReportOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Show when a schedule will start runs."""
@@ -86,8 +85,8 @@ def next_times(
     start = moment(after, times.zone) if after else clock.now()
     dues = upcoming(times, found, namespace or "default", start, count)
     screen = Screen()
-    if output == "json":
-        screen.write_json(times_json(dues, times))
+    if output != "text":
+        screen.write_data(output, times_json(dues, times))
     elif dues:
         screen.show(times_table(dues, times))
     if dues and is_paused(found):
@@ -227,7 +226,7 @@ def list_schedules(
     everywhere: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="List Schedules of all namespaces")
     ] = False,
-    output: NamedOutputOption = "text",
+    output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     cluster: ContextOption = None,
 ) -> None:
@@ -240,11 +239,8 @@ def list_schedules(
 
     screen = Screen()
     items, runs = _with_cluster(context, cluster, namespace, read)
-    if output == "json":
-        screen.write_json({"apiVersion": "v1", "kind": "List", "items": items})
-    elif output == "name":
-        for item in items:
-            screen.write(f"schedule.perdure.dev/{item['metadata']['name']}")
+    if not for_people(output):
+        screen.write_objects(output, items)
     elif items:
         screen.show(table(items, page_of(context, screen, times=times), runs, namespaces=everywhere))
     else:
@@ -256,7 +252,7 @@ def describe(
     name: ScheduleName,
     *,
     namespace: NamespaceOption = None,
-    output: YamlOutputOption = "text",
+    output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     cluster: ContextOption = None,
 ) -> None:
@@ -265,15 +261,13 @@ def describe(
 
     async def read(reached: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         schedule = await reached.read("Schedule", "schedules", name)
-        return schedule, await reached.runs.of_schedules(name) if output == "text" else []
+        return schedule, await reached.runs.of_schedules(name) if for_people(output) else []
 
     screen = Screen()
     found, runs = _with_cluster(context, cluster, namespace, read)
     found["metadata"].pop("managedFields", None)
-    if output == "json":
-        screen.write_json(found)
-    elif output == "yaml":
-        screen.write_yaml(found)
+    if not for_people(output):
+        screen.write_object(output, found)
     else:
         screen.show(description(found, page_of(context, screen, times=times), runs))
 
@@ -361,7 +355,7 @@ def create(
     if found.message:
         typer.echo(f"Note: it has no times. {found.message}: `{program_of(context)} schedule trigger {name}`", err=True)
     if dry_run:
-        Screen().write_yaml(manifest)
+        Screen().write_data("yaml", manifest)
         return
 
     async def make(found: Cluster) -> None:
@@ -376,7 +370,7 @@ def create(
             ) from None
 
     _with_cluster(context, cluster, namespace, make)
-    typer.echo(f"schedule.perdure.dev/{name} created")
+    typer.echo(f"{reference('Schedule', name)} created")
 
 
 @asking_schedule
@@ -446,7 +440,7 @@ def delete(
         await found.delete("Schedule", "schedules", name, orphan=cascade is Cascade.ORPHAN)
 
     _with_cluster(context, cluster, namespace, remove)
-    typer.echo(f"schedule.perdure.dev/{name} deleted")
+    typer.echo(f"{reference('Schedule', name)} deleted")
 
 
 def import_(
@@ -471,7 +465,7 @@ def import_(
     for index, each in enumerate(made):
         if index:
             screen.write("---")
-        screen.write_yaml(each)
+        screen.write_data("yaml", each)
 
 
 _Answer = TypeVar("_Answer")

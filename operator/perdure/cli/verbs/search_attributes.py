@@ -9,8 +9,8 @@ from perdure.api.searching import PREDEFINED, REGISTRY, SYSTEM, AttributeType, u
 from perdure.cli.cluster import connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
-from perdure.cli.options import ColorOption, ContextOption, NamedOutputOption, NamespaceOption, word_of, words_shown
-from perdure.cli.terminal import Color, Screen
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, word_of, words_shown
+from perdure.cli.terminal import Color, Screen, for_people
 from perdure.cli.view.search_attributes import table
 
 HELP = """Register search attributes for workflows as code.
@@ -66,7 +66,7 @@ def list_(
     context: typer.Context,
     *,
     namespace: NamespaceOption = None,
-    output: NamedOutputOption = "text",
+    output: OutputOption = "text",
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
@@ -78,11 +78,8 @@ def list_(
 
     where, types = asyncio.run(read())
     screen = Screen(color)
-    if output == "json":
-        screen.write_json(types)
-    elif output == "name":
-        for name in sorted(types):
-            screen.write(name)
+    if not for_people(output):
+        screen.write_data(output, types, sorted(types))
     elif not types:
         typer.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
     else:

@@ -7,7 +7,7 @@ import typer
 from perdure.cli.asking import value
 from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import page_of
-from perdure.cli.options import ColorOption, OutputOption, TimeFormat, TimeOption
+from perdure.cli.options import ColorOption, ReportOption, TimeFormat, TimeOption
 from perdure.cli.terminal import Color, Screen
 
 HELP = """Run a workflow in virtual time, without a cluster.
@@ -46,7 +46,7 @@ def command(
         str | None,
         typer.Option("--input", "-i", help="Input: JSON, @FILE, or @- for standard input", show_default=False),
     ] = None,
-    output: OutputOption = "text",
+    output: ReportOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
 ) -> None:
@@ -65,8 +65,8 @@ def command(
             typer.echo(f"Error: {line}", err=True)
         raise typer.Exit(ExitCode.TROUBLE) from error
     unmet = report.unmet(wanted.expect) if wanted.expect else None
-    if output == "json":
-        screen.write_json(report.as_json() | ({} if unmet is None else {"unmet": unmet}))
+    if output != "text":
+        screen.write_data(output, report.as_json() | ({} if unmet is None else {"unmet": unmet}))
     else:
         screen.show(view.show(report, unmet, page_of(context, screen, times=times)))
     raise typer.Exit(ExitCode.NO if unmet else ExitCode.YES)

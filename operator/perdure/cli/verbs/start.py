@@ -13,9 +13,9 @@ from perdure.api.workflowrun import WorkflowIdConflictPolicy
 from perdure.cli.asking import ParameterOption, value, with_parameters
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import program_of
-from perdure.cli.options import ContextOption, NamedOutput, NamedOutputOption, NamespaceOption, seconds_of
+from perdure.cli.options import ContextOption, NamespaceOption, OutputOption, seconds_of
 from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
-from perdure.cli.terminal import Screen
+from perdure.cli.terminal import Output, Screen, for_people, reference
 from perdure.cli.verbs import wait as waiting
 
 HELP = """Start a run of a Workflow, or of code with --type and --task-queue.
@@ -92,7 +92,7 @@ def command(
     timeout: Annotated[
         str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
     ] = None,
-    output: NamedOutputOption = "text",
+    output: OutputOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Start a run of a Workflow, or of code."""
@@ -151,7 +151,7 @@ async def create(
     body: Object,
     namespace: str | None,
     cluster: str | None,
-    output: NamedOutput,
+    output: Output,
     *,
     verdict: bool,
 ) -> Object:
@@ -166,10 +166,10 @@ async def create(
             await check_workflow_id(reached, spec["workflowId"])
         made = await reached.create("workflowruns", body)
         name, screen = made["metadata"]["name"], Screen()
-        if output == "json":
-            screen.write_json(made)
+        if for_people(output):
+            screen.write(f"{reference('WorkflowRun', name)} created")
         else:
-            screen.write(f"workflowrun.perdure.dev/{name}" + (" created" if output == "text" else ""))
+            screen.write_object(output, made)
         if verdict:
             await wait_for_verdict(reached, name)
         return made

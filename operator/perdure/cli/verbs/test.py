@@ -7,7 +7,7 @@ import typer
 
 from perdure.cli.errors import ExitCode
 from perdure.cli.invocation import page_of
-from perdure.cli.options import ColorOption, OutputOption
+from perdure.cli.options import ColorOption, ReportOption
 from perdure.cli.terminal import Color, Screen
 
 HELP = """Simulate every scenario of a folder, and report differences.
@@ -29,7 +29,7 @@ def command(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with scenarios, or one scenario")],
     *,
-    output: OutputOption = "text",
+    output: ReportOption = "text",
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Simulate every scenario of a folder, and tell what is not as expected."""
@@ -53,8 +53,8 @@ def command(
         if output == "text":
             screen.show(view.verdict(results[-1], page))
     count = {word: sum(result["verdict"] == word for result in results) for word in ("Met", "Unmet", "Bad")}
-    if output == "json":
-        screen.write_json({"scenarios": results, **{word.lower(): number for word, number in count.items()}})
+    if output != "text":
+        screen.write_data(output, {"scenarios": results, **{word.lower(): number for word, number in count.items()}})
     else:
         screen.show([view.summary(count, page)])
     raise typer.Exit(ExitCode.TROUBLE if count["Bad"] else ExitCode.NO if count["Unmet"] else ExitCode.YES)

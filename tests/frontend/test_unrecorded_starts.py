@@ -61,9 +61,7 @@ def test_a_workflow_with_one_activity_takes_four_requests(requests: Counter[str]
         await it.start()
         closing = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
         result = asyncio.ensure_future(
-            it.call(
-                "GetWorkflowExecutionHistory", execution=W, wait_new_event=True, history_event_filter_type=closing
-            )
+            it.call("GetWorkflowExecutionHistory", execution=W, wait_new_event=True, history_event_filter_type=closing)
         )
         await it.decide(activity("a", start_to_close_timeout=MINUTE))
         handed = await it.call("PollActivityTaskQueue")
@@ -150,7 +148,7 @@ def test_a_workflow_can_be_ended_before_its_start_is_recorded(rpc: str, last: st
 async def test_a_workflow_can_be_deleted_before_its_start_is_recorded(it: Served) -> None:
     task = await started(it)
     it.world.delete("workflowruns", run_of(it)["metadata"]["name"])
-    with pytest.raises(RpcError, match="not found|completed"):
+    with pytest.raises(RpcError, match=r"not found|completed"):
         await it.complete(task, complete_workflow())
     assert it.world.server.of("workflowruns") == []
 

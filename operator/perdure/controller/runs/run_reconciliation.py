@@ -152,13 +152,7 @@ class RunReconciliation:
             return state, True
         observed = given.told
         try:
-            transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
-            before: RunState | None = state
-            if self.start is not None:
-                before, transition = None, self.start.followed_by(transition, now)
-            if transition.durable or (self.commits_everything and transition.state != state):
-                transition = await self._commits.commit(before, transition, now, asked=asked)
-                self.start = None
+            transition = await self._step(state, observed, now, asked)
         except NoRoomError:
             return state, True
         except OutOfStepError:
@@ -183,6 +177,23 @@ class RunReconciliation:
         after = transition.state.code
         takes_more = not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or takes_more or self._inbox.one_by_one
+
+    async def _step(
+        self,
+        state: RunState,
+        observed: Sequence[inputs.RunInput],
+        now: datetime,
+        asked: Sequence[Asked[inputs.Request]],
+    ) -> RunTransition:
+        """Step the engine, and commit what must be recorded; with the start of the run, if that waits for it."""
+        transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
+        if self.start is not None:
+            transition = self.start.followed_by(transition, now)
+        if transition.durable or (self.commits_everything and transition.state != state):
+            before = None if self.start is not None else state
+            transition = await self._commits.commit(before, transition, now, asked=asked)
+            self.start = None
+        return transition
 
     async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
         """Inputs that this process has observed: pods, and that the decider must run again."""

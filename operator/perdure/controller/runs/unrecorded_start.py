@@ -1,7 +1,7 @@
 """The start of a run that is recorded with its first decision.
 
-Until then, the object itself says that the run starts: its creation is durable, and a process that finds it without a status starts
-it again. So one write records the start and what follows it, such as the first decision of an SDK worker or a signal.
+Until then, the object itself says that the run starts: its creation is durable, and a process that finds it without a status
+starts it again. So one write records the start and what follows it, such as the first decision of an SDK worker or a signal.
 """
 
 from dataclasses import dataclass, replace

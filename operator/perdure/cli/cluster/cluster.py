@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from perdure import __version__
@@ -11,6 +12,9 @@ from perdure.cli.cluster.errors import GoneError
 from perdure.cli.cluster.requests import GET_ONE, Object, Requests
 from perdure.cli.cluster.runs import Runs
 from perdure.cli.errors import CliError
+from perdure.kube import paths
+from perdure.kube.access import NoAccessError, find_access
+from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -35,6 +39,22 @@ class Cluster:
         """
         return await self._requests.read(kind, plural, name)
 
+    async def leases(self) -> list[Object]:
+        """Read the Leases of the operators in the namespace.
+
+        Raises:
+            NoNamespaceError: there are none, and the namespace does not exist.
+            CliError: they cannot be read.
+        """
+        from perdure.api.labels import FLEET_LABEL
+
+        requests = self._requests
+        url = paths.path(paths.COORDINATION, self.namespace, "leases")
+        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))
+        if not found:
+            await requests.check_namespace()
+        return found
+
     async def list(self, plural: str, *, everywhere: bool = False, **selectors: str) -> list[Object]:
         """Read all objects of a kind, of the namespace or of all namespaces, that the selectors take.
 
@@ -54,7 +74,7 @@ class Cluster:
             CliError: it was refused.
         """
         requests = self._requests
-        url = requests.api.path(requests.api.PERDURE, self.namespace, plural)
+        url = paths.path(paths.PERDURE, self.namespace, plural)
         made: Object = await requests.ask(requests.client.create(url, body))
         return made
 
@@ -69,6 +89,28 @@ class Cluster:
         path = self._requests.path(kind, plural, name)
         deleted = self._requests.client.delete(path, uid=found["metadata"]["uid"], propagation=how)
         await self._requests.ask(deleted, name, kind)
+
+    def bearer(self) -> str | None:
+        """The token that the kubeconfig, or the pod this runs in, logs in with; None: it has none."""
+        return self._requests.client.access.bearer()
+
+    async def issue_token(self, account: str, audience: str) -> tuple[str, datetime]:
+        """Have the API server issue a token of a ServiceAccount of the namespace.
+
+        Returns:
+            The token, and when it expires.
+
+        Raises:
+            CliError: there is no such ServiceAccount, or the user may not do that.
+        """
+        requests = self._requests
+        try:
+            path = paths.path(paths.CORE, self.namespace, "serviceaccounts", account, "token")
+        except ValueError as error:
+            raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
+        status = (await requests.ask(requests.client.create(path, body), account, "ServiceAccount"))["status"]
+        return status["token"], datetime.fromisoformat(status["expirationTimestamp"])
 
 
 class ConfigMaps:
@@ -104,8 +146,7 @@ class ConfigMaps:
             await self._requests.ask(self._requests.client.create(self._path(), body))
 
     def _path(self, name: str | None = None) -> str:
-        api = self._requests.api
-        return str(api.path(api.CORE, self._requests.namespace, "configmaps", name))
+        return str(paths.path(paths.CORE, self._requests.namespace, "configmaps", name))
 
 
 @asynccontextmanager
@@ -126,31 +167,24 @@ async def connect(
     Raises:
         CliError: no cluster is configured.
     """
-    from perdure.kube import client as kube  # noqa: PLC0415 - see the docstring of the package
-
     access = _access(context)
     try:
-        opened = kube.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
+        opened = LightClient.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
         client = await opened.__aenter__()
     except OSError as error:
         raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
     try:
-        yield Cluster(Requests(client, namespace or access.namespace, program, kube))
+        yield Cluster(Requests(client, namespace or access.namespace, program))
     finally:
         await opened.__aexit__(None, None, None)
 
 
 def _access(context: str | None) -> Access:
-    import yaml  # noqa: PLC0415 - see the docstring of the package
-
-    from perdure.kube.access import NoAccessError, find_access  # noqa: PLC0415 - see the docstring of the package
-
     # Who names a context means the kubeconfig, also inside a pod.
     host = "" if context else os.environ.get("KUBERNETES_SERVICE_HOST", "")
     try:
         return find_access(context=context, host=host, port=os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
     except NoAccessError as error:
         raise CliError(str(error)) from error
-    except (AttributeError, LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
-        # The official client does not check a kubeconfig: it raises whatever it stumbles over.
+    except (OSError, ValueError) as error:
         raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error

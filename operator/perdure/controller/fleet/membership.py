@@ -5,26 +5,28 @@ one compare-and-swap, and names are locks (docs/architecture-reconciliation.md, 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
 import structlog
 
 from perdure.api.labels import FLEET_LABEL
+from perdure.api.reasons import EventReason
 from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
-from perdure.controller.fleet.rendezvous import shard_of, shards_of
+from perdure.controller.fleet.rendezvous import SHARDS, owners, shard_of, shards_of
 from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.times import write_micro_time
 
 _RENEWALS: Final = 3
 """Renewals in the duration of a Lease."""
 _RETRY: Final = 1 / 12
-"""Of the duration of a Lease: the pause after a request that has failed."""
+"""Of the duration of a Lease: the pause after a request that has failed for the second time in a row."""
 _LATER_SECONDS: Final = 0.001
 """What is due is looked at a moment later, so that it is."""
 _DRAIN_SECONDS: Final = 1.2
@@ -39,9 +41,10 @@ class NameTakenError(Exception):
 class Membership:
     """The shards of one member of a fleet."""
 
-    def __init__(self, client: kube.Client, settings: MemberSettings) -> None:
+    def __init__(self, client: kube.Client, settings: MemberSettings, recorder: Recorder) -> None:
         """Belong to no fleet yet. The Leases are in the namespace of the operator."""
         self._client = client
+        self._recorder = recorder
         self._settings = settings
         self._holder = f"{settings.name}_{write_micro_time(wall_clock())}"
         self._url = kube.path(kube.COORDINATION, client.access.namespace, "leases")
@@ -49,6 +52,8 @@ class Membership:
         self._version = self._uid = ""
         self._told: frozenset[str] = frozenset()
         """The members as the Lease names them."""
+        self._owners: tuple[str, ...] = ()
+        """By shard."""
         self._held: frozenset[int] = frozenset()
         self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
         self._leaving = False
@@ -76,8 +81,22 @@ class Membership:
         """Whether this member may decide for an object now."""
         return self.active and self.holds(namespace, name)
 
+    def owner(self, shard: int) -> str:
+        """The member that owns a shard; empty for this one, or before it knows the others."""
+        owner = self._owners[shard] if self._owners else ""
+        return "" if owner == self._settings.name else owner
+
+    def owns_shard(self, shard: int) -> bool:
+        """Whether this member may decide for a shard now."""
+        return self.active and shard in self._held
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """The addresses of the other members, by name."""
+        return self._view.others
+
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Have a function called whenever the shards of this member have changed, or whether it is active."""
+        """Have a function called whenever the members have changed, the shards of this one, or whether it is active."""
         self._subscribers.append(changed)
 
     async def joined(self) -> None:
@@ -92,7 +111,7 @@ class Membership:
         Raises:
             NameTakenError: another process has the same name.
         """
-        seconds = self._settings.seconds
+        seconds, failures = self._settings.seconds, 0
         while not self._leaving:
             pause = seconds / _RENEWALS
             try:
@@ -101,9 +120,11 @@ class Membership:
                 self._note()
                 if self._view.members != self._told:
                     await self._renew()  # a member that joins waits for that
+                failures = 0
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not renew the membership of the fleet, trying again", error=repr(error))
-                pause = seconds * _RETRY
+                pause = seconds * _RETRY if failures else 0.0  # a conflict, or a broken connection, is over by now
+                failures += 1
             self._note()
             soon = self._view.next_change(_time()) - _time() + _LATER_SECONDS
             await asyncio.sleep(min(pause, soon))
@@ -158,11 +179,32 @@ class Membership:
             # Not by `each`: the namespace of the operator need not be one that it serves.
             pages = [page async for page in self._client.pages(self._url, labelSelector=selector)]
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
-        before = self._view.taken_over
-        self._view.listed(found, sent, _time())
-        metrics.FLEET_TAKE_OVERS.inc(self._view.taken_over - before)
+        expired = self._view.listed(found, sent, _time())
+        metrics.FLEET_TAKE_OVERS.inc(len(expired))
+        for each in expired:
+            self._report_lost(each)
         for each in self._view.outdated(_time()):
             await self._delete(each)
+
+    def _report_lost(self, lost: MemberLease) -> None:
+        """Record the Event of a member that has expired: one of those that live does so."""
+        if self._settings.name == min(self._view.members, default=""):
+            note = f"{lost.member} has not renewed its Lease for {lost.seconds:.0f} s: other operators own its shards"
+            about = self._about(lost.member, lost.uid)
+            reason = EventReason.OPERATOR_LOST
+            self._recorder.record(about, kind="Warning", reason=reason, note=note, action="TakeOver")
+
+    def _report_joined(self) -> None:
+        note = (
+            f"{self._settings.name} owns {len(self._held)} of {SHARDS} shards, of {len(self._view.members)} operators"
+        )
+        about = self._about(self._settings.name, self._uid)
+        reason = EventReason.OPERATOR_JOINED
+        self._recorder.record(about, kind="Normal", reason=reason, note=note, action="Join")
+
+    def _about(self, member: str, uid: str) -> kube.Object:
+        meta = {"name": member, "namespace": self._client.access.namespace, "uid": uid}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
 
     async def _delete(self, member: MemberLease) -> None:
         with suppress(kube.ApiError, *kube.TRANSIENT):
@@ -171,14 +213,18 @@ class Membership:
     def _note(self) -> None:
         """Report what has changed."""
         view, before = self._view, self._noted
-        after = self._noted = self.active, view.joins, view.members
-        if after == before:
+        after = self.active, view.joins, view.members
+        if after == before or self._leaving:
             return
+        self._noted = after
+        self._owners = owners(view.members)
         if before[0] and (not after[0] or before[1] != after[1]):
             self._hold(frozenset())  # others may have done, since, what is in memory
             self._log.warning("Not renewed in time: others own the shards of this member")
         if after[0] or not view.has_lapsed(_time()):
             self._hold(shards_of(self._settings.name, view.members))
+        if after[0] and not before[0]:
+            self._report_joined()
         self._joined.set() if view.members else None
         metrics.FLEET_MEMBERS.set(len(view.members))
         metrics.FLEET_SHARDS.set(len(self.shards))
@@ -194,6 +240,7 @@ class Membership:
     async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
         """Stop deciding, wait a moment for what is in progress, and delete the Lease: others take over immediately."""
         self._leaving = True
+        self._owners = owners(self._view.members - {self._settings.name})
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 for drain in drains:

@@ -238,6 +238,11 @@ def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> N
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_events_that_need_no_action_are_recorded_on_request(render: Render) -> None:
+    env = {x["name"]: x.get("value") for x in operator_container(render("routineEvents=true"))["env"]}
+    assert env["PERDURE_ROUTINE_EVENTS"] == "true"
+
+
 def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
     container = operator_container(render('logLevel="debug"', 'activity.serviceAccountName="beat"'))
     env = {x["name"]: x.get("value", x.get("valueFrom")) for x in container["env"]}
@@ -411,6 +416,7 @@ def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_t
     role = named(manifests, "Role", "perdure-fleet")
     assert role["metadata"]["namespace"] == "perdure-system"
     assert granted(role, "coordination.k8s.io") == {"leases": {"get", "list", "create", "patch", "delete"}}
+    assert granted(role, "events.k8s.io") == {"events": {"create"}}
 
 
 @pytest.mark.parametrize("settings", [(), (*FLEET, "replicas=1"), (*FLEET, "replicas=0")], ids=["SDKs", "one", "none"])

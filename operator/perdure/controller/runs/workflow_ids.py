@@ -1,8 +1,8 @@
 """A run claims its workflow id: of the runs of one id, one is open at a time."""
 
 from perdure.api.reasons import ConditionReason
-from perdure.api.steps import WorkflowIdReusePolicy
-from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
+from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.directory import Entry, Taken, Wait
 from perdure.controller.peers import ALREADY_STARTED, Peers
 from perdure.controller.runs.first_event import Pointer
@@ -36,6 +36,8 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
         case Wait(other, terminate):
             if terminate:
                 peers.ask(other, _makes_room(entry, other, reset), lambda _: None)
+            else:
+                peers.record_start(other)
             message = f"`{other.name}` has {entry.kind.id_name} `{entry.workflow_id}` and goes first"
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
         case _:

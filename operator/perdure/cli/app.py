@@ -25,6 +25,7 @@ VERBS = {
     "completion": "perdure.cli.verbs.completion",
     "deadletters": "perdure.cli.verbs.deadletters",
     "describe": "perdure.cli.verbs.describe",
+    "fleet": "perdure.cli.verbs.fleet",
     "history": "perdure.cli.verbs.history",
     "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
@@ -45,6 +46,7 @@ VERBS = {
     "stop": "perdure.cli.verbs.stop",
     "terminate": "perdure.cli.verbs.terminate",
     "test": "perdure.cli.verbs.test",
+    "ui": "perdure.cli.verbs.ui",
     "unpause": "perdure.cli.verbs.unpause",
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",
@@ -127,7 +129,7 @@ def main() -> None:
     """Run the command line."""
     program, arguments = program_name(sys.argv[0]), verb_first(sys.argv[1:])
     if VARIABLE in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
     named = arguments[:1]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from perdure.kube.access import Access, NoAccessError
+from perdure.kube.logins import Access, NoAccessError
 
 Json = dict[str, Any]
 

@@ -197,13 +197,13 @@ class LightClient:
             reused = bool(self._idle)
             connection = self._idle.pop() if reused else self._connect(self.access.timeout)
             try:
-                response = await self._send(connection, method, url, query, body, accept)
+                response = await self._send(connection, method, url, query, body, accept=accept)
             except (http.client.RemoteDisconnected, ConnectionError):
                 if not reused or method != "GET":
                     raise
                 # The server closed the idle connection.
                 connection = self._connect(self.access.timeout)
-                response = await self._send(connection, method, url, query, body, accept)
+                response = await self._send(connection, method, url, query, body, accept=accept)
             raw: bytes = await _in_thread(connection, response.read)
             if response.will_close:
                 connection.close()
@@ -235,6 +235,7 @@ class LightClient:
         url: str,
         query: Mapping[str, str] | None,
         body: Any,
+        *,
         accept: str = "application/json",
     ) -> http.client.HTTPResponse:
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()

@@ -28,8 +28,8 @@ SLOW = {
 MOST = 285
 """Modules, most of them of the standard library; most verbs have 255 to 265."""
 
-OFFLINE = {"lint", "replay", "simulate", "test", "version"}
-"""Verbs that make no request."""
+OFFLINE = {"lint", "replay", "simulate", "test", "ui", "version"}
+"""Verbs that make no request, or run for long."""
 
 CALLS: dict[str, list[str]] = {
     "cancel": ["run"],
@@ -37,6 +37,7 @@ CALLS: dict[str, list[str]] = {
     "deadletters": ["list"],
     "deadletters redrive": ["letter"],
     "describe": ["run"],
+    "fleet": [],
     "history": ["run"],
     "list": [],
     "logs": ["run", "--follow"],

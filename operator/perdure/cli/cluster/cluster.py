@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from perdure import __version__
@@ -19,6 +19,7 @@ from perdure.kube.kubeconfig import Overrides, load, with_overrides
 from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import AsyncIterator
 
     from perdure.kube.access import Access
@@ -40,6 +41,22 @@ class Cluster:
             CliError: there is none, or it cannot be read.
         """
         return await self._requests.read(kind, plural, name)
+
+    async def leases(self) -> list[Object]:
+        """Read the Leases of the operators in the namespace.
+
+        Raises:
+            NoNamespaceError: there are none, and the namespace does not exist.
+            CliError: they cannot be read.
+        """
+        from perdure.api.labels import FLEET_LABEL
+
+        requests = self._requests
+        url = paths.path(paths.COORDINATION, self.namespace, "leases")
+        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))
+        if not found:
+            await requests.check_namespace()
+        return found
 
     async def list(self, plural: str, *, everywhere: bool = False, **selectors: str) -> list[Object]:
         """Read all objects of a kind, of the namespace or of all namespaces, that the selectors take.
@@ -89,6 +106,28 @@ class Cluster:
         path = self._requests.path(kind, plural, name)
         deleted = self._requests.client.delete(path, uid=found["metadata"]["uid"], propagation=how)
         await self._requests.ask(deleted, name, kind)
+
+    def bearer(self) -> str | None:
+        """The token that the kubeconfig, or the pod this runs in, logs in with; None: it has none."""
+        return self._requests.client.access.bearer()
+
+    async def issue_token(self, account: str, audience: str) -> tuple[str, datetime]:
+        """Have the API server issue a token of a ServiceAccount of the namespace.
+
+        Returns:
+            The token, and when it expires.
+
+        Raises:
+            CliError: there is no such ServiceAccount, or the user may not do that.
+        """
+        requests = self._requests
+        try:
+            path = paths.path(paths.CORE, self.namespace, "serviceaccounts", account, "token")
+        except ValueError as error:
+            raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
+        status = (await requests.ask(requests.client.create(path, body), account, "ServiceAccount"))["status"]
+        return status["token"], datetime.fromisoformat(status["expirationTimestamp"])
 
 
 class ConfigMaps:

@@ -47,6 +47,6 @@ def command(
     if shell is Shell.KUBECTL:
         typer.echo(_KUBECTL, nl=False)
         return
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     typer.echo(get_completion_script(prog_name="perdure", complete_var=VARIABLE, shell=shell.value))

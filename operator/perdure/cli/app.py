@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -162,6 +162,14 @@ def _length(argument: str) -> int:
     return 0 if with_value is None else 1 + with_value
 
 
+class _Completion(NamedTuple):
+    """A completion, as the scripts of the shells read it."""
+
+    value: str
+    help: str
+    type: str = "plain"
+
+
 class _Verb(TyperCommand):
     """A verb that also takes the global options, and reads its options without pydantic."""
 
@@ -180,9 +188,8 @@ class _Verb(TyperCommand):
         found = super().shell_complete(ctx, incomplete)
         if not incomplete.startswith("--"):
             return found
-        kind = type(found[0]) if found else None
-        names = [flag.name for flag in flags.GLOBAL if flag.name.startswith(incomplete)]
-        return [*found, *(kind(name) for name in names if kind is not None)]
+        matching = [flag for flag in flags.GLOBAL if flag.name.startswith(incomplete)]
+        return [*found, *(_Completion(flag.name, flag.help) for flag in matching)]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options."""

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import typer
+
 VARIABLE = "_PERDURE_COMPLETE"
 """Environment variable that a shell sets when it asks for completions."""
 _SECONDS = 3.0
 """How long the cluster may take: a shell must not hang."""
 
-Complete = Callable[[Any, list[str], str], list[str]]
+Complete = Callable[[typer.Context, str], list[str]]
 
 
 def names_of(plural: str) -> Complete:
@@ -19,14 +21,14 @@ def names_of(plural: str) -> Complete:
         plural: Resource of the object, such as `schedules`.
 
     Returns:
-        A function that typer calls with the context, the arguments, and the beginning of the word.
+        A function that typer calls with the context and the beginning of the word.
     """
 
-    def complete(context: Any, _: list[str], incomplete: str) -> list[str]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         async def read() -> list[str]:
             from perdure.cli.cluster import connect
 
-            given = context.params
+            given = ctx.params
             where = connect(context=given.get("cluster"), namespace=given.get("namespace"), program="perdure")
             async with asyncio.timeout(_SECONDS), where as cluster:
                 return await cluster.names(plural)
@@ -36,7 +38,7 @@ def names_of(plural: str) -> Complete:
     return complete
 
 
-def contexts(_context: Any, _arguments: list[str], incomplete: str) -> list[str]:
+def contexts(incomplete: str) -> list[str]:
     """Return the contexts of the kubeconfig that begin with the word."""
     from perdure.kube.kubeconfig import Overrides, config_files, merge
 

@@ -1,6 +1,5 @@
 """Names from the cluster, for the completion of arguments."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,8 @@ def names_of(plural: str) -> Complete:
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         async def read() -> list[str]:
+            import asyncio
+
             from perdure.cli.cluster import connect
 
             given = ctx.params
@@ -51,6 +52,8 @@ def contexts(incomplete: str) -> list[str]:
 
 def _quietly(read: Callable[[], Any]) -> list[str]:
     """Run a request; completion shows nothing if it fails."""
+    import asyncio
+
     from perdure.cli.errors import CliError
 
     try:

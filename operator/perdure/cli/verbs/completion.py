@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from perdure.cli.completing import VARIABLE
-from perdure.cli.options import words_shown
 
 HELP = """Print a script that makes your shell complete this command.
 
@@ -41,7 +40,7 @@ class Shell(StrEnum):
 
 
 def command(
-    shell: Annotated[Shell, typer.Argument(metavar=words_shown(Shell), help="The shell", show_default=False)],
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help=f"One of {', '.join(Shell)}", show_default=False)],
 ) -> None:
     """Print the script of a shell."""
     if shell is Shell.KUBECTL:

@@ -12,7 +12,7 @@ listed in the help of each command.
 \b
 Examples:
   {program} options
-  {program} list --kubeconfig staging.yaml --as ada --request-timeout 10s
+  {program} list --kubeconfig staging.yaml --request-timeout 10s
 """
 
 

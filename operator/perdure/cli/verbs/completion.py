@@ -17,7 +17,7 @@ requires kubectl's own completion.
 \b
 Examples:
   source <({program} completion bash)
-  {program} completion zsh > "${{fpath[1]}}/_perdure"
+  {program} completion zsh > ~/.zfunc/_perdure
   {program} completion fish > ~/.config/fish/completions/perdure.fish
   {program} completion powershell | Out-String | Invoke-Expression
 """

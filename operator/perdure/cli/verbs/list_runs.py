@@ -26,7 +26,7 @@ Examples:
   {program} list
   {program} list --all-namespaces --output wide
   {program} list --phase Failed --phase TimedOut --since 2h
-  {program} list -l team=shop --search-attribute CustomerId=C-7 --limit 10
+  {program} list -l team=shop --search-attribute Customer=C-7
   {program} list --output name
 """
 

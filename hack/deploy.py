@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster import lifecycle, projectimage
+from cluster import lifecycle, projectimage, webui
 from cluster.console import stage
 from cluster.docker import find_docker
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
-from cluster.store import locked
+from cluster.registry import registry_answers
 from cluster.tools import DEFAULT_TOOLS, ensure_tools
 
 NAMESPACE = "perdure-system"
@@ -75,7 +75,7 @@ def existing_cluster(cache: Cache, image: str | None) -> Target:
     return target
 
 
-def install(cache: Cache, target: Target, *values: str) -> None:
+def install(cache: Cache, target: Target, *values: str, web_ui: bool = False) -> None:
     """Install or upgrade Perdure, and wait until it is ready. `values` are for helm's ``--set``."""
     repository, _, tag = target.image.rpartition(":")
     settings = [f"image.repository={repository}", f"image.tag={tag}", *values]
@@ -84,8 +84,19 @@ def install(cache: Cache, target: Target, *values: str) -> None:
         lifecycle.load(cache, target.name, [ARCHIVE])
         # The tag stays while the image changes: this makes a changed image a changed Deployment.
         settings.append(f"podAnnotations.image={_digest(ARCHIVE)}")
+    if web_ui:
+        settings += ["ui.enabled=true", *_own_web_ui(cache, target)]
     with stage("helm install"):
         target.run(*_helm(settings))
+
+
+def _own_web_ui(cache: Cache, target: Target) -> list[str]:
+    """Load our build of the Web UI where the nodes cannot pull the stock image; return the values of the chart for it."""
+    if target.name is None or registry_answers():
+        return []
+    lifecycle.load(cache, target.name, [webui.build(cache)])
+    repository, _, tag = webui.image_name().rpartition(":")
+    return [f"ui.image.repository={repository}", f"ui.image.tag={tag}"]
 
 
 def _helm(settings: Sequence[str]) -> list[str]:
@@ -100,6 +111,5 @@ def _digest(file: Path) -> str:
 
 
 def _path(cache: Cache) -> str:
-    with locked(cache.locks / "build"):
-        tools = ensure_tools(cache, DEFAULT_TOOLS)
+    tools = ensure_tools(cache, DEFAULT_TOOLS)
     return f"{tools}:{os.environ['PATH']}"

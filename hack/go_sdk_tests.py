@@ -6,9 +6,11 @@ Give the folder of a checkout of temporalio/sdk-go, and an address where SDKs ar
     python hack/go_sdk_tests.py ~/sdk-go TestWorkerTunerTestSuite 'TestNexus.*' --log build/go.log
 
 Each test runs in a process of its own, so one that crashes the client fails alone; ``--whole`` runs each suite in one process.
+The search attributes that the tests use are registered first.
 """
 
 import argparse
+import asyncio
 import os
 import re
 import subprocess
@@ -20,6 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.client import Client
+
+SEARCH_ATTRIBUTES = {
+    "CustomKeywordField": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "CustomStringField": IndexedValueType.INDEXED_VALUE_TYPE_TEXT,
+}
 DEFAULT = "TestIntegrationSuite"
 
 
@@ -27,6 +37,7 @@ def main() -> int:
     """Run the tests; 1 if one of them fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--address", default="127.0.0.1:7233", help="where SDKs are served")
+    parser.add_argument("--http-address", default="127.0.0.1:7243", help="where the HTTP API is served")
     parser.add_argument("--namespace", default="default")
     parser.add_argument("--timeout", type=int, default=300, help="seconds that one process may take")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes run at the same time")
@@ -38,7 +49,13 @@ def main() -> int:
     sources = chosen.folder / "test"
     if not (sources / "integration_test.go").is_file():
         sys.exit(f"There is no test/integration_test.go in {chosen.folder}.")
-    environment = {**os.environ, "SERVICE_ADDR": chosen.address, "TEMPORAL_NAMESPACE": chosen.namespace}
+    asyncio.run(register_search_attributes(chosen.address, chosen.namespace))
+    environment = {
+        **os.environ,
+        "SERVICE_ADDR": chosen.address,
+        "SERVICE_HTTP_ADDR": chosen.http_address,
+        "TEMPORAL_NAMESPACE": chosen.namespace,
+    }
     wanted = re.compile("|".join(f"(?:{each})(?:/.*)?" for each in chosen.tests or [DEFAULT]))
     names = [name for name in found(sources) if wanted.fullmatch(name)]
     if chosen.whole:
@@ -50,6 +67,13 @@ def main() -> int:
             results = [how for each in pool.map(program.run, names) for how in each]
     print("; ".join(f"{results.count(how)} {how.lower()}" for how in ("PASS", "FAIL", "CRASH", "SKIP")))
     return 1 if {"FAIL", "CRASH"} & set(results) else 0
+
+
+async def register_search_attributes(address: str, namespace: str) -> None:
+    """Register the search attributes that the tests use, unless they are."""
+    client = await Client.connect(address, namespace=namespace)
+    request = AddSearchAttributesRequest(namespace=namespace, search_attributes=SEARCH_ATTRIBUTES)
+    await client.operator_service.add_search_attributes(request)
 
 
 def found(sources: Path) -> Iterator[str]:

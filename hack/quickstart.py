@@ -20,10 +20,14 @@ EXAMPLE = "examples/order-flow"
 RUN = "order-1001"
 SCHEDULES = "examples/schedules"
 SCHEDULE = "counter"
+ACCOUNT = "web-ui"
 LEASE = f"{RUN}-2-1"
 """The Lease of the first attempt of the activity that the run's second event has scheduled; its pod has the same name."""
 
 NEXT = """
+The Web UI, in your browser, with the permissions of the ServiceAccount {account}:
+  perdure ui --service-account {account}
+
 What to try next
   perdure describe {run}                     the same picture again, at any time
   perdure history {run} --detailed           every event with its attributes
@@ -48,9 +52,10 @@ def main() -> int:
     try:
         cache = Cache.from_environment(os.environ)
         target = _target(cache)
-        install(cache, target)
+        install(cache, target, web_ui=True)
         if arguments.install_only:
             return 0
+        create_account(target)
         run_schedule(target)
         status = run_order(target)
     except ClusterError as error:
@@ -64,6 +69,17 @@ def _target(cache: Cache) -> Target:
     if os.environ.get("CLUSTER") == "existing":
         return existing_cluster(cache, os.environ.get("IMAGE"))
     return kind_cluster(cache, os.environ.get("NAME", "perdure"))
+
+
+def create_account(target: Target) -> None:
+    """Create the account that the Web UI is used with: kind's kubeconfig has a certificate, not a token to pass on."""
+    with stage(f"kubectl create serviceaccount {ACCOUNT}"):
+        binding = ["--clusterrole=edit", f"--serviceaccount=default:{ACCOUNT}"]
+        for command in (["serviceaccount", ACCOUNT], ["rolebinding", ACCOUNT, *binding]):
+            manifest = target.run(
+                "kubectl", "create", *command, "--namespace=default", "--dry-run=client", "-o", "yaml"
+            )
+            target.run("kubectl", "apply", "-f", "-", text=manifest)
 
 
 def run_schedule(target: Target) -> None:
@@ -103,7 +119,11 @@ def run_order(target: Target) -> int:
     print()
     target.show(perdure, "history", RUN)
     show_schedule(target)
-    print(NEXT.format(run=RUN, schedules=SCHEDULES, down=_how_to_remove(target), export=_how_to_find(target)))
+    print(
+        NEXT.format(
+            run=RUN, account=ACCOUNT, schedules=SCHEDULES, down=_how_to_remove(target), export=_how_to_find(target)
+        )
+    )
     return 0
 
 

@@ -11,7 +11,6 @@ from cluster.console import say
 from cluster.docker import find_docker
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
-from cluster.store import locked
 from cluster.tools import DEFAULT_TOOLS, TOOLS, ensure_tools
 
 
@@ -67,8 +66,7 @@ def run(arguments: argparse.Namespace, cache: Cache) -> None:
             dockerfile = arguments.file or arguments.context / "Dockerfile"
             projectimage.build(cache, dockerfile, arguments.context, arguments.tag, arguments.out)
         case "tools":
-            with locked(cache.locks / "build"):
-                print(ensure_tools(cache, (*DEFAULT_TOOLS, *arguments.extra)))
+            print(ensure_tools(cache, (*DEFAULT_TOOLS, *arguments.extra)))
         case "doctor":
             print("\n".join(doctor.report(cache)))
 

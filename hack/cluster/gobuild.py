@@ -106,6 +106,7 @@ KIND = GoProgram("kind", "sigs.k8s.io/kind")
 HELM = GoProgram("helm", "helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/version.version={version}",))
 KWOK = GoProgram("kwok", "sigs.k8s.io/kwok")
 TEMPORAL = GoProgram("temporal", "go.temporal.io/server", target=".")
+UI = GoProgram("ui", "github.com/temporalio/ui-server/v2")
 
 NODE_PROGRAMS = (KUBERNETES, CONTAINERD, RUNC, CRICTL, COREDNS)
 

@@ -84,7 +84,7 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
         with locked(cache.locks / "build"):
             for leftover in clear_work(cache.work):
                 say(f"Removed what a killed build left: {leftover}")
-            ensure_tools(cache, DEFAULT_TOOLS)
+        ensure_tools(cache, DEFAULT_TOOLS)
         saved = saved_state(cache, name)
         if saved and workers not in {None, saved.workers}:
             raise ClusterError(f"Cluster {name} is there with {saved.workers} workers; run `down` first.")

@@ -11,6 +11,7 @@ from cluster import commands, gobuild
 from cluster.errors import ClusterError
 from cluster.gobuild import GoProgram
 from cluster.paths import Cache
+from cluster.store import locked
 
 Version = tuple[int, int, int]
 
@@ -97,7 +98,8 @@ def suitable_on_path(tool: Tool, cache: Cache) -> Path | None:
 
 
 def ensure_tools(cache: Cache, names: tuple[str, ...]) -> Path:
-    """Return the folder with links to the named tools."""
-    for name in names:
-        ensure_tool(cache, TOOLS[name])
+    """Return the folder with links to the named tools, building those that are missing."""
+    with locked(cache.locks / "build"):
+        for name in names:
+            ensure_tool(cache, TOOLS[name])
     return cache.bin

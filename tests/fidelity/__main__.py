@@ -12,7 +12,7 @@ from fidelity.reference import reference
 
 
 def main() -> None:
-    """Start what the arguments ask for, print its address and namespace, and stop it at an interrupt."""
+    """Start the server that the arguments choose, print its addresses and namespace, and stop it at an interrupt."""
     parser = argparse.ArgumentParser(prog="fidelity", description=__doc__)
     parser.add_argument("--address", default="127.0.0.1:7233", help="where Perdure serves (default: %(default)s)")
     parser.add_argument("--http-address", default="", help="where Perdure serves the HTTP API (default: nowhere)")
@@ -29,7 +29,14 @@ def main() -> None:
     parser.add_argument(
         "--reference",
         action="store_true",
-        help="serve by Temporal's server, which chooses its own address and namespace",
+        help="serve by Temporal's server, which chooses its own addresses and namespace",
+    )
+    parser.add_argument(
+        "--dynamic-config",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Temporal's server, with a value in YAML; can be repeated",
     )
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
@@ -37,8 +44,8 @@ def main() -> None:
     in_this_process = in_memory(namespace=options.namespace, address=options.address, settings=settings)
     stopping = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
-    with reference() if options.reference else in_this_process as server:
-        print(server.address, server.namespace, flush=True)
+    with reference(*options.dynamic_config) if options.reference else in_this_process as server:
+        print(server.address, server.namespace, server.http_address or "(no HTTP API)", flush=True)
         signal.sigwait(stopping)
 
 

@@ -34,6 +34,8 @@ class Server:
     namespace: str
     authority: str = ""
     """Certificate of the authority to trust; empty: without TLS."""
+    http_address: str = ""
+    """Where it serves HTTP; empty: unknown, or nowhere."""
 
     @cached_property
     def channel(self) -> grpc.Channel:

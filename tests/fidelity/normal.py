@@ -24,6 +24,8 @@ _GENERATED = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SERVER = re.compile(r"\b\d+@[\w.-]+@")
 """The identity of a process of Temporal's server."""
+_PROTO = re.compile(r"\bproto:\s+")
+"""How errors of Go's protobuf begin: after the colon is a space or a no-break space, which differs between builds."""
 _NATURES = (
     ("token", "<token>"),
     ("namespace_id", "<namespace id>"),
@@ -124,6 +126,7 @@ class Normalizer:
             return self.names[found[0]]
 
         text = text.replace(f"-{self.suffix}", "").replace(self.namespace, "<namespace>")
+        text = _PROTO.sub("proto: ", text)
         return _TIMES.sub("<time>", _SERVER.sub("<server>", _GENERATED.sub(alias, text)))
 
     def _bytes(self, value: bytes) -> str:

@@ -14,6 +14,7 @@ from perdure.frontend.server import Frontend, serve
 from perdure.kube.client import Object
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
+from perdure.simulation.cluster.kubelet import Kubelet, Script
 from perdure.simulation.cluster.loop import Loop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
@@ -32,6 +33,10 @@ class Deployment:
     """In the operator's namespace."""
     address: str
     settings: Settings
+    objects: Sequence[Object]
+    """Of Perdure's kinds."""
+    pods: Script | None
+    """How pods end; None: they never start."""
 
 
 @contextmanager
@@ -41,18 +46,23 @@ def in_memory(
     config_maps: Sequence[Object] = (),
     address: str = "127.0.0.1:0",
     settings: Settings = OPEN,
+    objects: Sequence[Object] = (),
+    pods: Script | None = None,
 ) -> Iterator[Server]:
-    """An operator that serves one namespace, and `others`; gone at the end of the block. Its own has some ConfigMaps."""
+    """An operator that serves one namespace, and `others`; gone at the end of the block. Its own has some ConfigMaps.
+
+    `objects` of Perdure's kinds exist from the start, and pods end as `pods` says.
+    """
     port: Future[int] = Future()
     crashes: list[str] = []
     loop = Loop()
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
-    deployment = Deployment((namespace, *others), config_maps, address, settings)
+    deployment = Deployment((namespace, *others), config_maps, address, settings, objects, pods)
     thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment))
     thread.start()
     try:
-        yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace)
+        yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace, http_address=settings.http_address)
     finally:
         if port.exception() is None:
             loop.call_soon_threadsafe(stop.set)
@@ -80,6 +90,10 @@ async def _operate(
         kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
     for each in deployment.config_maps:
         kubernetes.create("configmaps", each, namespace=deployment.namespaces[0])
+    for each in deployment.objects:
+        kubernetes.create(f"{each['kind'].lower()}s", each, namespace=deployment.namespaces[0])
+    if deployment.pods is not None:
+        Kubelet(loop, kubernetes, deployment.pods)
     frontend = Frontend(deployment.settings)
     operator = TroubledOperator(
         "perdure",

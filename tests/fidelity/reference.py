@@ -12,16 +12,22 @@ from fidelity.driver import Server
 
 
 @contextmanager
-def reference() -> Iterator[Server]:
-    """A server with a namespace of its own, on a loopback port; gone at the end of the block."""
+def reference(*dynamic_config: str) -> Iterator[Server]:
+    """A server with a namespace of its own, on loopback ports; gone at the end of the block.
+
+    Args:
+        dynamic_config: Settings of the server, as `name=value` with a value in YAML.
+    """
     cache = Cache.from_environment(os.environ)
     with locked(cache.locks / "build"):
         program = gobuild.build(cache, gobuild.TEMPORAL) / "temporal"
-    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(
+        [program, *dynamic_config], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
         assert running.stdin is not None
         assert running.stdout is not None
         try:
-            address, namespace = running.stdout.readline().split()
-            yield Server(address, namespace)
+            address, namespace, http_address = running.stdout.readline().split()
+            yield Server(address, namespace, http_address=http_address)
         finally:
             running.stdin.close()  # it ends with that

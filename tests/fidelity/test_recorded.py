@@ -28,12 +28,7 @@ def temporal() -> Iterator[Server]:
         yield server
 
 
-OTHERS = tuple(name for name in NAMES if name.startswith("standalone_operation"))
-"""Recorded from a server that serves HTTP, over which Temporal's server calls the handlers of Nexus operations, and that has
-`nexusoperation.enableStandalone`. The server that is built here has neither."""
-
-
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHERS])
+@pytest.mark.parametrize("name", NAMES)
 def test_recorded_responses_are_current(temporal: Server, record: bool, name: str) -> None:
     answered = text_of(play(name, temporal).steps)
     if record:

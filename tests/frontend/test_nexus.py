@@ -147,10 +147,10 @@ async def replace(here: Served) -> None:
     await here.operator.do(here.operator.manager.first_lists.wait())
 
 
-async def until(here: Served, event: str, workflow_id: str = "w") -> list[str]:
-    """The names of the events of a workflow, once one of them is there."""
+async def until(here: Served, event: str, workflow_id: str = "w", *, count: int = 1) -> list[str]:
+    """The names of the events of a workflow, once `count` of them have this one."""
     async with asyncio.timeout(600):
-        while event not in (found := names(await here.history(workflow_id))):  # noqa: ASYNC110 (as a client asks)
+        while (found := names(await here.history(workflow_id))).count(event) < count:  # noqa: ASYNC110 (as a client asks)
             await asyncio.sleep(0.1)
     return found
 
@@ -861,8 +861,7 @@ async def _activity_for(here: Served, task: PollNexusTaskQueueResponse, **fields
         activity_type=ActivityType(name="Charge"),
         start_to_close_timeout=Duration(seconds=60),
         request_id=task.request.start_operation.request_id,
-        completion_callbacks=[_callback_of(task, "charge")],
-        **fields,
+        **{"completion_callbacks": [_callback_of(task, "charge")], **fields},
     )
     await answer(here, task, async_success=StartOperationResponse.Async(operation_token="charge"))
     return started
@@ -892,6 +891,36 @@ async def test_the_end_of_a_standalone_activity_completes_the_operations_that_wa
     await until(here, "NexusOperationCompleted")
     assert (await here.history())[-2].nexus_operation_completed_event_attributes.result == FIVE
     await until(here, "NexusOperationCompleted", "other")
+
+
+@served
+async def test_activities_started_at_the_same_time_for_one_id_complete_all_operations(here: Served) -> None:
+    await endpoint(here)
+    await here.start()
+    await here.decide(*(schedule() for _ in range(4)))
+    calls = [await handle(here) for _ in range(4)]
+    options = AttachOptions(attach_request_id=True, attach_completion_callbacks=True, attach_links=True)
+    policy = ActivityIdConflictPolicy.ACTIVITY_ID_CONFLICT_POLICY_USE_EXISTING
+    started = await asyncio.gather(
+        *(_activity_for(here, call, on_conflict_options=options, id_conflict_policy=policy) for call in calls)
+    )
+    assert sorted(each.started for each in started) == [False, False, False, True]
+    assert len({each.run_id for each in started}) == 1
+    task = await here.call("PollActivityTaskQueue", namespace=BILLS)
+    await here.call("RespondActivityTaskCompleted", namespace=BILLS, task_token=task.task_token)
+    await here.decide()
+    await until(here, "NexusOperationCompleted", count=4)
+
+
+@served
+async def test_a_standalone_activity_shows_a_link_that_its_callback_has_too(here: Served) -> None:
+    task = await caller(here)
+    link = Link(nexus_operation=Link.NexusOperation(namespace="default", operation_id="from", run_id="r"))
+    callback = _callback_of(task, "charge")
+    callback.links.append(link)
+    await _activity_for(here, task, completion_callbacks=[callback], links=[link])
+    told = await here.call("DescribeActivityExecution", namespace=BILLS, activity_id="charge")
+    assert list(told.info.links) == [link]
 
 
 @served

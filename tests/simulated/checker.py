@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.api import labels
+from perdure.api.reasons import ConditionReason
 from perdure.runtime.chains import continuation_of, first_run_id, parent_of
 from perdure.runtime.deadletters import letter_of
 from perdure.runtime.kinds import kind_of
@@ -217,7 +218,10 @@ class Checker:
         return [event for each in sorted(found, key=lambda each: each["index"]) for event in each["events"]]
 
     def _check_run_deleted(self, write: Write) -> None:
-        """An operator removes a run only after its end, when nothing is left to do, and no earlier than it may."""
+        """An operator removes a run only after its end, when nothing is left to do, and no earlier than it may.
+
+        A client's run that another start of its ID preceded did nothing: the client gets the other one, and it is removed.
+        """
         run, status = write.before or {}, (write.before or {}).get("status") or {}
         if not status.get("completionTime"):
             self._at(write, "is deleted while it is open")
@@ -230,7 +234,7 @@ class Checker:
         found = schedule and self._server.objects.get(ObjectKey("schedules", write.key.namespace, schedule["name"]))
         if schedule and found and found["metadata"]["uid"] == schedule["uid"]:
             self._check_limit(write, found)
-        elif not self._is_surplus(write):
+        elif not _is_refused(status) and not self._is_surplus(write):
             self._check_expired(write, 86_400)
 
     def _is_surplus(self, write: Write) -> bool:
@@ -340,6 +344,12 @@ def _state(obj: Object) -> Object:
 def _is_over(run: Object) -> bool:
     """Whether a run has closed and no other one continues it that is still to be created."""
     return _is_closed(run) and not _state(run).get("startSuccessor")
+
+
+def _is_refused(status: Object) -> bool:
+    """Whether another run has the ID of this one, which never began."""
+    reason = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
+    return any(each["reason"] == reason for each in status.get("conditions") or ())
 
 
 def _is_closed(run: Object) -> bool:

@@ -81,6 +81,23 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
+{{/* What selects the pods of the Web UI; the operator's Services must not select them. */}}
+{{- define "perdure.uiSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "perdure.name" . }}-ui
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "perdure.uiLabels" -}}
+{{- $own := dict "app.kubernetes.io/component" "web-ui" "app.kubernetes.io/version" (.Values.ui.image.tag | toString) -}}
+{{- toYaml (merge (include "perdure.uiSelectorLabels" . | fromYaml) $own (include "perdure.labels" . | fromYaml)) }}
+{{- end }}
+
+{{- define "perdure.uiImage" -}}
+{{- with .Values.ui.image }}
+{{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* CEL: the definition in an object of Perdure, `old` or `new`; null where it has none. */}}
 {{- define "perdure.definitionOf" -}}
 request.resource.resource == 'workflows' ? variables.{{ . }}.?spec.orValue(null)

@@ -37,6 +37,7 @@ VERBS = {
     "stop": "perdure.cli.verbs.stop",
     "terminate": "perdure.cli.verbs.terminate",
     "test": "perdure.cli.verbs.test",
+    "ui": "perdure.cli.verbs.ui",
     "unpause": "perdure.cli.verbs.unpause",
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",

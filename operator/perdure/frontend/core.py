@@ -321,9 +321,12 @@ class Core:
                     except LostBlobError as error:
                         raise damaged(str(error)) from error
 
-    async def page(self, namespace: str, events: Sequence[ev.AnyEvent]) -> list[HistoryEvent]:
-        """As many of the events, from the first on, as fit into one answer; as Temporal's."""
-        return await self.whole(namespace, lambda: self.historian(namespace).page(events))
+    async def page(self, namespace: str, events: Sequence[ev.AnyEvent], *, by_step: bool = False) -> list[HistoryEvent]:
+        """As many of the events, from the first on, as fit into one answer; as Temporal's.
+
+        `by_step` as for `Historian`.
+        """
+        return await self.whole(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
 
     def inlined(self, content: bytes) -> object:
         """A large payload as a value of its own, for those who read JSON.
@@ -334,9 +337,9 @@ class Core:
         found: object = to_json(Payloads.FromString(content).payloads)
         return found
 
-    def historian(self, namespace: str) -> Historian:
-        """Turns histories of a namespace into Temporal's."""
-        return Historian(namespace, self.runs.run_id_of(namespace))
+    def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
+        """Turns histories of a namespace into Temporal's; `by_step` as there."""
+        return Historian(namespace, self.runs.run_id_of(namespace), by_step=by_step)
 
     async def attribute_types(self, namespace: str) -> dict[str, str]:
         """The search attributes that filters can name in a namespace: those of its runs, and those that are registered."""

@@ -35,6 +35,7 @@ from perdure.engine.code import task_timeout
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 from perdure.frontend import callbacks, failures, links
 from perdure.frontend import payloads as data
@@ -62,10 +63,17 @@ _PARENTS_NAMESPACES = ("parent_workflow_namespace", "parent_workflow_namespace_i
 class Historian:
     """Turns the events of one run into Temporal's."""
 
-    def __init__(self, namespace: str, run_ids: RunIds) -> None:
-        """`run_ids` finds the next run of a chain by its name."""
+    def __init__(self, namespace: str, run_ids: RunIds, *, by_step: bool = False) -> None:
+        """Convert events of a namespace.
+
+        Args:
+            namespace: The namespace.
+            run_ids: Finds the next run of a chain by its name.
+            by_step: Whether the IDs in events are paths of steps: the run is that of a Workflow.
+        """
         self._namespace = namespace
         self._run_ids = run_ids
+        self._by_step = by_step
 
     def all(self, events: Iterable[ev.AnyEvent]) -> list[HistoryEvent]:
         """Each event."""
@@ -95,6 +103,8 @@ class Historian:
         metadata = data.user_metadata(event.user_metadata)
         if metadata is not None:
             made.user_metadata.CopyFrom(metadata)
+        elif self._by_step and (step := _step_of(event)):
+            made.user_metadata.summary.CopyFrom(data.one_payload(step))
         made.links.extend(links.from_json(getattr(event, "links", None)))
         if isinstance(event, ev.WorkflowExecutionUpdateAccepted):
             made.links.extend(link for each in event.completion_callbacks for link in links.from_json(each.links))
@@ -120,6 +130,23 @@ class Historian:
         special = _SPECIAL.get(type(event))
         if special is not None:
             special(attributes, event)
+        if self._by_step and isinstance(event, ev.WorkflowExecutionStarted):
+            attributes.task_queue.name = WORKFLOWS_QUEUE
+
+
+def _step_of(event: ev.AnyEvent) -> str:
+    """The path of the step that an event begins something for; empty for other events."""
+    match event:
+        case ev.ActivityTaskScheduled():
+            return event.activity_id
+        case ev.TimerStarted():
+            return event.timer_id
+        case ev.StartChildWorkflowExecutionInitiated():
+            return event.child_id
+        case ev.SignalExternalWorkflowExecutionInitiated():
+            return event.signal_id
+        case _:
+            return ""
 
 
 def request_of(origin: str) -> str:

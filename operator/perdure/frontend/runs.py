@@ -65,6 +65,11 @@ class View:
         return found
 
     @property
+    def by_step(self) -> bool:
+        """Whether it runs a Workflow: the IDs in its events are paths of steps."""
+        return self.state is not None and self.state.code is None and not self.state.standalone
+
+    @property
     def unsealed(self) -> int:
         """The ID of the first event that is not sealed. Sealing can leave no event over."""
         if self.tail:

@@ -20,6 +20,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from perdure.api.lenient import mapping, moment, text
 from perdure.api.searching import PREDEFINED, SYSTEM
 from perdure.controller.directory import entry_of
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
@@ -245,7 +246,9 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
         start_time=started,
         execution_time=moment(state.get("firstDecisionTime") or activity.get("firstScheduledTime")) or started,
         close_time=moment(state.get("closeTime")) or moment(status.get("completionTime")),
-        task_queue=text(code.get("taskQueue")) or reference.get("taskQueue") or "",
+        task_queue=text(code.get("taskQueue"))
+        or reference.get("taskQueue")
+        or (WORKFLOWS_QUEUE if entry.kind is RunKind.WORKFLOW else ""),
         history_length=kept.get("nextEventId", 1) - 1,
         history_size=kept.get("sizeBytes", 0),
         parent=(parent.workflow_id, parent.run_id) if parent else ("", ""),
@@ -327,7 +330,7 @@ class Visibility:
         for name, value in record.search_attributes.items():
             if len(types) < _MOST_NAMES:
                 types.setdefault(name, data.attribute_type(value, name))
-        if record.task_queue:
+        if record.task_queue not in {"", WORKFLOWS_QUEUE}:
             self._coded.setdefault(namespace, set()).update(record.search_attributes.keys() & types.keys())
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from perdure import __version__
@@ -69,6 +70,28 @@ class Cluster:
         path = self._requests.path(kind, plural, name)
         deleted = self._requests.client.delete(path, uid=found["metadata"]["uid"], propagation=how)
         await self._requests.ask(deleted, name, kind)
+
+    def bearer(self) -> str | None:
+        """The token that the kubeconfig, or the pod this runs in, logs in with; None: it has none."""
+        return self._requests.client.access.bearer()
+
+    async def issue_token(self, account: str, audience: str) -> tuple[str, datetime]:
+        """Have the API server issue a token of a ServiceAccount of the namespace.
+
+        Returns:
+            The token, and when it expires.
+
+        Raises:
+            CliError: there is no such ServiceAccount, or the user may not do that.
+        """
+        requests, api = self._requests, self._requests.api
+        try:
+            path = api.path(api.CORE, self.namespace, "serviceaccounts", account, "token")
+        except ValueError as error:
+            raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
+        status = (await requests.ask(requests.client.create(path, body), account, "ServiceAccount"))["status"]
+        return status["token"], datetime.fromisoformat(status["expirationTimestamp"])
 
 
 class ConfigMaps:

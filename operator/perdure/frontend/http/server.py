@@ -46,6 +46,8 @@ _CODES = {
     grpc.StatusCode.UNAVAILABLE: 503,
 }
 """As grpc-gateway translates them; all others are 500."""
+_NEXUS_PATHS = ("/nexus/", "/namespaces/")
+"""Temporal's server serves Nexus requests and completion callbacks below these paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Gateway:
         if hdrs.ORIGIN in request.headers:
             raise denied("web pages cannot call the HTTP API: the request has the header `Origin`")
         matches = self._routes.match(request.rel_url.raw_path)
+        if request.rel_url.raw_path.startswith(_NEXUS_PATHS):
+            raise unimplemented("Nexus over HTTP is not supported: call StartNexusOperationExecution")
         if not matches:
             raise RpcError(grpc.StatusCode.NOT_FOUND, "Not Found")
         match = matches.get(request.method)

@@ -58,7 +58,7 @@ class Histories:
         events = await self._events(view, first, with_virtual=with_virtual)
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
         await self._know_successor(view, wanted)
-        page = await self._core.page(entry.namespace, wanted)
+        page = await self._core.page(entry.namespace, wanted, by_step=view.by_step)
         closed = view.state is not None and view.state.closed
         more = len(events) > len(page) or (request.wait_new_event and not closed)
         return GetWorkflowExecutionHistoryResponse(
@@ -96,7 +96,7 @@ class Histories:
             if not request.wait_new_event and view.state is not None:
                 last = [await self._core.runs.last(view)]
             token = self._token(entry, 1) if request.wait_new_event else b""
-            history = History(events=await self._core.page(entry.namespace, last))
+            history = History(events=await self._core.page(entry.namespace, last, by_step=view.by_step))
             return GetWorkflowExecutionHistoryResponse(history=history, next_page_token=token)
         closed = [await self._core.runs.last(view)]
         await self._know_successor(view, closed)
@@ -140,7 +140,7 @@ class Histories:
             event for event in reversed(await self._core.runs.history(view)) if last is None or event.event_id <= last
         ]
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
-        page = await self._core.page(entry.namespace, wanted)
+        page = await self._core.page(entry.namespace, wanted, by_step=view.by_step)
         rest = events[len(page) :]
         return GetWorkflowExecutionHistoryReverseResponse(
             history=History(events=page),

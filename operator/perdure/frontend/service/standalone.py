@@ -26,9 +26,9 @@ from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
-from perdure.frontend import given, priorities
+from perdure.frontend import given, links, priorities
 from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import callbacks_of, describe, own_links, to_engine
+from perdure.frontend.callbacks import callbacks_of, describe, to_engine
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
 from perdure.frontend.given import MAX_ID, UnfitError, duration
@@ -88,11 +88,10 @@ class StandaloneActivities:
         if principal:
             body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
         known = await self._maker.existing(body, RunKind.ACTIVITY, reuse=reuse, conflict=conflict)
-        if known is not None:
-            if known.name != name:
-                await self._attach(known, request, principal)
-            return StartedRun(known, started=False)
-        return await self._maker.make(body)
+        begun = StartedRun(known, started=False) if known is not None else await self._maker.make(body)
+        if not begun.started and begun.entry.name != name:  # also if another start was faster than this one
+            await self._attach(begun.entry, request, principal)
+        return begun
 
     async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
         """Have the end of an open activity complete the operations of this request, too, if that wants it."""
@@ -103,7 +102,7 @@ class StandaloneActivities:
             callbacks=to_engine(callbacks),
             identity=request.identity,
             principal=principal,
-            links=own_links(request) if options.attach_links else None,
+            links=links.to_json(request.links) if options.attach_links else None,
         )
         if attached.callbacks or attached.links:
             await self._standalone.demand(known, attached)
@@ -111,7 +110,7 @@ class StandaloneActivities:
     async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
         spec, extras = _asked_for(request, await self._core.registry.types(request.namespace))
         callbacks = callbacks_of(request, self._core.runs.manager.served)
-        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=own_links(request))
+        extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
         check_beside(extras)
         return {
             "apiVersion": labels.API_VERSION,

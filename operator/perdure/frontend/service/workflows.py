@@ -47,7 +47,8 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.state import PendingActivity, RunState
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import PINNED, UNVERSIONED
 from perdure.frontend import callbacks, failures, given, links
 from perdure.frontend import payloads as data
@@ -76,6 +77,7 @@ from perdure.frontend.pending_operations import pending as pending_operation
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.runs import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.service.querying import StepQueries
 from perdure.frontend.visibility import record_of
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -97,6 +99,7 @@ class Workflows:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._steps = StepQueries(core)
 
     async def signal_workflow_execution(
         self, request: SignalWorkflowExecutionRequest, call: CallContext
@@ -230,9 +233,11 @@ class Workflows:
         rejected = _rejected(request, view)
         if rejected is not None:
             return QueryWorkflowResponse(query_rejected=rejected)
-        code = view.state.code if view.state is not None else None
-        if view.state is None or code is None:
-            raise invalid("a WorkflowRun that runs a Workflow has no query handlers: read its status")
+        if view.state is None:
+            raise unavailable("the workflow has not begun yet")
+        code = view.state.code
+        if code is None:
+            return await self._steps.answer(request, view, view.state)
         if view.state.closed and not code.previous_started_event_id:
             raise not_ready("Workflow execution closed before WorkflowTaskStarted event")
         if code.task is not None and code.task.attempt >= _MAX_FAILED_ATTEMPTS:
@@ -277,7 +282,7 @@ class Workflows:
         if task is not None and task.scheduled_event_id and task.started_time is not None:
             response.workflow_execution_info.history_length += 1  # its WorkflowTaskStarted, which is not written yet
         history = await self._core.runs.history(view)
-        _describe_start(response, history[0])
+        _describe_start(response, history[0], extras_of(view.object))
         _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
         _describe_versioning(response, view.state)
@@ -309,7 +314,7 @@ def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None
     return QueryRejected(status=to_enum(WorkflowExecutionStatus, status)) if unwanted else None
 
 
-def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent) -> None:
+def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent, extras: StartExtras) -> None:
     if not isinstance(started, ev.WorkflowExecutionStarted):
         return
     if started.priority:
@@ -317,7 +322,7 @@ def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.Any
     config = response.execution_config
     if started_by_a_workflow(started):
         config.workflow_run_timeout.SetInParent()
-    config.task_queue.name = started.task_queue or ""
+    config.task_queue.name = started.task_queue or WORKFLOWS_QUEUE
     config.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name, length in (
         ("workflow_execution_timeout", started.workflow_execution_timeout),
@@ -326,7 +331,7 @@ def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.Any
     ):
         if length:
             getattr(config, name).FromTimedelta(length)
-    metadata = data.user_metadata(started.user_metadata)
+    metadata = data.user_metadata(started.user_metadata or extras.user_metadata)
     if metadata is not None:
         config.user_metadata.CopyFrom(metadata)
 

@@ -1,0 +1,92 @@
+"""`ui`: Temporal's Web UI in the browser, with the user's own permissions."""
+
+import asyncio
+import signal
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from perdure.cli.cluster import connect
+from perdure.cli.invocation import program_of
+from perdure.cli.options import ContextOption, NamespaceOption
+
+HELP = """Open the Web UI in the browser.
+
+A port-forward leads to the Web UI in the cluster (requires kubectl, and
+`ui.enabled` in the chart). It shows and does what your token permits: the one
+of the kubeconfig, if the frontend accepts cluster tokens, or one of a
+ServiceAccount, which is renewed as long as the command runs. Only the browser
+that has opened the printed address can use it. Ctrl-C ends it.
+
+\b
+Examples:
+  {program} ui --service-account web-ui
+  {program} ui -n shop --service-account me --no-browser
+"""
+
+AUDIENCE = "perdure.dev/temporal"
+
+AccountOption = Annotated[
+    str | None,
+    typer.Option(
+        "--service-account",
+        metavar="NAME",
+        help="Act as this ServiceAccount of the namespace; default: the token of the kubeconfig",
+        show_default=False,
+    ),
+]
+PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Local port; 0: a free one")]
+BrowserOption = Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser")]
+AudienceOption = Annotated[
+    str, typer.Option("--audience", help="Audience of the ServiceAccount's tokens, as configured in the chart")
+]
+SystemOption = Annotated[
+    str, typer.Option("--system-namespace", metavar="NAMESPACE", help="Namespace that Perdure is installed in")
+]
+ServiceOption = Annotated[str, typer.Option("--service", metavar="NAME", help="Service of the Web UI")]
+
+
+def command(
+    context: typer.Context,
+    *,
+    namespace: NamespaceOption = None,
+    account: AccountOption = None,
+    port: PortOption = 8233,
+    browser: BrowserOption = True,
+    audience: AudienceOption = AUDIENCE,
+    system: SystemOption = "perdure-system",
+    service: ServiceOption = "perdure-ui",
+    cluster: ContextOption = None,
+) -> None:
+    """Serve the Web UI until interrupted."""
+    from perdure.cli.webui.forward import PortForward  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.webui.proxy import Proxy  # noqa: PLC0415 - as above
+    from perdure.cli.webui.tokens import AccountToken, KubeconfigToken  # noqa: PLC0415 - as above
+
+    async def serve() -> None:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            token = KubeconfigToken(found) if account is None else AccountToken(found, account, audience)
+            await token.current()
+            forward = PortForward(system, service, 8080, cluster)
+            try:
+                await forward.address()
+                proxy = Proxy(forward.address, token.current)
+                async with proxy.serving(port):
+                    url = proxy.url(f"/namespaces/{found.namespace}/workflows")
+                    typer.echo(f"The Web UI is at {url}\nPress Ctrl-C to end it.")
+                    if browser:
+                        await asyncio.to_thread(webbrowser.open, url)
+                    await _interrupted()
+            finally:
+                await forward.close()
+
+    asyncio.run(serve())
+
+
+async def _interrupted() -> None:
+    """Wait for Ctrl-C, or for the end that a supervisor asks for."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await stopped.wait()

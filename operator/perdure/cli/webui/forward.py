@@ -1,0 +1,86 @@
+"""A port-forward to a Service, by kubectl: it logs in like the user does, whatever the kubeconfig says."""
+
+import asyncio
+import re
+import shutil
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+
+from perdure.cli.errors import CliError
+
+_READY = re.compile(rb"Forwarding from (127\.0\.0\.1:\d+)")
+_SECONDS = 30
+
+
+class PortForward:
+    """A forward to one port of a Service; it is started when its address is needed, and again when it has ended."""
+
+    def __init__(self, namespace: str, service: str, port: int, context: str | None) -> None:
+        """`context`: of the kubeconfig; None for the current one."""
+        chosen = [] if context is None else [f"--context={context}"]
+        target = [f"--namespace={namespace}", "--address=127.0.0.1", f"service/{service}", f":{port}"]
+        self._command = ["port-forward", *chosen, *target]
+        self._what = f"Service `{service}` in namespace `{namespace}`"
+        self.process: Process | None = None
+        """kubectl, once it has been started."""
+        self._address = ""
+        self._drain: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    async def address(self) -> str:
+        """The URL that leads to the Service.
+
+        Raises:
+            CliError: there is no way to it.
+        """
+        async with self._starting:
+            if self.process is None or self.process.returncode is not None:
+                await self._start()
+            return self._address
+
+    async def close(self) -> None:
+        """End the forward."""
+        if self._drain is not None:
+            self._drain.cancel()
+        if self.process is not None and self.process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.process.terminate()
+            await self.process.wait()
+
+    async def _start(self) -> None:
+        kubectl = shutil.which("kubectl")
+        if kubectl is None:
+            raise CliError("kubectl is needed for the port-forward, and is not found; put it on the PATH")
+        await self.close()
+        process = await asyncio.create_subprocess_exec(kubectl, *self._command, stdout=PIPE, stderr=PIPE)
+        self.process = process
+        assert process.stdout is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), _SECONDS)
+        except TimeoutError:
+            line = b""
+        ready = _READY.search(line)
+        if ready is None:
+            raise CliError(f"there is no way to the {self._what}: {await self._complaint(process)}")
+        self._address = f"http://{ready[1].decode()}"
+        # kubectl prints a line for each connection: unread, they would fill the pipe and block it.
+        self._drain = asyncio.create_task(_read_all(process), name="output of kubectl")
+
+    async def _complaint(self, process: Process) -> str:
+        """What kubectl says about its failure."""
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+        _, errors = await process.communicate()
+        return errors.decode(errors="replace").strip() or f"kubectl did not get ready within {_SECONDS} s"
+
+
+async def _read_all(process: Process) -> None:
+    assert process.stdout is not None
+    assert process.stderr is not None
+
+    async def drain(stream: asyncio.StreamReader) -> None:
+        while await stream.read(4096):
+            pass
+
+    await asyncio.gather(drain(process.stdout), drain(process.stderr))

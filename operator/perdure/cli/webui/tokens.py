@@ -1,0 +1,62 @@
+"""Tokens for the frontend: the one of the kubeconfig, or those of a ServiceAccount, renewed before they expire."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from perdure.cli.errors import CliError
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.cli.cluster.cluster import Cluster
+
+_EARLY = timedelta(minutes=5)
+"""A token is renewed so long before it expires."""
+
+
+class KubeconfigToken:
+    """The token that the kubeconfig logs in with."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """Look for it.
+
+        Raises:
+            CliError: the kubeconfig has none.
+        """
+        self._cluster = cluster
+        if not cluster.bearer():
+            raise CliError(
+                "the kubeconfig logs in with a certificate, but the frontend identifies its callers by tokens; choose a "
+                "ServiceAccount whose permissions you want to use with --service-account"
+            )
+
+    async def current(self) -> str:
+        """Return the token."""
+        return self._cluster.bearer() or ""
+
+
+class AccountToken:
+    """Tokens of a ServiceAccount for one audience."""
+
+    def __init__(self, cluster: Cluster, account: str, audience: str) -> None:
+        """`account` is a ServiceAccount in the namespace of the cluster."""
+        self._cluster = cluster
+        self._account = account
+        self._audience = audience
+        self._token = ""
+        self._renew = clock.now()
+        self._renewing = asyncio.Lock()
+
+    async def current(self) -> str:
+        """Return a valid token.
+
+        Raises:
+            CliError: the API server issues none.
+        """
+        async with self._renewing:
+            if clock.now() >= self._renew:
+                self._token, expires = await self._cluster.issue_token(self._account, self._audience)
+                self._renew = expires - _EARLY
+            return self._token

@@ -1,0 +1,51 @@
+"""Queries of runs whose decider is in this process: those of Workflows."""
+
+from temporalio.api.workflowservice.v1 import QueryWorkflowRequest, QueryWorkflowResponse
+
+from perdure.controller.errors import NotYetError, when_ready
+from perdure.controller.workflows.definitions import Definition, read_spec
+from perdure.engine.state import RunState
+from perdure.frontend.core import Core
+from perdure.frontend.errors import invalid, precondition, unavailable
+from perdure.frontend.runs import View
+from perdure.frontend.step_queries import QUERIES, QueriedRun, answer
+from perdure.language.program import InvalidWorkflowError
+
+_COMPILING_SECONDS = 10.0
+"""How long a query waits for the definition to be compiled."""
+
+
+class StepQueries:
+    """Answers queries about the steps of runs."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def answer(self, request: QueryWorkflowRequest, view: View, state: RunState) -> QueryWorkflowResponse:
+        """Answer a query of a run.
+
+        Raises:
+            RpcError: there is no such query, or the definition of the run cannot be read.
+        """
+        query = request.query.query_type
+        if query not in QUERIES:
+            raise invalid(f"unknown queryType {query}: a run of a Workflow answers {', '.join(QUERIES)}")
+        definition = await self._definition(view)
+        entry, phase = view.entry, str((view.object.get("status") or {}).get("phase", ""))
+        run = QueriedRun(entry.name, entry.namespace, phase, definition.program, state)
+        return QueryWorkflowResponse(query_result=answer(run, query, definition.workflow_type))
+
+    async def _definition(self, view: View) -> Definition:
+        given, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
+
+        async def find() -> Definition:
+            return self._core.runs.manager.definitions.pinned(
+                view.entry.namespace, view.entry.name, read_spec(given), given.get("inline"), snapshot
+            )
+
+        try:
+            return await when_ready(find, seconds=_COMPILING_SECONDS)
+        except NotYetError:
+            raise unavailable("the definition of the run is being compiled; retry later") from None
+        except InvalidWorkflowError as error:
+            raise precondition(f"The definition that the run started with cannot be read: {error}") from error

@@ -1,0 +1,221 @@
+"""`perdure ui`: who may use the local address, whose token is passed on, and how it gets to the cluster."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from typer.testing import CliRunner
+
+from perdure.cli.app import build
+from perdure.cli.cluster import connect
+from perdure.cli.errors import CliError
+from perdure.cli.webui.forward import PortForward
+from perdure.cli.webui.proxy import Proxy
+from perdure.cli.webui.tokens import AccountToken, KubeconfigToken
+from perdure.kube import clock
+from unit.cli.apiserver import ApiServer
+
+TOKENS = "/api/v1/namespaces/shop/serviceaccounts/me/token"
+
+
+@asynccontextmanager
+async def web_ui() -> AsyncIterator[tuple[str, list[web.Request]]]:
+    """A server in the place of the Web UI; its address, and what it has been asked."""
+    seen: list[web.Request] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request)
+        body = await request.text()
+        return web.Response(text=f"{request.method} {request.raw_path} {body}", headers={"X-Frame-Options": "DENY"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", seen
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def opened(upstream: str, token: str = "t1") -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    """A proxy, and a browser that has opened its address."""
+
+    async def address() -> str:
+        return upstream
+
+    async def current() -> str:
+        return token
+
+    proxy = Proxy(address, current)
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with proxy.serving(0), aiohttp.ClientSession(cookie_jar=jar) as browser:
+        yield proxy, browser
+
+
+async def test_the_address_lets_the_browser_in_with_the_users_token() -> None:
+    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, browser):
+        async with browser.get(proxy.url("/namespaces/shop/workflows")) as answer:
+            assert answer.status == 200
+            assert str(answer.url.relative()) == "/namespaces/shop/workflows"
+            assert await answer.text() == "GET /namespaces/shop/workflows "
+            assert answer.headers["X-Frame-Options"] == "DENY"
+        assert seen[0].headers["Authorization"] == "Bearer t1"
+        assert "Cookie" not in seen[0].headers
+        own = proxy.url().partition("/?")[0]
+        async with browser.post(
+            f"{own}/api/v1/a%2Fb?q=%3D", data="{}", headers={"Origin": own, "Authorization": "Bearer other"}
+        ) as answer:
+            assert await answer.text() == "POST /api/v1/a%2Fb?q=%3D {}"
+        assert seen[1].headers.getall("Authorization") == ["Bearer t1"]
+
+
+async def test_without_the_key_nothing_is_passed_on() -> None:
+    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, _), aiohttp.ClientSession() as stranger:
+        own = proxy.url().partition("/?")[0]
+        for path in ("/", "/?key=", "/?key=wrong", "/api/v1/settings"):
+            async with stranger.get(own + path) as answer:
+                assert answer.status == 403
+                assert "Open the address that `perdure ui` printed" in await answer.text()
+        assert not seen
+
+
+async def test_other_pages_cannot_use_the_browser_that_was_let_in() -> None:
+    async with web_ui() as (upstream, seen), opened(upstream) as (proxy, browser):
+        async with browser.get(proxy.url()) as answer:
+            assert answer.status == 200
+        own = proxy.url().partition("/?")[0]
+        for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Host": "evil.example"}):
+            async with browser.post(f"{own}/api/v1/x", data="{}", headers=headers) as answer:
+                assert answer.status == 403
+        assert len(seen) == 1
+
+
+async def test_the_cookie_is_for_this_site_and_not_for_scripts() -> None:
+    async with web_ui() as (upstream, _), opened(upstream) as (proxy, browser):
+        async with browser.get(proxy.url(), allow_redirects=False) as answer:
+            assert answer.status == 303
+            assert answer.headers["Location"] == "/"
+            cookie = answer.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+
+
+async def test_a_web_ui_that_does_not_respond_is_reported_and_found_again() -> None:
+    async with web_ui() as (upstream, _):
+        pass
+    async with opened(upstream) as (proxy, browser), browser.get(proxy.url()) as answer:
+        assert answer.status == 502
+        assert "The Web UI does not respond" in await answer.text()
+
+
+async def test_a_port_that_is_in_use_is_an_error() -> None:
+    async with web_ui() as (upstream, _):
+        proxy = Proxy(lambda: asyncio.sleep(0, ""), lambda: asyncio.sleep(0, ""))
+        with pytest.raises(CliError, match="choose another one with --port"):
+            async with proxy.serving(int(upstream.rpartition(":")[2])):
+                pass
+
+
+# --- Tokens -----------------------------------------------------------------------------------------------------------
+
+
+def issued(server: ApiServer, *lifetimes: timedelta) -> None:
+    """Have the API server issue tokens that live so long, one after the other."""
+    left = list(enumerate(lifetimes, 1))
+
+    def create(path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        assert path == TOKENS
+        assert body["spec"] == {"audiences": ["ours"]}
+        number, lifetime = left.pop(0)
+        expires = (clock.now() + lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return 201, {**body, "status": {"token": f"t{number}", "expirationTimestamp": expires}}
+
+    server.create = create  # type: ignore[method-assign]
+
+
+async def test_a_token_of_the_service_account_is_renewed_before_it_expires(server: ApiServer) -> None:
+    issued(server, timedelta(minutes=4), timedelta(hours=1))
+    async with connect(context=None, namespace="shop", program="perdure") as cluster:
+        token = AccountToken(cluster, "me", "ours")
+        assert [await token.current() for _ in range(3)] == ["t1", "t2", "t2"]
+
+
+async def test_a_service_account_that_does_not_exist_is_an_error(server: ApiServer) -> None:
+    message = 'serviceaccounts "me" not found'
+    server.create = lambda *_: (404, {"kind": "Status", "reason": "NotFound", "message": message})  # type: ignore[method-assign]
+    async with connect(context=None, namespace="shop", program="perdure") as cluster:
+        with pytest.raises(CliError, match="there is no ServiceAccount `me` in namespace `shop`"):
+            await AccountToken(cluster, "me", "ours").current()
+        with pytest.raises(CliError, match=r"there is no ServiceAccount `\.\./x`"):
+            await AccountToken(cluster, "../x", "ours").current()
+
+
+@pytest.mark.usefixtures("server")
+async def test_a_kubeconfig_without_a_token_needs_a_service_account() -> None:
+    async with connect(context=None, namespace="shop", program="perdure") as cluster:
+        assert cluster.bearer() is None
+        with pytest.raises(CliError, match="--service-account"):
+            KubeconfigToken(cluster)
+
+
+# --- The port-forward -------------------------------------------------------------------------------------------------
+
+
+def kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = folder / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+async def test_the_forward_leads_to_the_service_and_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl(
+        tmp_path,
+        monkeypatch,
+        f'echo "$*" >> {tmp_path}/calls; echo "Forwarding from 127.0.0.1:4$(wc -l < {tmp_path}/calls) -> 8080"\n'
+        f"test -e {tmp_path}/lost || exec sleep 60",
+    )
+    forward = PortForward("perdure-system", "perdure-ui", 8080, "kind")
+    (tmp_path / "lost").touch()
+    try:
+        assert await forward.address() == "http://127.0.0.1:41"
+        (tmp_path / "lost").unlink()
+        assert forward.process is not None
+        await forward.process.wait()
+        assert await forward.address() == "http://127.0.0.1:42"
+        assert await forward.address() == "http://127.0.0.1:42"
+    finally:
+        await forward.close()
+    call = "port-forward --context=kind --namespace=perdure-system --address=127.0.0.1 service/perdure-ui :8080"
+    assert (tmp_path / "calls").read_text().splitlines() == [call, call]
+
+
+async def test_a_service_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl(tmp_path, monkeypatch, "echo 'services \"perdure-ui\" not found' >&2; exit 1")
+    with pytest.raises(CliError, match=r'Service `perdure-ui` in namespace `there`: services "perdure-ui" not found'):
+        await PortForward("there", "perdure-ui", 8080, None).address()
+
+
+async def test_without_kubectl_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CliError, match="kubectl is needed"):
+        await PortForward("there", "perdure-ui", 8080, None).address()
+
+
+@pytest.mark.usefixtures("server")
+def test_the_command_fails_before_it_serves() -> None:
+    done = CliRunner().invoke(build("perdure"), ["ui", "--no-browser"], prog_name="perdure")
+    assert done.exit_code == 2
+    assert "--service-account" in done.stderr

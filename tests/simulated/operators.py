@@ -34,6 +34,8 @@ class TroubledOperator(Operator):
         frontend: Frontend | None = None,
         namespaces: tuple[str, ...] = (),
         fleet: str = "",
+        address: str = "",
+        lease_seconds: int = 6,
     ) -> None:
         """Start it.
 
@@ -51,6 +53,8 @@ class TroubledOperator(Operator):
             frontend: Serves Temporal SDKs; None: they are not served.
             namespaces: What it watches; none: the whole cluster.
             fleet: With whom it shares the work; empty: with nobody.
+            address: Where other members of the fleet reach it.
+            lease_seconds: The duration of its Lease.
         """
         self._random = random
         self._lag = lag
@@ -58,7 +62,14 @@ class TroubledOperator(Operator):
 
         tell = None if trace is None else _prefixed(name, trace)
         self._connections = FaultySession(loop, server, faults, name, tell)
-        options = OperatorOptions(namespaces=namespaces, instance=name, finished=limits, fleet=fleet)
+        options = OperatorOptions(
+            namespaces=namespaces,
+            instance=name,
+            finished=limits,
+            fleet=fleet,
+            address=address,
+            lease_seconds=lease_seconds,
+        )
         super().__init__(
             options, loop, server, self._connections, crashed=crashed, workers=frontend, skew=skew, trace=tell
         )

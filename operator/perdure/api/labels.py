@@ -70,7 +70,11 @@ MEMBERS_ANNOTATION: Final = "perdure.dev/members"
 commas."""
 
 MEMBER_ADDRESS_ANNOTATION: Final = "perdure.dev/address"
-"""Annotation on the Leases of operators that share their work: the IP address of the pod; empty if it is not known."""
+"""Annotation on the Leases of operators that share their work: the IP address of the pod, with a port if other operators forward
+RPCs to it; empty if it is not known."""
+
+MEMBER_RELEASE_ANNOTATION: Final = "perdure.dev/release"
+"""Annotation on the Leases of operators that share their work: the version of Perdure that the operator runs."""
 
 RUN_LABEL: Final = "perdure.dev/run"
 """Label on pods and Leases: the name of the WorkflowRun (with a hash if it exceeds 63 characters)."""

@@ -18,6 +18,7 @@ VERBS = {
     "complete": "perdure.cli.verbs.complete",
     "deadletters": "perdure.cli.verbs.deadletters",
     "describe": "perdure.cli.verbs.describe",
+    "fleet": "perdure.cli.verbs.fleet",
     "history": "perdure.cli.verbs.history",
     "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",

@@ -48,6 +48,10 @@ class Workers(Protocol):
         """A run has come to a new state, recorded as far as it must be."""
         ...
 
+    def left(self, run: Followed) -> None:
+        """This process no longer works on a run: another member of the fleet does."""
+        ...
+
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A WorkflowRun is there, has changed, or is gone."""
         ...
@@ -87,6 +91,9 @@ class NoWorkers:
     epoch = ""
 
     def follow(self, run: Followed) -> None:
+        """Nothing to be done."""
+
+    def left(self, run: Followed) -> None:
         """Nothing to be done."""
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:

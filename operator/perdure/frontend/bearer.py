@@ -25,6 +25,7 @@ class Claims:
 
     issuer: str
     audiences: tuple[str, ...]
+    subject: str = ""
 
 
 def bearer_of(metadata: Sequence[tuple[str, str | bytes]]) -> str:
@@ -62,7 +63,8 @@ def claims_of(token: str, time: datetime) -> Claims:
         raise NoTokenError("its audience is not a list of names")
     if expires is not None and _moment(expires) + _LEEWAY < time:
         raise NoTokenError("it has expired")
-    return Claims(issuer, tuple(audiences))
+    subject = said.get("sub")
+    return Claims(issuer, tuple(audiences), subject if isinstance(subject, str) else "")
 
 
 def _decode(part: str) -> bytes:

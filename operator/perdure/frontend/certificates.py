@@ -71,6 +71,23 @@ def bundle(made: Mapping[str, bytes]) -> str:
     return (made[CA_CERT] + made.get(NEXT_CERT, b"")).decode("ascii")
 
 
+def name_in(certificate: bytes) -> str:
+    """A DNS name that a certificate is for, or an IP address; empty if there is none.
+
+    Args:
+        certificate: PEM; a chain begins with it.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        )
+    except (ValueError, x509.ExtensionNotFound):
+        return ""
+    names = found.value.get_values_for_type(x509.DNSName)
+    addresses = found.value.get_values_for_type(x509.IPAddress)
+    return next(iter((*names, *map(str, addresses))), "")
+
+
 def _pair(made: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pair | None:
     """A certificate that is valid, and its key; None where there is none."""
     try:

@@ -28,12 +28,13 @@ from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError, damaged
 from perdure.frontend.given import UNLIMITED
 from perdure.frontend.history import Historian, update_request
+from perdure.frontend.matching import Destination, Matching, key_of
 from perdure.frontend.namespace_registry import NamespaceRegistry
 from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.nexus import HandlerCallsOpen
 from perdure.frontend.payloads import KnownBlobs, looking_up, payloads, to_json
 from perdure.frontend.queries import Queries, Query
-from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.runs import Runs, View
 from perdure.frontend.search_attributes import Registry
 from perdure.frontend.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
@@ -84,6 +85,14 @@ class Settings:
     """Path of the authorities of clients' certificates, PEM; empty: clients need none."""
     http_address: str = ""
     """Where Temporal's HTTP API is served; empty: it is not."""
+    member: str = ""
+    """The name of this member of the fleet."""
+    peer_address: str = ""
+    """Where other members of the fleet forward RPCs to; empty: there are none."""
+    peer_audience: str = "perdure.dev/fleet"
+    """That the tokens of other members must be for."""
+    peer_token: str = ""
+    """Path of a token for that audience."""
     max_connections: int = 1_000
     """Connections at the same time, of gRPC and as many of HTTP; more are closed as they come."""
     suggest_events: int = 4_096
@@ -99,7 +108,8 @@ class Core:
         self.settings = settings
         self.epoch = uuid.uuid4().hex
         self._begun = now()
-        self.queues = TaskQueues(self._follow_again)
+        self.matching = Matching()
+        self.queues = self.matching.queues
         self.workers = KnownWorkers(self.queues)
         self.updates = Updates()
         self.queries = Queries()
@@ -113,7 +123,7 @@ class Core:
             written=lambda *change: routing_events.report(self.runs.manager.recorder, *change),
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
-        self.versions = Versions(self.deployments, self.queues, self.pinned_versions)
+        self.versions = Versions(self.deployments, self.matching, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)
         self._memory = MessageMemory(_MEMORY)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -125,10 +135,13 @@ class Core:
     def follow(self, run: Followed) -> None:
         """A run has come to a new state."""
         state, run_id = run.state, run.ref.uid
+        if not self.runs.manager.shards.holds(run.ref.namespace, run.ref.workflow_id):
+            self.runs.changed(run_id)  # it is a guest: its owner follows it
+            return
         if state is None or state.closed or run.gone:
-            self.queues.settle(run_id, {})
+            self.matching.settle(run_id, {})
         else:
-            self.queues.settle(run_id, self._offers(run, state, now()))
+            self.matching.settle(run_id, self._offers(run, state, now()))
         self.calls.follow(run, None if run.gone else state)
         if state is not None and state.closed:
             self._end_updates(run, state)
@@ -136,11 +149,13 @@ class Core:
             self._abort(run_id)
         self.runs.changed(run_id)
 
-    def _follow_again(self, run_id: str) -> None:
-        """The worker has gone that a run's task was meant for: another one gets it."""
-        run = self.runs.manager.runs.get(run_id)
-        if run is not None:
-            self.follow(run)
+    def left(self, run: Followed) -> None:
+        """This process no longer works on a run: another member of the fleet does."""
+        run_id = run.ref.uid
+        self.matching.settle(run_id, {})
+        self.calls.follow(run, None)
+        self.updates.leave(run_id)
+        self.queries.leave(run_id)
 
     def _route_again(self, namespace: str) -> None:
         """The worker deployments of a namespace have changed: what waits in task queues may go to other versions."""
@@ -184,9 +199,22 @@ class Core:
             return
         run_id = obj["metadata"]["uid"]
         if deleted:
-            self.queues.settle(run_id, {})
+            self.matching.settle(run_id, {})
             self._abort(run_id)
         self.runs.changed(run_id)
+
+    def forget_tasks(self) -> None:
+        """Other members own the shards of this one: no workflow task that it has handed out counts anymore."""
+        self.epoch = uuid.uuid4().hex
+
+    async def reload(self, namespace: str) -> None:
+        """Read the settings of a namespace again, which another member has changed, or the Nexus endpoints."""
+        self.endpoints.expire()
+        if namespace:
+            self.registry.expire(namespace)
+            for each in (self.deployments, self.task_queues):
+                with suppress(RpcError):
+                    await each.reload(namespace)
 
     def _abort(self, run_id: str) -> None:
         """A run was deleted: nobody will answer what waits for it."""
@@ -215,7 +243,7 @@ class Core:
         if now() < self._begun + _WORKERS_COME_WITHIN:
             return True
         queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue, version)
-        return self.queues.alive(queue) or (activities and bool(self.queues.pollers(queue)))
+        return self.matching.alive(queue) or (activities and self.matching.has_pollers(queue))
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
         """Whether a worker asks for calls of an operation's endpoint, or did a moment ago; or has not had the time to.
@@ -225,20 +253,18 @@ class Core:
         endpoint = self.endpoints.known(operation.endpoint_id, operation.endpoint)
         if now() < self._begun + _WORKERS_COME_WITHIN or endpoint is None or not endpoint.admits(namespace):
             return True
-        return self.queues.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
+        return self.matching.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
 
-    def _offers(self, run: Followed, state: RunState, time: datetime) -> dict[Offer, QueueName]:
+    def _offers(self, run: Followed, state: RunState, time: datetime) -> dict[Offer, Destination]:
         namespace, run_id = run.ref.namespace, run.ref.uid
-        offers: dict[Offer, QueueName] = {}
+        offers: dict[Offer, Destination] = {}
         task = state.offered_task()
         if state.code is not None and task is not None and run_id not in self.reserved:
             version = self.versions.of_task(namespace, state)
             queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
-            sticky = QueueName(namespace, Kind.WORKFLOW, task.sticky_queue)
-            if task.sticky_queue and version == state.code.versioning.version and self.queues.alive(sticky):
-                queue = sticky
+            sticky = task.sticky_queue if version == state.code.versioning.version else ""
             rank = priorities.rank(state.code.priority)
-            offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = queue
+            offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = Destination(queue, sticky)
         inherited = state.code.priority if state.code is not None else None
         queues: dict[str, QueueName] = {}  # one for many activities: each costs a look at all deployments
         for activity in state.offered_activities(time):
@@ -247,7 +273,7 @@ class Core:
             if activity.task_queue not in queues:
                 queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
                 queues[activity.task_queue] = queue_of(queue, self.versions.of_activity(namespace, state, activity))
-            offers[offer] = queues[activity.task_queue]
+            offers[offer] = Destination(queues[activity.task_queue])
         return offers
 
     # Updates
@@ -377,30 +403,25 @@ class Core:
 
     def _offer_query(self, entry: Entry, query: Query, sticky_queue: str, version: DeploymentVersion | None) -> None:
         record = self.visibility.get(entry.namespace, entry.uid)
-        sticky = QueueName(entry.namespace, Kind.WORKFLOW, sticky_queue)
         normal = QueueName(entry.namespace, Kind.WORKFLOW, record.task_queue if record is not None else "")
         normal = queue_of(normal, version)
-        name = sticky if sticky_queue and self.queues.alive(sticky) else normal
         offer = Offer(entry.uid, query=query.query_id)
-        self.queues.offer(offer, name)
+        key = key_of(offer)
+        self.matching.settle(key, {offer: Destination(normal, sticky_queue)})
+        query.answer.add_done_callback(lambda _: self.matching.settle(key, {}))
+        if sticky_queue:
+            asyncio.get_running_loop().call_later(_STICKY_SECONDS, self._leave_sticky, query, offer, normal)
 
-        def withdraw(_: object) -> None:
-            self.queues.withdraw(offer, name)
-            self.queues.withdraw(offer, normal)
-
-        query.answer.add_done_callback(withdraw)
-        if name == sticky:
-            asyncio.get_running_loop().call_later(_STICKY_SECONDS, self._leave_sticky, query, offer, sticky, normal)
-
-    def _leave_sticky(self, query: Query, offer: Offer, sticky: QueueName, normal: QueueName) -> None:
+    def _leave_sticky(self, query: Query, offer: Offer, normal: QueueName) -> None:
         if not query.answer.done():
-            self.queues.withdraw(offer, sticky)
-            self.queues.offer(offer, normal)
+            self.matching.settle(key_of(offer), {offer: Destination(normal)})
 
     def release(self, run_id: str) -> None:
         """The first task of a run is for anyone again."""
         self.reserved.discard(run_id)
-        self._follow_again(run_id)
+        run = self.runs.manager.runs.get(run_id)
+        if run is not None:
+            self.follow(run)
 
     def want_task(self, run: Followed) -> None:
         """Have a worker asked soon: an update waits for it."""

@@ -83,6 +83,11 @@ class EndpointRegistry:
         """Return an endpoint by its ID; one that was created again since, by its name. None if there is none."""
         return _find(await self.all(), endpoint_id, name)
 
+    def expire(self) -> None:
+        """Read the endpoints again when they are needed next."""
+        if self._read is not None:
+            self._read = self._read[0] - _FRESH, self._read[1]
+
     def known(self, endpoint_id: str, name: str) -> Endpoint | None:
         """Return an endpoint as it was last read, found as by `find`. None if there was none, or nothing was read yet."""
         found = _find(self._read[1], endpoint_id, name) if self._read is not None else None

@@ -117,6 +117,17 @@ class NamespaceRegistry(Generic[Entry]):
             return self.known(namespace)
         return self._learn(namespace, found)
 
+    async def reload(self, namespace: str) -> None:
+        """Read the entries of a namespace again, if they were read before.
+
+        Raises:
+            RpcError: the API server does not respond.
+        """
+        read = self._read.get(namespace)
+        if read is not None:
+            self._read[namespace] = read[0] - self._kind.fresh, read[1]
+            await self.load(namespace)
+
     async def change(self, namespace: str, change: Callable[[Entries[Entry]], Entries[Entry]]) -> Entries[Entry]:
         """Change the entries; what `change` leaves as it is costs no write.
 

@@ -29,7 +29,8 @@ from perdure.frontend import links, nexus_links
 from perdure.frontend import payloads as data
 from perdure.frontend.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.errors import RpcError
-from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
+from perdure.frontend.matching import Destination, Matching, key_of
+from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.kube.clock import now
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, CallbackToken
 
@@ -71,7 +72,7 @@ class Caller(Protocol):
     """Whom calls are made for: the frontend."""
 
     runs: "Runs"
-    queues: TaskQueues
+    matching: Matching
     endpoints: EndpointRegistry
 
 
@@ -115,7 +116,7 @@ class HandlerCallsOpen:
     def _drop(self, call: HandlerCall) -> None:
         self._calls.pop(call.call_id, None)
         if call.queue is not None:
-            self._caller.queues.withdraw(call.offer, call.queue)
+            self._caller.matching.settle(key_of(call.offer), {})
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name="Nexus call")
@@ -137,7 +138,7 @@ class HandlerCallsOpen:
             return
         call.endpoint, endpoint = found
         call.queue = QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue)
-        self._caller.queues.offer(call.offer, call.queue)
+        self._caller.matching.settle(key_of(call.offer), {call.offer: Destination(call.queue)})
 
     def _refusal(self, endpoint: Endpoint | None, namespace: str) -> Failure | None:
         """Why workflows of a namespace may not call an endpoint; None if they may."""

@@ -73,6 +73,10 @@ class Queries:
         for query in self._of_run.pop(run_id, {}).values():
             query.abort()
 
+    def leave(self, run_id: str) -> None:
+        """Another operator works on the run: those that wait here are sent there."""
+        self._of_run.pop(run_id, None)
+
     def drop(self, run_id: str, query_id: str) -> None:
         """Nobody waits any more."""
         known = self._of_run.get(run_id, {})

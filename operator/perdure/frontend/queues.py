@@ -56,6 +56,8 @@ class Offer:
     query: str = ""
     """ID of the query or of the call."""
     rank: Rank = ORDINARY
+    member: str = ""
+    """The member of the fleet that works on the run; empty for this one."""
 
 
 @dataclass(slots=True)
@@ -126,11 +128,11 @@ class _Queue:
 class TaskQueues:
     """All of them."""
 
-    def __init__(self, moved: Callable[[str], None] = lambda _: None) -> None:
-        """`moved` is called with the ID of each run that has something in a queue when its last poller leaves."""
+    def __init__(self, moved: Callable[[Offer], None] = lambda _: None) -> None:
+        """`moved` is called with each offer in a queue when its last poller leaves."""
         self._moved = moved
         self._queues: dict[QueueName, _Queue] = {}
-        self._of_run: dict[str, dict[Offer, QueueName]] = {}
+        self._of_key: dict[str, dict[Offer, QueueName]] = {}
         self._of_namespace: Counter[str] = Counter()
         self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
         """By namespace and task queue."""
@@ -196,9 +198,9 @@ class TaskQueues:
 
     # What is to be done
 
-    def settle(self, run_id: str, offers: Mapping[Offer, QueueName]) -> None:
-        """Say what a run has to be done now, all of it; what it had before and has no more is withdrawn."""
-        before = self._of_run.get(run_id, {})
+    def settle(self, key: str, offers: Mapping[Offer, QueueName]) -> None:
+        """Set all offers of a key, such as those of a run; what it had before and has no more is withdrawn."""
+        before = self._of_key.get(key, {})
         for offer, name in before.items():
             if offers.get(offer) != name:
                 self._withdraw(offer, name)
@@ -206,17 +208,15 @@ class TaskQueues:
             if before.get(offer) != name or offer not in self._queue(name).offers:
                 self._give(offer, name)
         if offers:
-            self._of_run[run_id] = dict(offers)
+            self._of_key[key] = dict(offers)
         else:
-            self._of_run.pop(run_id, None)
+            self._of_key.pop(key, None)
 
-    def offer(self, offer: Offer, name: QueueName) -> None:
-        """Add something that belongs to no state of a run: a query."""
-        self._give(offer, name)
-
-    def withdraw(self, offer: Offer, name: QueueName) -> None:
-        """It is no longer wanted."""
-        self._withdraw(offer, name)
+    def give_back(self, key: str, offer: Offer) -> None:
+        """Offer again what a poller could not get; nothing if it was withdrawn meanwhile."""
+        name = self._of_key.get(key, {}).get(offer)
+        if name is not None and offer not in self._queue(name).offers:
+            self._give(offer, name)
 
     def _give(self, offer: Offer, name: QueueName) -> None:
         queue = self._queue(name)
@@ -296,8 +296,8 @@ class TaskQueues:
         A worker that only has its hands full ends no call.
         """
         queue.last_poll = None
-        for run_id in {offer.run_id for offer in queue.offers}:
-            self._moved(run_id)
+        for offer in list(queue.offers):
+            self._moved(offer)
 
     def alive(self, name: QueueName) -> bool:
         """Whether somebody polls a queue, or did a moment ago."""
@@ -319,6 +319,11 @@ class TaskQueues:
             return {}
         queue.forget_pollers()
         return dict(queue.pollers)
+
+    def polled(self) -> tuple[list[QueueName], list[QueueName]]:
+        """The queues that somebody polls, or did a moment ago; and those that somebody has polled lately."""
+        names = list(self._queues)
+        return [name for name in names if self.alive(name)], [name for name in names if self.pollers(name)]
 
     def versions(self, name: QueueName) -> list[QueueName]:
         """The parts of a task queue that workers of different versions poll, or that something waits in."""

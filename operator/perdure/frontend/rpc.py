@@ -74,7 +74,7 @@ class Rpc:
         try:
             response = await self._handle(call)
         except Exception as error:  # noqa: BLE001 (each becomes a status)
-            failure = self._status(error)
+            failure = status_of(self.name, error)
             metrics.RPCS.labels(rpc=self.name, code=failure.code.name).inc()
             raise failure from None
         metrics.RPCS.labels(rpc=self.name, code="OK").inc()
@@ -103,14 +103,16 @@ class Rpc:
                     await recheck()
                 return record.response
 
-    def _status(self, error: Exception) -> RpcError:
-        if isinstance(error, RpcError):
-            return error
-        if isinstance(error, UnfitError):
-            return invalid(str(error))
-        log = structlog.get_logger("perdure.frontend").bind(rpc=self.name)
-        if isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
-            log.warning("The API server did not do its part", error=repr(error))
-            return unavailable(str(error))
-        log.error("An RPC has failed", exc_info=error)
-        return RpcError(grpc.StatusCode.INTERNAL, repr(error))
+
+def status_of(rpc: str, error: Exception) -> RpcError:
+    """The error of an RPC as callers get it."""
+    if isinstance(error, RpcError):
+        return error
+    if isinstance(error, UnfitError):
+        return invalid(str(error))
+    log = structlog.get_logger("perdure.frontend").bind(rpc=rpc)
+    if isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
+        log.warning("The Kubernetes API request failed", error=repr(error))
+        return unavailable(str(error))
+    log.error("An RPC has failed", exc_info=error)
+    return RpcError(grpc.StatusCode.INTERNAL, repr(error))

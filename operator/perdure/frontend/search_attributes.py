@@ -47,6 +47,12 @@ class Registry:
                 return types
             raise unavailable(str(error)) from error
 
+    def expire(self, namespace: str) -> None:
+        """Read the search attributes of a namespace again when they are needed next."""
+        read, types = self._read.get(namespace, (None, {}))
+        if read is not None:
+            self._read[namespace] = read - _FRESH, types
+
     async def add(self, namespace: str, added: Mapping[str, str]) -> None:
         """Register search attributes. The type of one that is registered already does not change, as in Temporal.
 

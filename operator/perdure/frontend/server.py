@@ -10,8 +10,6 @@ from typing import Any
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
-from temporalio.api.operatorservice import v1 as operatorservice
-from temporalio.api.workflowservice import v1 as workflowservice
 
 from perdure import __version__
 from perdure.controller.manager import Manager
@@ -21,8 +19,10 @@ from perdure.frontend.core import Core, Settings
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
+from perdure.frontend.peers.server import PeerSettings, peered
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.rpc import Handler, Rpc
+from perdure.frontend.rpc_types import SERVICES
 from perdure.frontend.runs import Runs
 from perdure.frontend.service.activities import Activities
 from perdure.frontend.service.batches import Batches
@@ -51,10 +51,6 @@ from perdure.kube import client as kube
 _STREAMS = 500
 """RPCs at once on one connection. Those of one worker that polls with many pollers have room."""
 _REVIEW_CONNECTIONS = 8
-_SERVICES = {
-    "temporal.api.workflowservice.v1.WorkflowService": workflowservice,
-    "temporal.api.operatorservice.v1.OperatorService": operatorservice,
-}
 _STATUS_DETAILS = "grpc-status-details-bin"
 
 
@@ -81,6 +77,10 @@ def settings(environment: Mapping[str, str]) -> Settings:
         publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
         client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
         http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
+        member=environment.get("POD_NAME", ""),
+        peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),
+        peer_audience=environment.get("PERDURE_PEER_AUDIENCE") or "perdure.dev/fleet",
+        peer_token=environment.get("PERDURE_PEER_TOKEN", ""),
         max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 1_000),
         suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
     )
@@ -141,7 +141,7 @@ def _handlers_of(service: object) -> dict[str, Handler]:
     return {
         rpc: getattr(service, method)
         for method, rpc in rpcs.items()
-        if any(hasattr(module, f"{rpc}Request") for module in _SERVICES.values())
+        if any(hasattr(module, f"{rpc}Request") for module in SERVICES.values())
     }
 
 
@@ -155,16 +155,24 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     """
     chosen = frontend.settings
     _check(chosen, address)
-    if chosen.http_address:
-        _check(chosen, chosen.http_address)
+    for other in filter(None, (chosen.http_address, chosen.peer_address)):
+        _check(chosen, other)
     manager = frontend.runs.manager
     async with AsyncExitStack() as stack:
         shown = await stack.enter_async_context(encryption(chosen, manager.client, manager.served))
         server = grpc.aio.server(options=options(chosen))
         port = server.add_secure_port(address, shown.credentials()) if shown else server.add_insecure_port(address)
         listening = [stack.enter_context(_listening(chosen.http_address))] if chosen.http_address else []
-        door = await _door(stack, frontend, port, *(each.getsockname()[1] for each in listening))
-        offered = rpcs(frontend.handlers(), manager.served, manager.first_lists.wait, door)
+        ports = [port, *(each.getsockname()[1] for each in listening)]
+        handlers = frontend.handlers()
+        if chosen.peer_address:
+            ports.append(int(chosen.peer_address.rpartition(":")[2]))
+        door, members = await _doors(stack, frontend, *ports)
+        if chosen.peer_address:
+            handlers = await stack.enter_async_context(
+                peered(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
+            )
+        offered = rpcs(handlers, manager.served, manager.first_lists.wait, door)
         server.add_generic_rpc_handlers(generic_handlers(offered))
         server.add_generic_rpc_handlers((_health(),))
         for each in listening:
@@ -212,10 +220,28 @@ def _http_api(
     return serve_http(offered, listening, shown.context() if shown else None, chosen.max_connections)
 
 
-async def _door(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> Door:
-    """What guards the ports. Reviews have connections of their own: strangers must not take those of the operator."""
+def _peers(chosen: Settings) -> PeerSettings:
+    if not chosen.member:
+        raise ValueError("PERDURE_PEER_ADDRESS is set, and POD_NAME is not: members of a fleet need names")
+    if chosen.authentication and not chosen.peer_token:
+        raise ValueError(
+            "PERDURE_PEER_ADDRESS is set, and PERDURE_PEER_TOKEN is not: the path of a token for other members"
+        )
+    return PeerSettings(
+        member=chosen.member,
+        address=chosen.peer_address,
+        audience=chosen.peer_audience,
+        token=chosen.peer_token if chosen.authentication else "",
+    )
+
+
+async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tuple[Door, Door]:
+    """What guards the ports: for users, and for other members of the fleet.
+
+    Reviews have connections of their own: strangers must not take those of the operator.
+    """
     if not frontend.settings.authentication:
-        return Door(None)
+        return Door(None), Door(None)
     access = frontend.runs.manager.client.access
     client = await stack.enter_async_context(
         kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
@@ -223,7 +249,7 @@ async def _door(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> Door:
     connections = Connections(*ports)
     await stack.enter_async_context(connections.guarded())
     guard = Guard(client, frontend.settings.audience, cluster_tokens=frontend.settings.cluster_tokens)
-    return Door(guard, connections)
+    return Door(guard, connections), Door(Guard(client, frontend.settings.peer_audience), connections)
 
 
 def options(chosen: Settings) -> list[tuple[str, int]]:
@@ -276,7 +302,7 @@ def rpcs(
     """
     return [
         Rpc(service, name, handler, getattr(module, f"{name}Request"), served, ready, door)
-        for service, module in _SERVICES.items()
+        for service, module in SERVICES.items()
         for name, handler in handlers.items()
         if hasattr(module, f"{name}Request")
     ]
@@ -288,9 +314,9 @@ def generic_handlers(offered: Iterable[Rpc]) -> tuple[grpc.GenericRpcHandler, ..
     To gRPC the requests are streams of bytes: of those it reads nothing before it is asked to, which happens once the
     caller is known.
     """
-    found: dict[str, dict[str, Any]] = {service: {} for service in _SERVICES}
+    found: dict[str, dict[str, Any]] = {service: {} for service in SERVICES}
     for rpc in offered:
-        response = getattr(_SERVICES[rpc.service], f"{rpc.name}Response")
+        response = getattr(SERVICES[rpc.service], f"{rpc.name}Response")
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
             _served(rpc), response_serializer=response.SerializeToString
         )

@@ -11,7 +11,7 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -242,7 +242,7 @@ async def encryption(chosen: Settings, client: kube.Client, served: ServedNamesp
     trust = None
     if chosen.authorities:
         trust = Trust(client, chosen.authorities, chosen.namespace, served if chosen.publish else None)
-    shown = Served(certificate.material())
+    shown = Served(certificate.material(), certificate.bundle())
     renewing = asyncio.create_task(_renew(certificate, shown, trust), name="certificates")
     try:
         yield shown
@@ -258,9 +258,30 @@ class Served:
     handshakes at the same time then end the process. So there is an answer only where something has changed, and once.
     """
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, material: Material, bundle: str = "") -> None:
+        """`bundle` has the authorities that have signed the certificate, PEM; empty if they are not known."""
         self.material = material
+        self._bundle = bundle
         self._changed: deque[Material] = deque(maxlen=1)
+        self._twins: list[Served] = []
+
+    def for_members(self) -> "Served":
+        """The same for a further server, whose clients are other operators with the same certificate: they show none."""
+        twin = Served(replace(self.material, clients=None), self._bundle)
+        self._twins.append(twin)
+        return twin
+
+    @property
+    def trusted(self) -> bytes:
+        """What operators trust that have the same certificate, PEM: its authorities, and the certificate itself."""
+        return self._bundle.encode("ascii") + b"\n" + self.material.certificate
+
+    @property
+    def name(self) -> str:
+        """A name in the certificate; empty if it has none."""
+        from perdure.frontend.certificates import name_in  # noqa: PLC0415 (10 MB that others do without)
+
+        return name_in(self.material.certificate)
 
     def credentials(self) -> Any:
         """It, for a server of gRPC."""
@@ -274,11 +295,14 @@ class Served:
         """It, for a server of asyncio."""
         return _RenewedContext(self)
 
-    def update(self, material: Material) -> None:
+    def update(self, material: Material, bundle: str = "") -> None:
         """Serve something else from the next handshake on."""
+        self._bundle = bundle
         if material != self.material:
             self.material = material
             self._changed.append(material)
+        for twin in self._twins:
+            twin.update(replace(material, clients=None), bundle)
 
     def fetch(self) -> Any:
         """What gRPC asks at each handshake; None: nothing has changed."""
@@ -315,8 +339,8 @@ async def _renew(certificate: Certificate, served: Served, trust: Trust | None) 
     while True:
         try:
             await certificate.renew()
-            served.update(certificate.material())
             bundle = certificate.bundle()
+            served.update(certificate.material(), bundle)
             if trust is not None and bundle:
                 await trust.publish(bundle)
         except (kube.ApiError, *kube.TRANSIENT) as error:

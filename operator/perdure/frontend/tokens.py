@@ -52,6 +52,8 @@ class NexusToken(Token, frozen=True, kw_only=True, tag="n"):
     """A call of a Nexus handler. The namespace is the handler's; `run_id` is empty: the call says whose it is."""
 
     call: str
+    shard: int = 0
+    """Of the run that waits for the call."""
 
 
 class PageToken(Token, frozen=True, kw_only=True, tag="h"):
@@ -71,8 +73,8 @@ def pack(token: Token) -> bytes:
     return _encoder.encode(token)
 
 
-def unpack(raw: bytes, kind: type[Any], namespace: str) -> Any:
-    """A token of a kind.
+def unpack(raw: bytes, kind: type[Any] | tuple[type[Any], ...], namespace: str) -> Any:
+    """A token of a kind, or of one of several.
 
     Raises:
         RpcError: it is none, or belongs to another namespace or another server.

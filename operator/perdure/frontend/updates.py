@@ -114,6 +114,10 @@ class Updates:
             if not update.ended.is_set():
                 update.abort()
 
+    def leave(self, run_id: str) -> None:
+        """Another operator works on the run: those that wait here are sent there."""
+        self._of_run.pop(run_id, None)
+
     def forget(self, run_id: str, update_id: str) -> None:
         """What became of it stands in the history now, or nobody asks any more."""
         known = self._of_run.get(run_id, {})

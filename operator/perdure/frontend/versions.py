@@ -13,8 +13,9 @@ from perdure.engine.versioning import PINNED, UNVERSIONED, USE_RAMPING_VERSION, 
 from perdure.frontend import deployments, given
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import RpcError, invalid
+from perdure.frontend.matching import Matching
 from perdure.frontend.namespace_registry import NamespaceRegistry, fits_key
-from perdure.frontend.queues import Kind, QueueName, TaskQueues
+from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.registrations import Registration, Registrations
 from perdure.kube.clock import now
 
@@ -59,18 +60,18 @@ class Versions:
     def __init__(
         self,
         registry: NamespaceRegistry[deployments.Deployment],
-        queues: TaskQueues,
+        matching: Matching,
         pinned: Callable[[str], Collection[DeploymentVersion]],
     ) -> None:
         """Create a router.
 
         Args:
             registry: The worker deployments.
-            queues: The task queues.
+            matching: Knows which task queues are polled.
             pinned: The versions that open workflows of a namespace are pinned to.
         """
         self.registry = registry
-        self._queues = queues
+        self._matching = matching
         self._pinned = pinned
         self._registrations = Registrations(registry, self._removable)
         self._begun = now()
@@ -109,7 +110,7 @@ class Versions:
         found = self.registry.known(namespace).get(version.deployment_name)
         build = found.versions.get(version.build_id) if found is not None else None
         return build is not None and any(
-            self._queues.alive(QueueName(namespace, Kind(kind), queue, str(version)))
+            self._matching.alive(QueueName(namespace, Kind(kind), queue, str(version)))
             for kind, queues in build.task_queues.items()
             for queue in queues
         )

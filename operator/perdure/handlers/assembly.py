@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from perdure import __version__
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.fleet.member_lease import MemberSettings
 from perdure.controller.fleet.membership import Membership
@@ -54,7 +55,10 @@ class OperatorOptions:
     lease_seconds: int = 6
     """Duration of the Lease of a member of a fleet: others take its shards over when it has not renewed it for so long."""
     address: str = ""
-    """IP address of this pod; its Lease shows it."""
+    """Where other members of the fleet reach this one, as its Lease shows it: the IP address of this pod and, if it serves SDKs,
+    the port of `peer_address`."""
+    peer_address: str = ""
+    """Where other members of the fleet forward RPCs to, such as ``0.0.0.0:7234``; empty: nowhere."""
     temporal_address: str = ""
     """Where Temporal SDKs are served, such as ``0.0.0.0:7233``; empty: they are not."""
 
@@ -64,14 +68,19 @@ class OperatorOptions:
 
         Raises:
             ValueError: PERDURE_HTTP_PORT, PERDURE_WORKERS, PERDURE_POD_TTL_SECONDS, PERDURE_FINISHED_RUNS,
-                PERDURE_FINISHED_MIB or PERDURE_LEASE_SECONDS is not a number; or both PERDURE_FLEET and
-                PERDURE_TEMPORAL_ADDRESS are set.
+                PERDURE_FINISHED_MIB or PERDURE_LEASE_SECONDS is not a number; or PERDURE_FLEET and
+                PERDURE_TEMPORAL_ADDRESS are set, and PERDURE_PEER_ADDRESS or POD_IP is not.
         """
         fleet, temporal = environment.get("PERDURE_FLEET", ""), environment.get("PERDURE_TEMPORAL_ADDRESS", "")
+        peer, address = "", environment.get("POD_IP", "")
         if fleet and temporal:
-            raise ValueError(
-                "PERDURE_FLEET cannot be set with PERDURE_TEMPORAL_ADDRESS: only one operator can know the tasks of SDK workers"
-            )
+            peer = environment.get("PERDURE_PEER_ADDRESS", "")
+            if not (peer and address):
+                raise ValueError(
+                    "PERDURE_FLEET with PERDURE_TEMPORAL_ADDRESS: set PERDURE_PEER_ADDRESS and POD_IP, where other operators "
+                    "forward RPCs of SDKs to"
+                )
+            address = f"[{address}]:{_port(peer)}" if ":" in address else f"{address}:{_port(peer)}"
         return cls(
             namespaces=_listed(environment.get("PERDURE_WATCH_NAMESPACES", "")),
             excluded=_listed(environment.get("PERDURE_EXCLUDE_NAMESPACES", "")),
@@ -88,7 +97,8 @@ class OperatorOptions:
             ),
             fleet=fleet,
             lease_seconds=int(environment.get("PERDURE_LEASE_SECONDS") or 6),
-            address=environment.get("POD_IP", ""),
+            address=address,
+            peer_address=peer,
             temporal_address=temporal,
         )
 
@@ -97,9 +107,17 @@ def _shards(client: Client, options: OperatorOptions) -> Shards:
     if not options.fleet:
         return AllShards()
     settings = MemberSettings(
-        fleet=options.fleet, name=options.instance, address=options.address, seconds=options.lease_seconds
+        fleet=options.fleet,
+        name=options.instance,
+        address=options.address,
+        seconds=options.lease_seconds,
+        release=__version__,
     )
     return Membership(client, settings)
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -119,6 +119,14 @@ FLEET_TAKE_OVERS = Counter(
     "Operators whose Lease expired, so that the others took over their shards.",
     registry=REGISTRY,
 )
+FLEET_FORWARDED_RPCS = Counter(
+    "perdure_fleet_forwarded_rpcs", "RPCs that this operator has forwarded to another.", ["rpc"], registry=REGISTRY
+)
+FLEET_OWNER_MISMATCHES = Counter(
+    "perdure_fleet_owner_mismatches",
+    "Attempts to handle an RPC that found no owner: the operator was not reached, or did not own what the RPC is about.",
+    registry=REGISTRY,
+)
 FLEET_GUESTS = Gauge(
     "perdure_fleet_guest_runs", "Runs of other operators that this one has a request for.", registry=REGISTRY
 )

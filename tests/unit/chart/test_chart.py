@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
+from perdure.frontend.core import Settings
 from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.runtime import payloads
 
@@ -353,16 +354,38 @@ def test_the_api_server_writes_down_who_makes_operations_and_runs_where_it_can(h
     assert binding["matchResources"]["namespaceSelector"]["matchExpressions"][0]["values"] == ["team-a", "team-b"]
 
 
-def test_there_is_one_operator_at_a_time_where_sdk_workers_speak_to_it(helm: Helm, render: Render) -> None:
+def test_a_single_operator_that_serves_sdks_ends_before_the_next_one_begins(render: Render) -> None:
     def strategy(*settings: str) -> str:
         [deployment] = of_kind(render(*settings), "Deployment")
         return str(deployment["spec"]["strategy"]["type"])
 
     assert strategy() == "Recreate"
-    assert strategy("temporal.enabled=false", "replicas=2") == "RollingUpdate"
-    done = helm("template", "perdure", str(CHART), "--set-json", "replicas=2")
-    assert done.returncode != 0
-    assert "replicas: can be at most 1 while temporal.enabled is true" in done.stderr
+    assert strategy("replicas=2") == "RollingUpdate"
+    assert strategy("temporal.enabled=false", "replicas=1") == "RollingUpdate"
+
+
+def test_operators_that_serve_sdks_together_reach_each_other_and_show_a_token(render: Render) -> None:
+    manifests = render("replicas=3", "networkPolicy.enabled=true")
+    pod = named(manifests, "Deployment", "perdure")["spec"]["template"]
+    container = operator_container(manifests)
+    env = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    assert env["PERDURE_FLEET"] == "perdure"
+    assert env["PERDURE_PEER_ADDRESS"] == "[::]:7234"
+    assert env["POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    (mount,) = [each for each in container["volumeMounts"] if env["PERDURE_PEER_TOKEN"].startswith(each["mountPath"])]
+    (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == mount["name"]]
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == Settings().peer_audience
+    assert f"{mount['mountPath']}/{source['serviceAccountToken']['path']}" == env["PERDURE_PEER_TOKEN"]
+    assert {each["name"]: each["containerPort"] for each in container["ports"]}["peers"] == 7234
+    policy = named(manifests, "NetworkPolicy", "perdure")["spec"]
+    for direction, side in (("ingress", "from"), ("egress", "to")):
+        (rule,) = [each for each in policy[direction] if {"port": "peers", "protocol": "TCP"} in each["ports"]]
+        (peers,) = rule[side]
+        assert peers["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    alone = render("networkPolicy.enabled=true")
+    assert "PERDURE_PEER_ADDRESS" not in {each["name"] for each in operator_container(alone)["env"]}
+    assert "peers" not in json.dumps(named(alone, "NetworkPolicy", "perdure"))
 
 
 FLEET = ("temporal.enabled=false",)

@@ -125,7 +125,7 @@ def test_a_throttle_lets_so_many_through(per_second: float, within_ten: int) -> 
 async def test_a_queue_hands_out_no_faster_than_its_pollers_say() -> None:
     queues = TaskQueues()
     for number in range(3):
-        queues.offer(Offer("run", number), QUEUE)
+        queues.settle(str(number), {Offer("run", number): QUEUE})
     assert await queues.poll(QUEUE, "worker", 5, allowed, per_second=1) == Offer("run", 0)
     assert await queues.poll(QUEUE, "worker", 0.01, allowed, per_second=1) is None, "a second has not passed"
     assert await queues.poll(QUEUE, "worker", 5, allowed, per_second=1) == Offer("run", 1), "once it has"

@@ -82,7 +82,7 @@ async def allowed() -> None:
 async def test_new_settings_reach_a_poller_that_waits() -> None:
     queues = TaskQueues()
     queues.configure("default", {"orders": {"activity": QueueSettings(queue_rate_limit=limit(0))}})
-    queues.offer(Offer("run"), QUEUE)
+    queues.settle("run", {Offer("run"): QUEUE})
     assert await queues.poll(QUEUE, "worker", 0.01, allowed) is None
     assert queues.limits(QUEUE).per_second == 0
     queues.configure("default", {})
@@ -93,7 +93,7 @@ async def test_workers_of_all_versions_share_one_limit() -> None:
     queues = TaskQueues()
     parts = [QUEUE, QueueName("default", Kind.ACTIVITY, "orders", "shop:1")]
     for part in parts:
-        queues.offer(Offer(part.version), part)
+        queues.settle(part.version, {Offer(part.version): part})
     queues.configure("default", {"orders": {"activity": QueueSettings(queue_rate_limit=limit(0.01))}})
     assert await queues.poll(parts[0], "worker", 5, allowed) == Offer("")
     assert await queues.poll(parts[1], "worker", 0.01, allowed) is None

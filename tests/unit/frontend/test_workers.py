@@ -79,7 +79,7 @@ async def test_a_queue_tells_what_waits_and_how_fast_it_moves(monkeypatch: pytes
     monkeypatch.setattr(of_queues, "now", lambda: begin)
     queues = TaskQueues()
     for number in range(60):
-        queues.offer(Offer("run", number), QUEUE)
+        queues.settle(str(number), {Offer("run", number): QUEUE})
     assert await queues.poll(QUEUE, "worker", 1, allowed) == Offer("run", 0)
     monkeypatch.setattr(of_queues, "now", lambda: begin + timedelta(seconds=10))
     found = queues.statistics(QUEUE)
@@ -97,7 +97,7 @@ async def test_what_is_offered_at_the_very_end_of_a_poll_is_not_lost() -> None:
         polling = asyncio.create_task(queues.poll(QUEUE, "worker", 0.002, allowed))
         await asyncio.sleep(0)
         time.sleep(0.003)  # noqa: ASYNC251 (the loop is busy while the poll runs out)
-        queues.offer(Offer("run", 1), QUEUE)
+        queues.settle("1", {Offer("run", 1): QUEUE})
         assert await polling == Offer("run", 1) or queues.statistics(QUEUE).waiting == 1
 
 
@@ -105,7 +105,7 @@ async def test_what_was_given_to_a_poll_that_is_cancelled_is_for_the_next() -> N
     queues = TaskQueues()
     polling = asyncio.create_task(queues.poll(QUEUE, "worker", 10, allowed))
     await asyncio.sleep(0)
-    queues.offer(Offer("run", 1), QUEUE)
+    queues.settle("1", {Offer("run", 1): QUEUE})
     polling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await polling
@@ -119,7 +119,7 @@ async def test_a_poller_that_was_refused_while_it_waited_gets_nothing_and_the_ne
     queues = TaskQueues()
     polling = asyncio.create_task(queues.poll(QUEUE, "worker", 10, refused))
     await asyncio.sleep(0)
-    queues.offer(Offer("run", 1), QUEUE)
+    queues.settle("1", {Offer("run", 1): QUEUE})
     with pytest.raises(RpcError, match="no longer valid"):
         await polling
     assert await queues.poll(QUEUE, "other", 0.01, allowed) == Offer("run", 1)
@@ -146,9 +146,9 @@ async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytes
     queues = TaskQueues()
     for number in range(of_queues._MANY - 1):
         await queues.poll(QueueName("default", Kind.WORKFLOW, f"sticky-{number}"), "worker", 0, allowed)
-    queues.offer(Offer("run", 1), QUEUE)
+    queues.settle("1", {Offer("run", 1): QUEUE})
     monkeypatch.setattr(of_queues, "now", lambda: clock.now() + FORGOTTEN_AFTER)
-    queues.offer(Offer("run", 2), QueueName("default", Kind.ACTIVITY, "orders"))
+    queues.settle("2", {Offer("run", 2): QueueName("default", Kind.ACTIVITY, "orders")})
     assert {name.name for name in queues._queues} == {"orders"}
     assert len(queues._queues) == 2
 
@@ -179,7 +179,7 @@ def test_a_page_holds_what_one_answer_can() -> None:
 
 
 async def test_a_queue_is_deserted_as_soon_as_its_last_poll_is_cancelled_and_not_when_one_ends_by_itself() -> None:
-    moved: list[str] = []
+    moved: list[Offer] = []
     queues = TaskQueues(moved.append)
     assert await queues.poll(QUEUE, "worker", 0.01, allowed) is None
     assert queues.alive(QUEUE)
@@ -188,8 +188,8 @@ async def test_a_queue_is_deserted_as_soon_as_its_last_poll_is_cancelled_and_not
     polls[0].cancel()
     await asyncio.wait({polls[0]})
     assert queues.alive(QUEUE), "another poll waits"
-    queues.offer(Offer("run"), QUEUE)
+    queues.settle("run", {Offer("run"): QUEUE})
     polls[1].cancel()
     await asyncio.wait({polls[1]})
     assert not queues.alive(QUEUE)
-    assert moved == ["run"], "what the poll was given is for someone else"
+    assert moved == [Offer("run")], "what the poll was given is for someone else"

@@ -36,6 +36,22 @@ class Cluster:
         """
         return await self._requests.read(kind, plural, name)
 
+    async def leases(self) -> list[Object]:
+        """Read the Leases of the operators in the namespace.
+
+        Raises:
+            NoNamespaceError: there are none, and the namespace does not exist.
+            CliError: they cannot be read.
+        """
+        from perdure.api.labels import FLEET_LABEL  # noqa: PLC0415 - see the docstring of the package
+
+        requests = self._requests
+        url = requests.api.path(requests.api.COORDINATION, self.namespace, "leases")
+        found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))
+        if not found:
+            await requests.check_namespace()
+        return found
+
     async def list(self, plural: str, *, everywhere: bool = False, **selectors: str) -> list[Object]:
         """Read all objects of a kind, of the namespace or of all namespaces, that the selectors take.
 

@@ -19,9 +19,11 @@ class MemberSettings:
     name: str
     """The member: the name of the pod, and of its Lease."""
     address: str = ""
-    """The IP address of the pod."""
+    """Where other members reach it: IP address and port, or only the address if it serves no SDKs."""
     seconds: int = 6
     """The duration of its Lease."""
+    release: str = ""
+    """The version of Perdure that it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class MemberLease:
     """The duration of the Lease."""
     members: frozenset[str] = frozenset()
     """The members among which it divides the shards, itself included."""
+    address: str = ""
+    """Where it is reached."""
 
 
 def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
@@ -69,6 +73,7 @@ def _annotations(settings: MemberSettings, members: Collection[str]) -> dict[str
     return {
         labels.MEMBER_ADDRESS_ANNOTATION: settings.address,
         labels.MEMBERS_ANNOTATION: ",".join(sorted(members)),
+        labels.MEMBER_RELEASE_ANNOTATION: settings.release,
     }
 
 
@@ -83,11 +88,13 @@ def _renewed(settings: MemberSettings, holder: str, now: datetime) -> dict[str, 
 def read(obj: kube.Object, default: float) -> MemberLease:
     """Read a Lease. `default`: the duration where it names none, in seconds."""
     meta, spec = obj["metadata"], obj.get("spec") or {}
+    annotations = meta.get("annotations") or {}
     return MemberLease(
         member=meta["name"],
         holder=str(spec.get("holderIdentity") or ""),
         uid=meta["uid"],
         version=meta["resourceVersion"],
         seconds=float(spec.get("leaseDurationSeconds") or default),
-        members=frozenset((meta.get("annotations") or {}).get(labels.MEMBERS_ANNOTATION, "").split(",")),
+        members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
+        address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),
     )

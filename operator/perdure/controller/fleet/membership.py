@@ -5,7 +5,7 @@ one compare-and-swap, and names are locks (docs/architecture-fleet.md, Two concu
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -13,7 +13,7 @@ import structlog
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
-from perdure.controller.fleet.rendezvous import shard_of, shards_of
+from perdure.controller.fleet.rendezvous import owners, shard_of, shards_of
 from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -24,7 +24,7 @@ from perdure.runtime.times import write_micro_time
 _RENEWALS: Final = 3
 """Renewals in the duration of a Lease."""
 _RETRY: Final = 1 / 12
-"""Of the duration of a Lease: the pause after a request that has failed."""
+"""Of the duration of a Lease: the pause after a request that has failed for the second time in a row."""
 _LATER_SECONDS: Final = 0.001
 """What is due is looked at a moment later, so that it is."""
 _DRAIN_SECONDS: Final = 1.2
@@ -49,6 +49,8 @@ class Membership:
         self._version = self._uid = ""
         self._told: frozenset[str] = frozenset()
         """The members as the Lease names them."""
+        self._owners: tuple[str, ...] = ()
+        """By shard."""
         self._held: frozenset[int] = frozenset()
         self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
         self._leaving = False
@@ -76,8 +78,22 @@ class Membership:
         """Whether this member may decide for an object now."""
         return self.active and self.holds(namespace, name)
 
+    def owner(self, shard: int) -> str:
+        """The member that owns a shard; empty for this one, or before it knows the others."""
+        owner = self._owners[shard] if self._owners else ""
+        return "" if owner == self._settings.name else owner
+
+    def owns_shard(self, shard: int) -> bool:
+        """Whether this member may decide for a shard now."""
+        return self.active and shard in self._held
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """The addresses of the other members, by name."""
+        return self._view.others
+
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Have a function called whenever the shards of this member have changed, or whether it is active."""
+        """Have a function called whenever the members have changed, the shards of this one, or whether it is active."""
         self._subscribers.append(changed)
 
     async def joined(self) -> None:
@@ -92,7 +108,7 @@ class Membership:
         Raises:
             NameTakenError: another process has the same name.
         """
-        seconds = self._settings.seconds
+        seconds, failures = self._settings.seconds, 0
         while not self._leaving:
             pause = seconds / _RENEWALS
             try:
@@ -101,9 +117,11 @@ class Membership:
                 self._note()
                 if self._view.members != self._told:
                     await self._renew()  # a member that joins waits for that
+                failures = 0
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not renew the membership of the fleet, trying again", error=repr(error))
-                pause = seconds * _RETRY
+                pause = seconds * _RETRY if failures else 0.0  # a conflict, or a broken connection, is over by now
+                failures += 1
             self._note()
             soon = self._view.next_change(_time()) - _time() + _LATER_SECONDS
             await asyncio.sleep(min(pause, soon))
@@ -171,9 +189,11 @@ class Membership:
     def _note(self) -> None:
         """Report what has changed."""
         view, before = self._view, self._noted
-        after = self._noted = self.active, view.joins, view.members
-        if after == before:
+        after = self.active, view.joins, view.members
+        if after == before or self._leaving:
             return
+        self._noted = after
+        self._owners = owners(view.members)
         if before[0] and (not after[0] or before[1] != after[1]):
             self._hold(frozenset())  # others may have done, since, what is in memory
             self._log.warning("Not renewed in time: others own the shards of this member")
@@ -194,6 +214,7 @@ class Membership:
     async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
         """Stop deciding, wait a moment for what is in progress, and delete the Lease: others take over immediately."""
         self._leaving = True
+        self._owners = owners(self._view.members - {self._settings.name})
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_SECONDS):
                 for drain in drains:

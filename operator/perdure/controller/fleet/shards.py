@@ -1,7 +1,7 @@
 """What this process owns: everything, or the shards that a fleet has given it."""
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
 
 
 class Shards(Protocol):
@@ -18,6 +18,19 @@ class Shards(Protocol):
 
     def owns(self, namespace: str, name: str) -> bool:
         """Whether this process may decide for an object now."""
+        ...
+
+    def owner(self, shard: int) -> str:
+        """The member that decides for a shard, as far as this process knows; empty for this process."""
+        ...
+
+    def owns_shard(self, shard: int) -> bool:
+        """Whether this process may decide for the objects of a shard now."""
+        ...
+
+    @property
+    def others(self) -> Mapping[str, str]:
+        """The addresses of the other members, by name."""
         ...
 
     def subscribe(self, changed: Callable[[], None]) -> None:
@@ -41,6 +54,7 @@ class AllShards:
     """A process that shares with nobody."""
 
     active = True
+    others: Final[Mapping[str, str]] = {}
 
     def holds(self, namespace: str, name: str) -> bool:
         """It holds everything."""
@@ -50,6 +64,16 @@ class AllShards:
     def owns(self, namespace: str, name: str) -> bool:
         """It owns everything."""
         del namespace, name
+        return True
+
+    def owner(self, shard: int) -> str:
+        """It is this process."""
+        del shard
+        return ""
+
+    def owns_shard(self, shard: int) -> bool:
+        """It owns everything."""
+        del shard
         return True
 
     def subscribe(self, changed: Callable[[], None]) -> None:

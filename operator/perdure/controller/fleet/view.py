@@ -110,6 +110,11 @@ class FleetView:
             return frozenset()
         return frozenset({self._me, *(other.lease.member for other in self._living())})
 
+    @property
+    def others(self) -> dict[str, str]:
+        """The addresses of the other members, by name."""
+        return {other.lease.member: other.lease.address for other in self._living()}
+
     def is_active(self, now: float) -> bool:
         """Whether this member may decide."""
         return self._active_from <= now < self._fence

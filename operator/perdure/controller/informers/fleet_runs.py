@@ -15,6 +15,7 @@ from perdure.controller.informers.index import Index
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, RunKey
 from perdure.controller.runs.run import Run
+from perdure.controller.workers import Workers
 from perdure.kube.clock import now
 from perdure.observe import metrics
 
@@ -26,7 +27,12 @@ class FleetRuns:
     """The runs that this member works on, and those that it leaves to others."""
 
     def __init__(
-        self, index: Index, queue: KeyedQueue[Key], shards: Shards, fetch: Callable[[Entry], Awaitable[Run | None]]
+        self,
+        index: Index,
+        queue: KeyedQueue[Key],
+        shards: Shards,
+        workers: Workers,
+        fetch: Callable[[Entry], Awaitable[Run | None]],
     ) -> None:
         """Leave nothing to others yet.
 
@@ -34,6 +40,7 @@ class FleetRuns:
             index: The runs that are worked on.
             queue: The queue of their keys.
             shards: What this member owns.
+            workers: Who serves workers.
             fetch: Reads a run, and works on it from then on.
         """
         self.others: set[str] = set()
@@ -43,6 +50,7 @@ class FleetRuns:
         self._index = index
         self._queue = queue
         self._shards = shards
+        self._workers = workers
         self._fetch = fetch
 
     def is_guest(self, uid: str) -> bool:
@@ -113,6 +121,7 @@ class FleetRuns:
 
     def _leave(self, run: Run) -> None:
         """Drop a run that another member owns; one that was asked something here stays as a guest."""
+        self._workers.left(run)
         if run.has_requests and self._shards.active:
             self._invite(run)
             return

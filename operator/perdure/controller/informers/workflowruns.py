@@ -56,7 +56,7 @@ class WorkflowRuns:
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards
-        self.fleet = FleetRuns(index, queue, tools.shards, self._fetch)
+        self.fleet = FleetRuns(index, queue, tools.shards, tools.workers, self._fetch)
         """Which runs other members of a fleet work on."""
         self._log = structlog.get_logger("perdure.runs")
 

@@ -66,6 +66,10 @@ class Run:
 
     @commits_everything.setter
     def commits_everything(self, value: bool) -> None:
+        if self._reconciliation.commits_everything and not value:
+            self._reconciliation.state = (
+                None  # resumed as after a restart: workflow tasks of the process before are void
+            )
         self._reconciliation.commits_everything = value
 
     @property

@@ -46,6 +46,7 @@ class Activities:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        core.matching.takes(Kind.ACTIVITY, self._take)
 
     # Handing out
 
@@ -64,12 +65,15 @@ class Activities:
             offer = await self._core.queues.poll(queue, request.identity, left, call.recheck, per_second=rate)
             if offer is None:
                 break
-            given = await self._take(offer, request.identity)
+            given: PollActivityTaskQueueResponse | None = await self._core.matching.take(
+                Kind.ACTIVITY, offer, request.identity
+            )
             if given is not None:
                 return given
         return PollActivityTaskQueueResponse()
 
-    async def _take(self, offer: Offer, identity: str) -> PollActivityTaskQueueResponse | None:
+    async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollActivityTaskQueueResponse | None:
+        del sticky
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
             return None

@@ -34,6 +34,7 @@ from temporalio.api.workflowservice.v1 import (
     RespondNexusTaskFailedResponse,
 )
 
+from perdure.controller.fleet.rendezvous import shard_of
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
@@ -64,6 +65,7 @@ class NexusTasks:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        core.matching.takes(Kind.NEXUS, self._take)
 
     async def poll_nexus_task_queue(
         self, request: PollNexusTaskQueueRequest, call: CallContext
@@ -80,17 +82,22 @@ class NexusTasks:
             offer = await self._core.queues.poll(named, request.identity, left, call.recheck)
             if offer is None:
                 break
-            given_out = self._take(offer, request.namespace)
+            given_out: PollNexusTaskQueueResponse | None = await self._core.matching.take(
+                Kind.NEXUS, offer, request.identity
+            )
             if given_out is not None:
                 return given_out
         return PollNexusTaskQueueResponse()
 
-    def _take(self, offer: Offer, namespace: str) -> PollNexusTaskQueueResponse | None:
+    async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollNexusTaskQueueResponse | None:
+        del identity, sticky
         found = self._core.calls.get(offer.query)
         request = self._core.calls.request(found) if found is not None else None
-        if found is None or request is None:
+        caller = self._core.calls.entry(found) if found is not None else None
+        if found is None or found.queue is None or request is None or caller is None:
             return None
-        token = NexusToken(namespace=namespace, run_id="", call=found.call_id)
+        shard = shard_of(caller.namespace, caller.workflow_id)
+        token = NexusToken(namespace=found.queue.namespace, run_id="", call=found.call_id, shard=shard)
         return PollNexusTaskQueueResponse(task_token=pack(token), request=request)
 
     async def respond_nexus_task_completed(

@@ -33,6 +33,7 @@ class TaskDispatch:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        core.matching.takes(Kind.WORKFLOW, self._take)
 
     async def poll_workflow_task_queue(
         self, request: PollWorkflowTaskQueueRequest, call: CallContext
@@ -48,16 +49,17 @@ class TaskDispatch:
             offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
             if offer is None:
                 break
-            given = await self._take(offer, request.identity, sticky=sticky)
+            taken = self._core.matching.take(Kind.WORKFLOW, offer, request.identity, sticky=sticky)
+            given: PollWorkflowTaskQueueResponse | None = await taken
             if given is not None:
                 return given
         return PollWorkflowTaskQueueResponse()
 
     async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
         """The task of a run for a client that is a worker, too; None if none is available now."""
-        return await self._take(Offer(entry.uid), identity, sticky=False)
+        return await self._take(Offer(entry.uid), identity, False)
 
-    async def _take(self, offer: Offer, identity: str, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
+    async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollWorkflowTaskQueueResponse | None:
         """The offered task or query, if it is still pending."""
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
@@ -142,7 +144,11 @@ class TaskDispatch:
         events = [] if sticky else list(await self._core.runs.history(view))
         page = await self._core.page(entry.namespace, events[:PAGE])
         return PollWorkflowTaskQueueResponse(
-            task_token=pack(QueryToken(namespace=entry.namespace, run_id=entry.uid, query=offer.query)),
+            task_token=pack(
+                QueryToken(
+                    namespace=entry.namespace, run_id=entry.uid, workflow_id=entry.workflow_id, query=offer.query
+                )
+            ),
             workflow_execution=WorkflowExecution(workflow_id=entry.workflow_id, run_id=entry.uid),
             workflow_type=WorkflowType(name=code.workflow_type),
             previous_started_event_id=code.previous_started_event_id,

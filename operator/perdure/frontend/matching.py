@@ -1,0 +1,235 @@
+"""Matches what runs have to be done with the workers that poll, across a fleet.
+
+Each task queue has one owner in the fleet, as each run has. What a run has to be done is offered to the owner of its task queue,
+and all polls of that queue are forwarded there. The worker gets it from the owner of the run, by way of the owner of the queue:
+
+    run A ── offers ──▶ owner of the task queue ◀── polls ── the member that a worker is connected to
+          ◀── takes ───
+
+Without a fleet all of them are the same process. The sticky queues of a task queue have the same owner as the queue itself, which
+so knows, when it places a task, whether the worker is there that has the workflow in memory.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+
+from perdure.controller.fleet.rendezvous import shard_of
+from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
+
+Taker = Callable[[Offer, str, bool], Awaitable[Any]]
+"""Hands an offer out to a worker, by its identity; the last argument says whether it came from the sticky queue. None: it is no
+longer due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where an offer goes."""
+
+    queue: QueueName
+    sticky: str = ""
+    """The queue of the worker that has the workflow in memory: preferred as long as the worker polls it."""
+
+
+Offers = Mapping[Offer, Destination]
+
+
+class OfferBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one member offers to another since its last batch."""
+
+    session: str
+    """Names the process: one that starts again begins with all its offers."""
+    whole: bool
+    """Whether these are all its offers, and others are withdrawn."""
+    offers: dict[str, list[tuple[Offer, Destination]]]
+    """By key; an empty list withdraws all offers of a key."""
+
+
+class PolledQueues(msgspec.Struct, frozen=True, kw_only=True):
+    """The response to a batch: the task queues of the member that workers poll."""
+
+    known: bool
+    """Whether the member knows the session: otherwise it needs all offers."""
+    alive: list[QueueName]
+    polled: list[QueueName]
+
+
+class UnreachedError(Exception):
+    """The member that has offered something is not reached, or does not own the run anymore."""
+
+
+class Members(Protocol):
+    """The other members of the fleet, as `Matching` needs them."""
+
+    def owner(self, queue: QueueName) -> str:
+        """The member that owns a task queue; empty for this one."""
+        ...
+
+    def offer(self, member: str, key: str) -> None:
+        """Have the offers of a key sent to a member soon."""
+        ...
+
+    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+        """Get what another member has offered; None if it is no longer due.
+
+        Raises:
+            UnreachedError: the member is not reached, or has lost the run.
+            RpcError: the member could not hand it out.
+        """
+        ...
+
+
+class Alone:
+    """There are no other members."""
+
+    def owner(self, queue: QueueName) -> str:
+        """It is this process."""
+        del queue
+        return ""
+
+    def offer(self, member: str, key: str) -> None:
+        """Nobody is offered anything."""
+
+    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+        """Nobody has offered anything."""
+        del kind, offer, identity, sticky
+
+
+class Matching:
+    """The offers of this process's runs, and those of others for its task queues."""
+
+    def __init__(self) -> None:
+        """Know no offers yet, and no other members."""
+        self.members: Members = Alone()
+        self.queues = TaskQueues(self._place_again)
+        self._takers: dict[Kind, Taker] = {}
+        self._own: dict[str, dict[Offer, Destination]] = {}
+        """By key: what the runs have to be done that this process works on."""
+        self._placed: dict[str, dict[Offer, Destination]] = {}
+        """By key: what is in the queues of this process, also of other members' runs."""
+        self._sessions: dict[str, str] = {}
+        """By member."""
+        self._polled: dict[str, PolledQueues] = {}
+        """By member: its task queues that workers poll."""
+
+    # Offers of this process
+
+    def settle(self, key: str, offers: Offers) -> None:
+        """Set all offers of a key: those of a run, or a query or Nexus call by itself. Earlier ones are withdrawn."""
+        before = self._own.get(key, {})
+        if offers:
+            self._own[key] = dict(offers)
+        elif before:
+            del self._own[key]
+        else:
+            return
+        self._place(key, self._offered_to("", key))
+        for member in {self.members.owner(each.queue) for each in (*before.values(), *offers.values())} - {""}:
+            self.members.offer(member, key)
+
+    def reassign(self, others: Mapping[str, object]) -> None:
+        """The members have changed: place all offers again, and drop those of members that have left."""
+        for member in self._sessions.keys() - others.keys():
+            self._withdraw_all_of(member, ())
+            del self._sessions[member]
+        for member in self._polled.keys() - others.keys():
+            del self._polled[member]
+        for key in self._own:
+            self._place(key, self._offered_to("", key))
+
+    def offered_to(self, member: str, keys: list[str] | None) -> dict[str, list[tuple[Offer, Destination]]]:
+        """What is offered to a member, of some keys; None for all that there is."""
+        if keys is not None:
+            return {key: list(self._offered_to(member, key).items()) for key in keys}
+        found = {key: list(self._offered_to(member, key).items()) for key in self._own}
+        return {key: offers for key, offers in found.items() if offers}
+
+    def _offered_to(self, member: str, key: str) -> dict[Offer, Destination]:
+        offers = self._own.get(key, {})
+        return {offer: to for offer, to in offers.items() if self.members.owner(to.queue) == member}
+
+    # Offers of other members
+
+    def receive(self, member: str, batch: OfferBatch) -> PolledQueues:
+        """Take the offers of another member in; the response says who polls here."""
+        known = batch.whole or self._sessions.get(member) == batch.session
+        if batch.whole:
+            self._sessions[member] = batch.session
+            self._withdraw_all_of(member, batch.offers)
+        if known:
+            for key, offers in batch.offers.items():
+                self._place(f"{member}/{key}", {replace(offer, member=member): to for offer, to in offers})
+        alive, polled = self.queues.polled()
+        return PolledQueues(known=known, alive=alive, polled=polled)
+
+    def _withdraw_all_of(self, member: str, but: Any) -> None:
+        start = f"{member}/"
+        for key in [key for key in self._placed if key.startswith(start) and key.removeprefix(start) not in but]:
+            self._place(key, {})
+
+    # Queues
+
+    def _place(self, key: str, offers: Offers) -> None:
+        """Put offers into the queues of this process."""
+        if offers:
+            self._placed[key] = dict(offers)
+        else:
+            self._placed.pop(key, None)
+        self.queues.settle(key, {offer: self._queue_of(to) for offer, to in offers.items()})
+
+    def _queue_of(self, to: Destination) -> QueueName:
+        sticky = QueueName(to.queue.namespace, to.queue.kind, to.sticky)
+        return sticky if to.sticky and self.queues.alive(sticky) else to.queue
+
+    def _place_again(self, offer: Offer) -> None:
+        """The worker has left that an offer was meant for: place it where another one polls."""
+        key = key_of(offer)
+        self._place(key, self._placed.get(key, {}))
+
+    # Workers
+
+    def takes(self, kind: Kind, taker: Taker) -> None:
+        """Set the function that hands out the offers of this process's runs."""
+        self._takers[kind] = taker
+
+    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool = False) -> Any:
+        """What a worker gets for an offer; None if it is no longer due."""
+        if not offer.member:
+            return await self._takers[kind](offer, identity, sticky)
+        try:
+            return await self.members.take(kind, offer, identity, sticky=sticky)
+        except UnreachedError:
+            self.queues.give_back(key_of(offer), offer)
+            return None
+        except BaseException:
+            self.queues.give_back(key_of(offer), offer)
+            raise
+
+    def polled_by(self, member: str, polled: PolledQueues) -> None:
+        """Note which of its task queues another member says that workers poll."""
+        self._polled[member] = polled
+
+    def namespaces(self) -> set[str]:
+        """The namespaces whose task queues workers poll at other members."""
+        return {name.namespace for polled in self._polled.values() for name in polled.polled}
+
+    def alive(self, name: QueueName) -> bool:
+        """Whether somebody polls a queue, or did a moment ago, at any member."""
+        return self.queues.alive(name) or any(name in polled.alive for polled in self._polled.values())
+
+    def has_pollers(self, name: QueueName) -> bool:
+        """Whether somebody has polled a queue lately, at any member."""
+        return bool(self.queues.pollers(name)) or any(name in polled.polled for polled in self._polled.values())
+
+
+def key_of(offer: Offer) -> str:
+    """The key of an offer in the queues of this process."""
+    key = f"{offer.run_id}/{offer.query}" if offer.query else offer.run_id
+    return f"{offer.member}/{key}" if offer.member else key
+
+
+def queue_shard(namespace: str, name: str) -> int:
+    """The shard of a task queue: its owner owns the queue, for workflows, activities, and Nexus calls."""
+    return shard_of(namespace, f"task-queue/{name}")

@@ -1,0 +1,44 @@
+"""What members of a fleet say to each other, apart from the RPCs that they forward."""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from perdure.frontend.queues import Kind, Offer
+
+SERVICE: Final = "perdure.fleet.Peer"
+OFFER, TAKE, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Reload"))
+"""Paths: what one member has to be done in another one's task queues, a worker gets it, and settings were changed."""
+MEMBER: Final = "perdure-member"
+"""Header: the member that calls."""
+PRINCIPAL: Final = "perdure-principal-bin"
+"""Header: the user that has called the member, which has authenticated and authorized it."""
+ANSWER: Final = "perdure-answer"
+"""Trailer of errors: what the member says, in contrast to one that was not reached."""
+HANDLED, NOT_OWNER = "handled", "not-owner"
+"""The error is the answer; or the member does not own what the RPC is about, and has done nothing."""
+
+Message = TypeVar("Message")
+
+
+class Take(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker gets what was offered."""
+
+    kind: Kind
+    offer: Offer
+    identity: str
+    sticky: bool
+
+
+def pack(message: object) -> bytes:
+    """A message as bytes."""
+    return msgspec.msgpack.encode(message)
+
+
+def unpack(raw: bytes, kind: type[Message]) -> Message:
+    """A message of a kind.
+
+    Raises:
+        ValueError: it is another one.
+    """
+    return msgspec.msgpack.decode(raw, type=kind)

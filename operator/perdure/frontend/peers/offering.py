@@ -1,0 +1,150 @@
+"""Offers what the runs of this member have to be done to the members that own the task queues."""
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from perdure.frontend.core import Core
+from perdure.frontend.errors import RpcError
+from perdure.frontend.matching import OfferBatch, PolledQueues, UnreachedError, queue_shard
+from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
+from perdure.frontend.peers.messages import OFFER, TAKE, Take, pack, unpack
+from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.rpc_types import response_of
+
+_POLL_RESPONSES: Final = {
+    Kind.WORKFLOW: response_of("PollWorkflowTaskQueue"),
+    Kind.ACTIVITY: response_of("PollActivityTaskQueue"),
+    Kind.NEXUS: response_of("PollNexusTaskQueue"),
+}
+_SECONDS: Final = 5.0
+"""How long a batch may take."""
+_LEAST_OFTEN_SECONDS: Final = 2.0
+"""How often a member learns which task queues of the others are polled."""
+_RETRY_SECONDS: Final = 0.2
+_MANY: Final = 2_000
+"""Keys in one batch."""
+
+
+class _Link:
+    """What another member was not offered yet."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, None] = {}
+        """In order."""
+        self.whole = True
+        """Whether it needs all offers."""
+        self.changed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    def next_keys(self) -> list[str]:
+        """The keys of the next batch."""
+        keys = list(self.keys)[:_MANY]
+        for key in keys:
+            del self.keys[key]
+        return keys
+
+
+class FleetMembers:
+    """The other members of the fleet, for `Matching`."""
+
+    def __init__(self, core: Core, client: PeerClient) -> None:
+        """`client` calls them."""
+        self._core = core
+        self._client = client
+        self._shards = core.runs.manager.shards
+        self._session = uuid.uuid4().hex
+        self._links: dict[str, _Link] = {}
+
+    def owner(self, queue: QueueName) -> str:
+        """The member that owns a task queue; empty for this one."""
+        return self._shards.owner(queue_shard(queue.namespace, queue.name))
+
+    def offer(self, member: str, key: str) -> None:
+        """Have the offers of a key sent to a member soon."""
+        link = self._links.get(member)
+        if link is not None:
+            link.keys[key] = None
+            link.changed.set()
+
+    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+        """Get what another member has offered; None if it is no longer due.
+
+        Raises:
+            UnreachedError: the member is not reached, or has lost the run.
+            RpcError: the member could not hand it out.
+        """
+        message = Take(kind=kind, offer=offer, identity=identity, sticky=sticky)
+        try:
+            raw = await self._client.call(offer.member, TAKE, message, encode=pack, decode=bytes, seconds=None)
+        except (PeerLostError, NotOwnerError) as error:
+            await asyncio.sleep(_RETRY_SECONDS)
+            raise UnreachedError(str(error)) from error
+        return _POLL_RESPONSES[kind].FromString(raw) if raw else None
+
+    # Links
+
+    def reassign(self) -> None:
+        """The fleet has changed: offer everything again, to the members that there are now."""
+        others = self._shards.others
+        for member in self._links.keys() - others.keys():
+            self._close(self._links.pop(member))
+        for member in others:
+            link = self._links.get(member)
+            if link is None:
+                link = self._links[member] = _Link()
+                link.task = asyncio.get_running_loop().create_task(self._offer_to(member, link), name="offers")
+            link.whole = True
+            link.changed.set()
+        self._core.matching.reassign(others)
+
+    def close(self) -> None:
+        """Offer nothing anymore."""
+        for link in self._links.values():
+            self._close(link)
+        self._links.clear()
+
+    @staticmethod
+    def _close(link: _Link) -> None:
+        if link.task is not None:
+            link.task.cancel()
+
+    async def _offer_to(self, member: str, link: _Link) -> None:
+        while True:
+            link.changed.clear()
+            try:
+                await self._send(member, link)
+            except (PeerLostError, NotOwnerError, RpcError):
+                link.whole = True
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if link.whole or link.keys:
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LEAST_OFTEN_SECONDS):
+                    await link.changed.wait()
+
+    async def _send(self, member: str, link: _Link) -> None:
+        """Send the next batch to a member, and learn which of its task queues are polled."""
+        matching, whole = self._core.matching, link.whole
+        if whole:
+            link.whole = False
+            link.keys = dict.fromkeys(matching.offered_to(member, None))
+        offers = matching.offered_to(member, link.next_keys())
+        await self._read_routing({to.queue.namespace for each in offers.values() for _, to in each})
+        batch = OfferBatch(session=self._session, whole=whole, offers=offers)
+        decode = partial(unpack, kind=PolledQueues)
+        polled = await self._client.call(member, OFFER, batch, encode=pack, decode=decode, seconds=_SECONDS)
+        if not polled.known:
+            link.whole = True
+        matching.polled_by(member, polled)
+        await self._read_routing(matching.namespaces())
+
+    async def _read_routing(self, namespaces: Iterable[str]) -> None:
+        """Read the worker deployments: without them it is not known which workers get the tasks."""
+        for namespace in namespaces:
+            with suppress(RpcError):
+                await self._core.deployments.load(namespace)

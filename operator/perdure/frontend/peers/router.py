@@ -1,0 +1,174 @@
+"""Handles each RPC at the member of the fleet that owns what it is about."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from time import monotonic
+from typing import Any, Final
+
+from perdure.frontend.core import Core
+from perdure.frontend.door import WAITING
+from perdure.frontend.errors import RpcError, unavailable
+from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
+from perdure.frontend.peers.messages import RELOAD
+from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
+from perdure.frontend.rpc import Handler
+from perdure.frontend.rpc_types import response_of, service_of
+from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.observe import metrics
+
+_PATIENCE_SECONDS: Final = 15.0
+"""How long an RPC waits for an owner: longer than it takes to take over the shards of a member that was killed."""
+_LOOK_SECONDS: Final = 0.2
+"""How long it waits before it tries again, unless the fleet changes before."""
+_NEWS_SECONDS: Final = 2.0
+"""How long a member that has changed settings waits for the others to read them."""
+
+
+class Router:
+    """Forwards RPCs, and handles those about what this member owns."""
+
+    def __init__(self, core: Core, client: PeerClient) -> None:
+        """`client` calls the other members."""
+        self._core = core
+        self._client = client
+        self._shards = core.runs.manager.shards
+        self._handled: dict[asyncio.Future[None], int] = {}
+        """What ends an RPC that is being handled here, with its shard."""
+        self._changed = asyncio.Event()
+
+    def routed(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
+        """Handlers that forward each RPC to where it can be handled."""
+        return {rpc: self._routed(rpc, handler) for rpc, handler in handlers.items()}
+
+    def _routed(self, rpc: str, handler: Handler) -> Handler:
+        async def handle(request: Any, call: CallContext) -> Any:
+            shard = self._shard_of(rpc, request)
+            if shard is not None:
+                return await self._at_owner(shard, rpc, handler, request, call)
+            if rpc in EVERYWHERE:
+                await self._at_all_others(rpc, request, call)
+            response = await handler(request, call)
+            if rpc in SETTINGS:
+                await self._announce(getattr(request, "namespace", ""))
+            return response
+
+        return handle
+
+    def _shard_of(self, rpc: str, request: Any) -> int | None:
+        directory = self._core.runs.manager.directory
+
+        def workflow_of(run_id: str) -> str:
+            entry = directory.get(run_id)
+            return entry.workflow_id if entry is not None else ""
+
+        return shard_of_rpc(rpc, request, workflow_of)
+
+    # Forwarding
+
+    async def _at_owner(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
+        """Handle an RPC where its shard is owned; again while the owner changes, for as long as the caller waits.
+
+        Raises:
+            RpcError: what the owner answers; UNAVAILABLE if there is none for too long.
+        """
+        began = monotonic()
+        until = began + call.within(LONGEST_POLL if rpc in WAITING else _PATIENCE_SECONDS)
+        while True:
+            left = call.seconds_left
+            now_left = replace(call, seconds_left=None if left is None else max(left - (monotonic() - began), 0.0))
+            try:
+                owner = self._shards.owner(shard)
+                if not owner:
+                    return await self._here(shard, handler, request, now_left)
+                return await self._forward(owner, rpc, request, now_left)
+            except (NotOwnerError, PeerLostError) as error:
+                metrics.FLEET_OWNER_MISMATCHES.inc()
+                if monotonic() + _LOOK_SECONDS >= until:
+                    raise unavailable(f"no operator owns shard {shard} at the moment: {error}; retry later") from None
+            await self._look_again()
+
+    async def _forward(self, member: str, rpc: str, request: Any, call: CallContext) -> Any:
+        response = response_of(rpc)
+        metrics.FLEET_FORWARDED_RPCS.labels(rpc=rpc).inc()
+        return await self._client.call(
+            member,
+            f"/{service_of(rpc)}/{rpc}",
+            request,
+            encode=type(request).SerializeToString,
+            decode=response.FromString,
+            seconds=call.seconds_left,
+            metadata=tuple(call.metadata),
+            principal=call.principal,
+        )
+
+    async def _at_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
+        """Have all other members handle an RPC, too; one that cannot be reached has nothing that it is about, or loses it."""
+        short = replace(call, seconds_left=call.within(_NEWS_SECONDS))
+        others = list(self._shards.others)
+        await asyncio.gather(*(self._forward(each, rpc, request, short) for each in others), return_exceptions=True)
+
+    async def _announce(self, namespace: str) -> None:
+        """Have all other members read the settings of a namespace again."""
+
+        async def tell(member: str) -> None:
+            with suppress(NotOwnerError, PeerLostError, RpcError):  # it reads them again within a minute
+                await self._client.call(
+                    member, RELOAD, namespace, encode=str.encode, decode=bytes, seconds=_NEWS_SECONDS
+                )
+
+        await asyncio.gather(*map(tell, list(self._shards.others)))
+
+    async def _look_again(self) -> None:
+        self._changed.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await self._changed.wait()
+
+    # Handling
+
+    async def handle(self, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
+        """Handle an RPC that another member has forwarded.
+
+        Raises:
+            NotOwnerError: this member does not own what it is about.
+            RpcError: the answer.
+        """
+        shard = self._shard_of(rpc, request)
+        return await (handler(request, call) if shard is None else self._here(shard, handler, request, call))
+
+    async def _here(self, shard: int, handler: Handler, request: Any, call: CallContext) -> Any:
+        """Handle an RPC about a shard that this member owns, for as long as it owns it."""
+        if not self._shards.owns_shard(shard):
+            raise NotOwnerError(f"this operator does not own shard {shard}")
+        work = asyncio.ensure_future(handler(request, call))
+        with self._lost(shard) as lost:
+            try:
+                await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not work.done():
+                    work.cancel()
+                    await asyncio.wait({work})
+                if not work.cancelled():
+                    work.exception()
+        if work.cancelled():
+            raise NotOwnerError(f"this operator has lost shard {shard}")
+        return work.result()
+
+    @contextmanager
+    def _lost(self, shard: int) -> Iterator["asyncio.Future[None]"]:
+        """Gives what is done once this member no longer owns a shard."""
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._handled[lost] = shard
+        try:
+            yield lost
+        finally:
+            del self._handled[lost]
+
+    def reassign(self) -> None:
+        """The fleet has changed: end what others handle from now on, and look again for owners."""
+        self._changed.set()
+        for lost, shard in self._handled.items():
+            if not lost.done() and not self._shards.owns_shard(shard):
+                lost.set_result(None)

@@ -1,0 +1,98 @@
+"""Which shard an RPC is about: the member of the fleet that owns the shard handles the RPC. Pure."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.taskqueue.v1 import TaskQueue
+
+from perdure.api.names import schedule_name
+from perdure.api.schedule import MAX_SCHEDULE_NAME
+from perdure.controller.fleet.rendezvous import shard_of
+from perdure.frontend.errors import RpcError
+from perdure.frontend.matching import queue_shard
+from perdure.frontend.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
+
+EVERYWHERE: Final = frozenset({"RecordWorkerHeartbeat", "ShutdownWorker"})
+"""RPCs that concern all members: any of them may have tasks for the worker."""
+SETTINGS: Final = frozenset(
+    {
+        "AddSearchAttributes",
+        "CreateNexusEndpoint",
+        "DeleteNexusEndpoint",
+        "DeleteWorkerDeployment",
+        "DeleteWorkerDeploymentVersion",
+        "RemoveSearchAttributes",
+        "SetWorkerDeploymentCurrentVersion",
+        "SetWorkerDeploymentManager",
+        "SetWorkerDeploymentRampingVersion",
+        "UpdateNexusEndpoint",
+        "UpdateTaskQueueConfig",
+        "UpdateWorkerDeploymentVersionMetadata",
+    }
+)
+"""RPCs that change what each member has read from a ConfigMap."""
+_QUEUES: Final = frozenset(
+    {"DescribeTaskQueue", "PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"}
+)
+"""RPCs about a task queue."""
+_EXECUTIONS: Final = ("execution", "workflow_execution")
+_NAMES: Final = ("workflow_id", "activity_id", "operation_id")
+"""Fields with a workflow ID, or what takes its place, in order of precedence."""
+
+
+def shard_of_rpc(rpc: str, request: Any, workflow_of: Callable[[str], str]) -> int | None:
+    """The shard of what an RPC is about: a run, a Schedule, or a task queue. None if any member can handle it.
+
+    Args:
+        rpc: Its name.
+        request: What it was called with.
+        workflow_of: The workflow ID of a run, by its ID; empty if it is not known.
+    """
+    fields = request.DESCRIPTOR.fields_by_name
+    if rpc in EVERYWHERE or rpc in SETTINGS or "namespace" not in fields:
+        return None
+    namespace: str = request.namespace
+    if "task_token" in fields:
+        return _of_token(request.task_token, namespace, workflow_of)
+    if rpc in _QUEUES:
+        return queue_shard(namespace, _queue(request.task_queue))
+    named = _named(rpc, request, workflow_of)
+    return shard_of(namespace, named) if named else None
+
+
+def _named(rpc: str, request: Any, workflow_of: Callable[[str], str]) -> str:
+    """The workflow ID of the run that an RPC is about, or the name of the Schedule; empty if it is about neither."""
+    fields = request.DESCRIPTOR.fields_by_name
+    if rpc == "ExecuteMultiOperation":
+        return request.operations[0].start_workflow.workflow_id if request.operations else ""
+    if "schedule_id" in fields:
+        return schedule_name(request.schedule_id, MAX_SCHEDULE_NAME)
+    if "update_ref" in fields:
+        return _of_execution(request.update_ref.workflow_execution, workflow_of)
+    for field in _EXECUTIONS:
+        if field in fields:
+            return _of_execution(getattr(request, field), workflow_of)
+    return next((getattr(request, field) for field in _NAMES if field in fields and getattr(request, field)), "")
+
+
+def _queue(named: TaskQueue) -> str:
+    """The task queue of a worker; of a sticky queue, the one that it belongs to."""
+    sticky = named.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
+    return named.normal_name if sticky and named.normal_name else named.name
+
+
+def _of_execution(execution: WorkflowExecution, workflow_of: Callable[[str], str]) -> str:
+    return execution.workflow_id or workflow_of(execution.run_id)
+
+
+def _of_token(raw: bytes, namespace: str, workflow_of: Callable[[str], str]) -> int | None:
+    try:
+        token: Token = unpack(raw, (WorkflowTaskToken, ActivityToken, QueryToken, NexusToken), namespace)
+    except RpcError:
+        return None  # whoever handles it refuses it
+    if isinstance(token, NexusToken):
+        return token.shard
+    named = token.workflow_id or workflow_of(token.run_id)
+    return shard_of(namespace, named) if named else None

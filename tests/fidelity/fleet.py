@@ -1,0 +1,227 @@
+"""Several operators over one API server in memory, in real time, that serve SDKs together. Any of them can be killed.
+
+Their connections to each other are real. A Service stands before them, as in a cluster: each new connection goes to one of those
+that are ready.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from threading import Thread
+from typing import Any, TypeVar
+
+from temporalio.client import Client
+
+from perdure.controller.fleet.membership import Membership
+from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.frontend.core import Settings
+from perdure.frontend.server import Frontend, serve
+from perdure.runtime.retention import Limits
+from perdure.simulation.cluster.apiserver import ApiServer
+from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.process import task_factory
+from process import free_port
+from simulated.faults import Faults
+from simulated.operators import TroubledOperator
+
+_LEASE_SECONDS = 2
+"""Shorter than in a cluster: tests wait for take-overs."""
+_CHUNK = 64 * 1024
+
+_Done = TypeVar("_Done")
+
+
+@dataclass
+class Member:
+    """One operator."""
+
+    name: str
+    port: int
+    frontend: Frontend
+    operator: TroubledOperator
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    serving: "asyncio.Task[None] | None" = None
+    connections: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards that it owns."""
+        membership = self.operator.manager.shards
+        assert isinstance(membership, Membership)
+        return membership.shards
+
+
+class Fleet:
+    """The operators, and the Service before them. All of it is called in its event loop."""
+
+    def __init__(self, loop: Loop, namespaces: tuple[str, ...]) -> None:
+        self.members: dict[str, Member] = {}
+        self.crashes: list[str] = []
+        self.kubernetes = ApiServer(loop, Random(0))
+        self._loop = loop
+        self._namespaces = namespaces
+        self._random = Random(1)
+        self._number = 0
+        for name in namespaces:
+            self.kubernetes.create("namespaces", {"metadata": {"name": name}}, namespace="None")
+
+    async def start(self) -> Member:
+        """Start one more operator, and wait until it is ready."""
+        name, port, peer = f"operator-{self._number}", free_port(), f"127.0.0.1:{free_port()}"
+        self._number += 1
+        frontend = Frontend(Settings(authentication=False, member=name, peer_address=peer))
+        operator = TroubledOperator(
+            name,
+            self._loop,
+            Random(name),
+            self.kubernetes,
+            Faults(self._loop, Random(2), rate=0, delay=0.002),
+            lag=0.005,
+            skew=0.0,
+            limits=Limits(),
+            trace=None,
+            crashed=self.crashes.append,
+            frontend=frontend,
+            namespaces=self._namespaces,
+            fleet="fleet",
+            address=peer,
+            lease_seconds=_LEASE_SECONDS,
+        )
+        member = Member(name, port, frontend, operator)
+
+        async def served() -> None:
+            async with serve(frontend, f"127.0.0.1:{port}"):
+                await member.stopping.wait()
+
+        member.serving = operator.do(served())
+        self.members[name] = member
+        await self.until(lambda: bool(member.shards))
+        return member
+
+    async def until(self, so: Callable[[], bool], seconds: float = 30) -> None:
+        """Wait until something is so."""
+        async with asyncio.timeout(seconds):
+            while not so():  # noqa: ASYNC110 (whatever has to become so has no event)
+                await asyncio.sleep(0.02)
+
+    async def complete(self) -> None:
+        """Wait until every shard has an owner."""
+        await self.until(lambda: sum(len(each.shards) for each in self.members.values()) == SHARDS)
+
+    async def kill(self, name: str) -> None:
+        """End an operator at this instant: what it has in memory is gone."""
+        member = self.members.pop(name)
+        for writer in member.connections:
+            writer.transport.abort()
+        await member.operator.kill()
+
+    async def leave(self, name: str) -> None:
+        """Stop an operator as SIGTERM does."""
+        member = self.members.pop(name)
+        manager, operations = member.operator.manager, member.operator.operations
+        await member.operator.do(manager.shards.leave(manager.drain, operations.drain))
+        member.stopping.set()
+        assert member.serving is not None
+        await member.serving
+        await member.operator.kill()
+
+    def owner_of(self, workflow_id: str) -> str:
+        """The operator that owns a workflow ID."""
+        shard = shard_of(self._namespaces[0], workflow_id)
+        return next(name for name, each in self.members.items() if shard in each.shards)
+
+    # The Service
+
+    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass a connection on to an operator that is ready."""
+        ready = [each for each in self.members.values() if each.operator.manager.shards.active]
+        if not ready:
+            writer.transport.abort()
+            return
+        member = self._random.choice(ready)
+        member.connections.add(writer)
+        with suppress(OSError):
+            to, back = await asyncio.open_connection("127.0.0.1", member.port)
+            await asyncio.wait(
+                [asyncio.ensure_future(_pipe(reader, back)), asyncio.ensure_future(_pipe(to, writer))],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            back.transport.abort()
+        writer.transport.abort()
+        member.connections.discard(writer)
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while content := await reader.read(_CHUNK):
+            writer.write(content)
+            await writer.drain()
+
+
+@dataclass(frozen=True)
+class ServedFleet:
+    """A fleet in a thread of its own, as tests use it."""
+
+    fleet: Fleet
+    address: str
+    """Of the Service."""
+    namespace: str
+    _loop: Loop
+
+    def do(self, work: Coroutine[Any, Any, _Done]) -> "Future[_Done]":
+        """Have something done in the thread of the fleet."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def connect(self, member: str = "", **options: Any) -> Client:
+        """Connect a client, to the Service or to one operator."""
+        address = f"127.0.0.1:{self.fleet.members[member].port}" if member else self.address
+        return await Client.connect(address, **{"namespace": self.namespace, **options})
+
+
+@contextmanager
+def in_memory_fleet(
+    size: int, *others: str, namespace: str = "default", address: str = "127.0.0.1:0"
+) -> Iterator[ServedFleet]:
+    """A fleet of some operators that serves a namespace, and `others`; gone at the end of the block."""
+    loop = Loop()
+    loop.set_task_factory(task_factory)
+    found: Future[ServedFleet] = Future()
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        fleet = Fleet(loop, (namespace, *others))
+        host, _, port = address.rpartition(":")
+        service = await asyncio.start_server(fleet.connect, host, int(port))
+        try:
+            await asyncio.gather(*(fleet.start() for _ in range(size)))
+            await fleet.complete()
+            listening = service.sockets[0].getsockname()[1]
+            found.set_result(ServedFleet(fleet, f"{host}:{listening}", namespace, loop))
+            await stop.wait()
+        finally:
+            service.close()
+            for name in list(fleet.members):
+                await fleet.kill(name)
+        assert not fleet.crashes, fleet.crashes
+
+    def work() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(run())
+        except BaseException as error:
+            if found.done():
+                raise
+            found.set_exception(error)
+        finally:
+            loop.close()
+
+    thread = Thread(target=work)
+    thread.start()
+    try:
+        yield found.result(timeout=60)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()

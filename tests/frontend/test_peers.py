@@ -1,0 +1,213 @@
+"""Operators recognize each other by tokens, over TLS, and know which of them handles an RPC."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import TaskQueueKind
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    GetSystemInfoRequest,
+    GetSystemInfoResponse,
+    PollWorkflowTaskQueueRequest,
+    RespondNexusTaskCompletedRequest,
+    RespondWorkflowTaskCompletedRequest,
+    SignalWorkflowExecutionRequest,
+)
+
+from callers import ApiServer, token
+from fidelity.fleet import ServedFleet, in_memory_fleet
+from perdure.controller.fleet.rendezvous import shard_of
+from perdure.frontend.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
+from perdure.frontend.core import Settings
+from perdure.frontend.door import Door
+from perdure.frontend.errors import RpcError
+from perdure.frontend.guard import Guard
+from perdure.frontend.matching import queue_shard
+from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
+from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.rpc_types import SERVICES, request_of
+from perdure.frontend.server import Frontend
+from perdure.frontend.service.call import CallContext
+from perdure.frontend.tls import Material, Served
+from perdure.frontend.tokens import NexusToken, WorkflowTaskToken, pack
+from perdure.kube.clock import now
+from process import free_port
+
+AUDIENCE = Settings().peer_audience
+OPERATOR = "system:serviceaccount:orders:shop"
+"""The user that the API server of these tests finds in every token."""
+
+
+def certificate() -> Served:
+    made = renewed({}, ["perdure-temporal.perdure-system.svc"], now())
+    return Served(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode())
+
+
+@asynccontextmanager
+async def guarded(
+    fleet: ServedFleet, path: Path, user: str, api: ApiServer
+) -> AsyncIterator[tuple[PeerClient, list[str]]]:
+    """A member that knows other members by their tokens; gives a client for it, and who has called."""
+    api.audiences = [AUDIENCE]
+    own = path / "token"
+    own.write_text(token(aud=[AUDIENCE], sub=user))
+    address, served = f"127.0.0.1:{free_port()}", certificate()
+    principals: list[str] = []
+
+    async def handler(request: Any, call: CallContext) -> GetSystemInfoResponse:
+        del request
+        principals.append(call.principal)
+        return GetSystemInfoResponse(server_version="1")
+
+    (member,) = fleet.fleet.members.values()
+    door = Door(Guard(api, AUDIENCE), refusal_seconds=0)  # type: ignore[arg-type] # stands in for the client
+    settings = PeerSettings(member="m", address=address, audience=AUDIENCE, token=str(own))
+    async with peered(member.frontend, {"GetSystemInfo": handler}, settings, served, door):
+        client = PeerClient(PeerIdentity(name="other", token=own, served=served), lambda: {"m": address})
+        try:
+            yield client, principals
+        finally:
+            await client.close()
+
+
+async def call(client: PeerClient, principal: str = "") -> GetSystemInfoResponse:
+    response: GetSystemInfoResponse = await client.call(
+        "m",
+        "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo",
+        GetSystemInfoRequest(),
+        encode=GetSystemInfoRequest.SerializeToString,
+        decode=GetSystemInfoResponse.FromString,
+        seconds=10,
+        principal=principal,
+    )
+    return response
+
+
+def test_a_member_shows_its_token_by_tls_and_passes_on_who_has_called_it(tmp_path: Path) -> None:
+    async def check(fleet: ServedFleet) -> None:
+        api = ApiServer()
+        async with guarded(fleet, tmp_path, OPERATOR, api) as (client, principals):
+            assert (await call(client, "alice")).server_version == "1"
+            assert principals == ["alice"]
+            assert api.asked_for == [[AUDIENCE]]
+
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(60)
+
+
+def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> None:
+    async def check(fleet: ServedFleet) -> None:
+        async with guarded(fleet, tmp_path, "system:serviceaccount:perdure-system:perdure", ApiServer()) as (
+            client,
+            called,
+        ):
+            with pytest.raises(RpcError, match=f"{OPERATOR} is not an operator of this release"):
+                await call(client)
+            (tmp_path / "token").write_text(token(aud=["perdure.dev/temporal"]))
+            with pytest.raises(RpcError, match=r"the token is not for the audience 'perdure\.dev/fleet'"):
+                await call(client)
+            stranger = PeerClient(PeerIdentity(name="stranger", served=certificate()), client._addresses)
+            with pytest.raises(PeerLostError):  # it does not trust the certificate
+                await call(stranger)
+            await stranger.close()
+            assert not called
+
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(60)
+
+
+def shard(rpc: str, request: Any) -> int | None:
+    return shard_of_rpc(rpc, request, {"run": "w"}.get)  # type: ignore[arg-type] # every run in these tests is known
+
+
+def test_an_rpc_goes_to_the_owner_of_its_workflow_or_task_queue() -> None:
+    execution = WorkflowExecution(workflow_id="w")
+    w = shard_of("shop", "w")
+    assert (
+        shard("SignalWorkflowExecution", SignalWorkflowExecutionRequest(namespace="shop", workflow_execution=execution))
+        == w
+    )
+    by_run = SignalWorkflowExecutionRequest(namespace="shop", workflow_execution=WorkflowExecution(run_id="run"))
+    assert shard("SignalWorkflowExecution", by_run) == w
+    task = WorkflowTaskToken(
+        namespace="shop", run_id="r", workflow_id="w", scheduled=1, started=2, attempt=1, epoch="e"
+    )
+    completed = RespondWorkflowTaskCompletedRequest(namespace="shop", task_token=pack(task))
+    assert shard("RespondWorkflowTaskCompleted", completed) == w
+    nexus = NexusToken(namespace="shop", run_id="", call="c", shard=7)
+    assert (
+        shard("RespondNexusTaskCompleted", RespondNexusTaskCompletedRequest(namespace="shop", task_token=pack(nexus)))
+        == 7
+    )
+
+
+def test_the_polls_of_a_sticky_queue_go_to_the_owner_of_the_task_queue() -> None:
+    queue = TaskQueue(name="sticky-1", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name="orders")
+    sticky = PollWorkflowTaskQueueRequest(namespace="shop", task_queue=queue)
+    normal = PollWorkflowTaskQueueRequest(namespace="shop", task_queue=TaskQueue(name="orders"))
+    want = queue_shard("shop", "orders")
+    assert (shard("PollWorkflowTaskQueue", sticky), shard("PollWorkflowTaskQueue", normal)) == (want, want)
+
+
+ANYWHERE = {
+    "CountActivityExecutions",
+    "CountNexusOperationExecutions",
+    "CountSchedules",
+    "CountWorkers",
+    "CountWorkflowExecutions",
+    "DescribeBatchOperation",
+    "DescribeNamespace",
+    "DescribeWorker",
+    "DescribeWorkerDeployment",
+    "DescribeWorkerDeploymentVersion",
+    "GetClusterInfo",
+    "GetNexusEndpoint",
+    "GetSearchAttributes",
+    "GetSystemInfo",
+    "ListActivityExecutions",
+    "ListBatchOperations",
+    "ListClosedWorkflowExecutions",
+    "ListNamespaces",
+    "ListNexusEndpoints",
+    "ListNexusOperationExecutions",
+    "ListOpenWorkflowExecutions",
+    "ListSchedules",
+    "ListSearchAttributes",
+    "ListWorkerDeployments",
+    "ListWorkers",
+    "ListWorkflowExecutions",
+    "ScanWorkflowExecutions",
+    "StartBatchOperation",
+    "StopBatchOperation",
+}
+"""RPCs that any member can handle: they read what all members know, or what is stored."""
+
+
+def test_every_rpc_has_a_member_that_handles_it() -> None:
+    """A new RPC has to be added above, or be about a workflow, a Schedule or a task queue that its request names."""
+    handlers = Frontend(Settings(authentication=False)).handlers()
+    served = {rpc for rpc in handlers if any(hasattr(module, f"{rpc}Request") for module in SERVICES.values())}
+    unnamed = {rpc for rpc in served if shard(rpc, _filled(rpc)) is None and handlers[rpc].__name__ != "_deprecated"}
+    assert unnamed - EVERYWHERE - SETTINGS == ANYWHERE
+
+
+def _filled(rpc: str) -> Any:
+    """A request in which everything is named that it can name."""
+    request = request_of(rpc)()
+    for field in request.DESCRIPTOR.fields:
+        if field.name in {"namespace", "workflow_id", "activity_id", "operation_id", "schedule_id"}:
+            setattr(request, field.name, "w")
+        elif field.name in {"execution", "workflow_execution"}:
+            getattr(request, field.name).workflow_id = "w"
+    if rpc == "ExecuteMultiOperation":
+        request.operations.add().start_workflow.workflow_id = "w"
+    if "update_ref" in request.DESCRIPTOR.fields_by_name:
+        request.update_ref.workflow_execution.workflow_id = "w"
+    if "task_token" in request.DESCRIPTOR.fields_by_name:
+        request.task_token = pack(NexusToken(namespace="w", run_id="", call="c", shard=1))
+    return request

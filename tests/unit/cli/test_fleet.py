@@ -1,0 +1,61 @@
+"""`perdure fleet`: the operators that share the work, by their Leases."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from perdure.api.labels import FLEET_LABEL
+from perdure.cli.app import build
+from perdure.controller.fleet.member_lease import MemberSettings, lease, renewal
+from perdure.kube import clock
+from unit.cli.apiserver import ApiServer
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/perdure-system/leases"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(build("perdure", ["fleet", "version"]), ["fleet", *arguments], prog_name="perdure")
+
+
+def member(name: str, ago: float, *members: str) -> dict[str, Any]:
+    """A Lease as an operator writes it."""
+    settings = MemberSettings(fleet="perdure", name=name, address=f"10.0.0.{name[-1]}:7234", release="0.1.0")
+    time = clock.now() - timedelta(seconds=ago)
+    made, renewed = lease(settings, name, time), renewal(settings, name, "1", members, time)
+    made["metadata"]["annotations"] = renewed["metadata"]["annotations"]
+    return made
+
+
+def test_a_line_for_each_operator_with_its_shards(server: ApiServer) -> None:
+    live = ("op-1", "op-2")
+    server.answers[PATH] = {
+        "metadata": {},
+        "items": [member("op-3", 65, *live, "op-3"), member("op-2", 1, *live), member("op-1", 0, *live)],
+    }
+    done = run()
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    heading, first, second, third = done.stdout.splitlines()
+    assert heading.split() == ["FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "ADDRESS", "MEMBERS"]
+    assert first.split()[:2] == ["perdure", "op-1"]
+    assert int(first.split()[2]) + int(second.split()[2]) == 64
+    assert first.split()[-3:] == ["0.1.0", "10.0.0.1:7234", "op-1,op-2"]
+    assert "(expired)" in third
+    assert third.split()[1:3] == ["op-3", "0"]
+    assert all("(expired)" not in line for line in (first, second))
+
+
+def test_json_has_the_same(server: ApiServer) -> None:
+    server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, "op-1")]}
+    (found,) = json.loads(run("-o", "json").stdout)
+    assert (found["operator"], found["shards"], found["expired"], found["members"]) == ("op-1", 64, False, ["op-1"])
+
+
+def test_no_operators_share_the_work(server: ApiServer) -> None:
+    server.answers["/api/v1/namespaces/perdure-system"] = {"metadata": {"name": "perdure-system"}}
+    server.answers[PATH] = {"metadata": {}, "items": []}
+    done = run()
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "No operators share the work in namespace `perdure-system`.\n"
+    assert any(FLEET_LABEL in str(asked) for asked in server.asked)

@@ -549,6 +549,17 @@ async def test_an_operator_that_is_killed_still_completes_the_operation(here: Se
 
 
 @served
+async def test_a_handler_gets_a_null_payload_for_an_operation_without_input(here: Served) -> None:
+    await endpoint(here)
+    await here.start()
+    scheduled = schedule()
+    scheduled.schedule_nexus_operation_command_attributes.ClearField("input")
+    await here.decide(scheduled)
+    task = await handle(here)
+    assert task.request.start_operation.payload == Payload(metadata={"encoding": b"binary/null"})
+
+
+@served
 async def test_several_operations_wait_for_one_workflow(here: Served) -> None:
     first = await caller(here)
     started = await start_for(here, first)

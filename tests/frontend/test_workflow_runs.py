@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload, WorkflowExecution, WorkflowType
+from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.sdk.v1 import UserMetadata
 from temporalio.api.taskqueue.v1 import TaskQueue
@@ -89,3 +90,11 @@ async def test_it_answers_queries_also_after_its_end(here: Served) -> None:
     assert [step["status"] for step in await asked(here, "steps")] == ["Succeeded", "Succeeded", "Stopped"]
     with pytest.raises(RpcError, match="unknown queryType other: a run of a Workflow answers steps, __stack_trace"):
         await asked(here, "other")
+
+
+@served
+async def test_the_operator_serves_its_task_queue(here: Served) -> None:
+    for kind, want in ((TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, 1), (TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, 0)):
+        queue = TaskQueue(name="workflows")
+        described = await here.call("DescribeTaskQueue", queue=queue, task_queue_type=kind)
+        assert len(described.pollers) == want

@@ -222,8 +222,7 @@ def _request(run: Followed, operation: PendingOperation, calls: HandlerCalls, ca
         made.header[_OPERATION_TIMEOUT] = milliseconds(longest)
     start = made.start_operation
     start.service, start.operation, start.request_id = operation.service, operation.operation, operation.request_id
-    if operation.input is not None:
-        start.payload.CopyFrom(data.one_payload(operation.input))
+    start.payload.CopyFrom(data.null_payload() if operation.input is None else data.one_payload(operation.input))
     token = CallbackToken(
         namespace=run.ref.namespace,
         name=run.ref.name,

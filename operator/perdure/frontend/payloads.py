@@ -238,6 +238,11 @@ def one_payload(value: Any) -> Payload:
     return found[0] if found else _plain(None)
 
 
+def null_payload() -> Payload:
+    """The payload that stands for none where a Nexus operation must have one."""
+    return Payload(metadata={"encoding": b"binary/null"})
+
+
 def one_to_json(payload: Payload) -> Any:
     """One payload as JSON; never None."""
     return to_json([payload])

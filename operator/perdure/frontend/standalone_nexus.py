@@ -42,7 +42,7 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> Payload | ProtoFailure:
     ended = _end(history)
     if isinstance(ended, ev.NexusOperationCompleted):
         if ended.result is None:
-            return Payload(metadata={"encoding": b"binary/null"})
+            return data.null_payload()
         return data.one_payload(ended.result)
     # The history says whose operation it was; here, that is known.
     failure = ended.failure.cause or ended.failure if ended is not None else ev.failure_of(closing)

@@ -29,10 +29,10 @@ QUERIES = {
 _ICONS = {
     "Succeeded": "✓",
     "Failed": "✗",
-    "Cancelled": "⊘",
-    "Skipped": "⤼",
+    "Cancelled": "-",
+    "Skipped": "-",
     "Running": "▶",
-    "Waiting": "⏸",
+    "Waiting": "○",
     "Stopped": "■",
 }
 _MAX_PARTS = 20

@@ -503,6 +503,7 @@ def test_the_web_ui_speaks_to_the_frontend_with_tls_and_has_no_token(render: Ren
         "TEMPORAL_DEFAULT_NAMESPACE": "default",
         "TEMPORAL_DISABLE_WRITE_ACTIONS": "false",
         "TEMPORAL_NOTIFY_ON_NEW_VERSION": "false",
+        "TEMPORAL_DISABLE_NEWS_FETCH": "true",
         "TEMPORAL_TLS_CA": "/frontend-ca/ca.crt",
         "TEMPORAL_TLS_ENABLE_HOST_VERIFICATION": "true",
     }
@@ -512,7 +513,7 @@ def test_the_web_ui_speaks_to_the_frontend_with_tls_and_has_no_token(render: Ren
     assert pod["automountServiceAccountToken"] is False
     (volume,) = pod["volumes"]
     assert volume["configMap"]["name"] == "perdure-temporal-ca"
-    assert pod["containers"][0]["image"] == "docker.io/temporalio/ui:2.45.0"
+    assert pod["containers"][0]["image"] == "docker.io/temporalio/ui:2.55.0"
     assert web_ui(render("ui.enabled=true", "ui.readOnly=true"))[1]["TEMPORAL_DISABLE_WRITE_ACTIONS"] == "true"
     clear, without = web_ui(render("ui.enabled=true", "temporal.tls.enabled=false"))
     assert not {name for name in without if "TLS" in name}

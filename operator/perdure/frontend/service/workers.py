@@ -1,5 +1,6 @@
 """RPCs about task queues and workers."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from temporalio.api.enums.v1 import DescribeTaskQueueMode, WorkerVersioningMode
@@ -18,6 +19,8 @@ from temporalio.api.workflowservice.v1 import (
     RecordWorkerHeartbeatResponse,
 )
 
+from perdure.engine.inputs import OPERATOR
+from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend.core import Core
 from perdure.frontend.deployments import Deployments, routing
 from perdure.frontend.errors import invalid, not_found
@@ -29,6 +32,7 @@ from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.task_queue_messages import KINDS, config, effective_rate
 from perdure.frontend.workers import field_of, listed
+from perdure.kube.clock import now
 
 _PAGE = 200
 _UNVERSIONED = ""
@@ -75,7 +79,7 @@ class TaskWorkers:
             pollers=[
                 _poller(identity, time, part.version)
                 for part in parts
-                for identity, time in self._core.queues.pollers(part).items()
+                for identity, time in self._pollers(part).items()
             ],
             stats=TaskQueueStats(
                 approximate_backlog_count=sum(each.waiting for each in found),
@@ -90,6 +94,12 @@ class TaskWorkers:
             if not request.report_pollers:
                 told.ClearField("pollers")
         return told
+
+    def _pollers(self, name: QueueName) -> Mapping[str, datetime]:
+        """Who has polled a task queue, and when; the one of Workflows, which the operator decides, is always served."""
+        if name.kind is Kind.WORKFLOW and name.name == WORKFLOWS_QUEUE:
+            return {OPERATOR: now()}
+        return self._core.queues.pollers(name)
 
     async def count_workers(self, request: CountWorkersRequest, call: CallContext) -> CountWorkersResponse:
         """How many workers match a filter."""

@@ -78,7 +78,8 @@ def on_config(config: ProperDocsConfig) -> ProperDocsConfig:
 def _listed(entry: Any) -> Any:
     match entry:
         case str() if entry.endswith("/"):
-            pages = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / entry).glob("*.md"))
+            paths = sorted((DOCS / entry).glob("*.md"), key=lambda path: path.stem)  # `steps` before `steps-2`
+            pages = [path.relative_to(DOCS).as_posix() for path in paths]
             title = (DOCS / entry / "README.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
             return {title: pages}
         case dict():

@@ -10,6 +10,8 @@ import yaml
 from reference.markdown import page, table
 
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "perdure"
+_WIDTH: Final = 40
+"""Characters of a default that the table shows."""
 _HEAD: Final = """\
 Set these values with `helm --set` or in a file with `helm --values`. The chart rejects unknown names and values of
 the wrong type. [Install, upgrade, and uninstall](../installing.md) shows the most common settings."""
@@ -56,4 +58,7 @@ def _default(defaults: Any, path: str) -> str:
         if key not in defaults:
             return ""
         defaults = defaults[key]
-    return "" if defaults in (None, "", [], {}) else f"`{json.dumps(defaults, ensure_ascii=False)}`"
+    text = json.dumps(defaults, ensure_ascii=False)
+    if defaults in (None, "", [], {}):
+        return ""
+    return f"`{text}`" if len(text) <= _WIDTH else "see values.yaml"

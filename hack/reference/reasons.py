@@ -209,6 +209,10 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.CURRENT_VERSION_CHANGED: _NORMAL,
         EventReason.RAMPING_VERSION_CHANGED: _NORMAL,
     },
+    "Lease": {
+        EventReason.OPERATOR_JOINED: _NORMAL,
+        EventReason.OPERATOR_LOST: _WARNING,
+    },
     "any object": {
         EventReason.UNREADABLE: _WARNING,
     },

@@ -29,7 +29,7 @@ FLOW = {
 @pytest.fixture
 def perdure(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Call:
     # The official client reads KUBECONFIG when it is imported, which in tests is only once.
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(namespace.kubeconfig))
+    monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     namespace.apply(FLOW)
 
     def call(*arguments: str) -> Result:

@@ -63,7 +63,7 @@ def start(cluster: Cluster, name: str, duration: str) -> Json:
     return made
 
 
-async def test_what_no_watch_tells_is_found_by_the_second_sweep_and_probed_after_the_third(
+async def test_what_no_watch_tells_is_found_by_the_second_resync_and_probed_after_the_third(
     namespace: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
@@ -73,10 +73,10 @@ async def test_what_no_watch_tells_is_found_by_the_second_sweep_and_probed_after
         while manager.trouble() is None:
             assert number < 10, "no number of missed changes makes a dead watch"
             start(namespace, f"nap-{number}", "1h")
-            # The deployed operator writes to a new run; a second write between the two sweeps would hide that it was missed.
+            # The deployed operator writes to a new run; a second write between the two resyncs would hide that it was missed.
             await asyncio.to_thread(namespace.condition, "workflowrun", f"nap-{number}", "Running")
-            await manager.sweep()  # sees it for the first time: the watch may be about to tell
-            await manager.sweep()  # sees it again
+            await manager.resync()  # sees it for the first time: the watch may be about to tell
+            await manager.resync()  # sees it again
             number += 1
         assert number >= 3
         assert "the watch on workflowruns is stale" in (manager.trouble() or "")

@@ -34,8 +34,10 @@ class Faults:
     """How long a request and its answer travel at most, in seconds."""
     outages: list[tuple[float, float]] = field(default_factory=list)
     """When the API server answers nobody."""
+    broken: set[str] = field(default_factory=set)
+    """Paths of objects that cannot be read or written."""
 
-    def fate(self) -> Fate:
+    def fate(self, path: str) -> Fate:
         """Of the next request."""
         random = self.random
         slow = random.random() < self.rate / 5
@@ -44,6 +46,8 @@ class Faults:
         draw, survives = random.random(), random.random() < 0.5
         if any(start <= self.loop.time() + before < end for start, end in self.outages):
             return Fate(arrives_after=before, answered_after=after, refused=503, survives=survives)
+        if path in self.broken:
+            return Fate(arrives_after=before, answered_after=after, refused=500, survives=survives)
         if draw < self.rate * 0.35:
             status = random.choice([429, 500, 503, 504])
             return Fate(arrives_after=before, answered_after=after, refused=status, survives=survives)

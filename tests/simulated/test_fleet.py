@@ -65,6 +65,22 @@ def test_the_others_take_over_within_ten_seconds_after_a_kill(operators: int) ->
     assert max(took) < 10
 
 
+def test_an_event_reports_each_operator_that_joins_and_each_that_is_lost() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        victim = world.operators.pop(0)
+        await victim.kill()
+        await until(lambda: is_covered(world))
+        await asyncio.sleep(1)
+        events = [(each["reason"], each["regarding"]["name"]) for each in world.server.posted]
+        joined = [name for reason, name in events if reason == "OperatorJoined"]
+        assert sorted(joined) == sorted([victim.name, *(each.name for each in world.operators)])
+        assert [name for reason, name in events if reason == "OperatorLost"] == [victim.name]
+
+    assert simulate(scenario, calm(1)).violations == []
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_an_operator_that_is_stopped_hands_over_within_two_seconds(seed: int) -> None:
     took = list[float]()

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic_core import core_schema
-
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import core_schema
 
 DURATION_PATTERN = r"^(\d{1,5}d)?(\d{1,5}h|\d{1,7}m|\d{1,9}m?s){0,4}$"
 """What `parse_duration` accepts, except the empty string. Go and Python (with `re.ASCII`) interpret it equally. It is short,
@@ -257,6 +256,8 @@ class DurationShape:
         return f"!({duration_cel()}) || {minimum}"
 
     def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        from pydantic_core import core_schema  # noqa: PLC0415 - slow to import, and commands need only `parse_duration`
+
         return core_schema.no_info_plain_validator_function(
             self.read,
             serialization=core_schema.plain_serializer_function_ser_schema(

@@ -22,6 +22,7 @@ from perdure.api.fields import (
     WorkflowId,
     atomic_list,
 )
+from perdure.api.reset_point import ResetPoint
 from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
 from perdure.api.schedule import OverlapPolicy
 from perdure.api.workflowrun import RunOptions, StepPath
@@ -156,16 +157,6 @@ class Unpause(SpecModel):
 
     reason: Text = ""
     """Reason, for people."""
-
-
-class ResetPoint(StrEnum):
-    """A point in a history."""
-
-    FIRST_WORKFLOW_TASK = "FirstWorkflowTask"
-    """Before the first workflow task: everything runs again."""
-
-    LAST_WORKFLOW_TASK = "LastWorkflowTask"
-    """Before the last workflow task of the steps: compensations, handlers and failed activities run again."""
 
 
 class Reset(SpecModel):

@@ -433,6 +433,15 @@ class EventReason(StrEnum):
     RAMPING_VERSION_CHANGED = "RampingVersionChanged"
     """A client changed which share of new and auto-upgrade workflows goes to which ramping version of a worker deployment."""
 
+    # Lease of an operator.
+
+    OPERATOR_JOINED = "OperatorJoined"
+    """The operator shares the work from now on. The note has the number of its shards."""
+
+    OPERATOR_LOST = "OperatorLost"
+    """The operator has not renewed its Lease in time: it was killed, or its node or the network failed. The other operators own
+    its shards."""
+
     # Any kind.
 
     UNREADABLE = "Unreadable"

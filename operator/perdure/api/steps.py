@@ -36,6 +36,7 @@ from perdure.api.fields import (
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, exactly_one_of
+from perdure.api.workflow_id_policies import WorkflowIdReusePolicy
 
 MAX_STEPS = 200
 """Maximum number of steps of a workflow; divide a longer flow into blocks, `forEach` or children."""
@@ -55,19 +56,6 @@ class CancellationType(StrEnum):
 
     ABANDON = "Abandon"
     """Leave the activity running, and cancel the step immediately."""
-
-
-class WorkflowIdReusePolicy(StrEnum):
-    """Whether a new run can use the workflow ID of closed runs."""
-
-    ALLOW_DUPLICATE_FAILED_ONLY = "AllowDuplicateFailedOnly"
-    """Only if the last of them did not complete: Failed, Cancelled, Terminated or TimedOut."""
-
-    ALLOW_DUPLICATE = "AllowDuplicate"
-    """Always."""
-
-    REJECT_DUPLICATE = "RejectDuplicate"
-    """Never."""
 
 
 class WorkflowReference(SpecModel):

@@ -26,24 +26,12 @@ from perdure.api.fields import (
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, cel_name, exactly_one_of
-from perdure.api.steps import WorkflowIdReusePolicy, WorkflowReference
+from perdure.api.steps import WorkflowReference
 from perdure.api.workflow import WorkflowSpec
+from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 
 MAX_PENDING = 2000
 """Maximum number of pending activities, timers, signals or children of one run, as in Temporal."""
-
-
-class WorkflowIdConflictPolicy(StrEnum):
-    """What happens if an open run already has the workflow ID."""
-
-    FAIL = "Fail"
-    """The new run fails; its message names the open run."""
-
-    USE_EXISTING = "UseExisting"
-    """The new run closes immediately and refers to the open run."""
-
-    TERMINATE_EXISTING = "TerminateExisting"
-    """The open run is terminated, and the new run starts."""
 
 
 class RunOptions(SpecModel):

@@ -9,8 +9,9 @@ from pathlib import PurePath
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
+from perdure.cli.coercion import use_light_coercion
 from perdure.cli.errors import CliError
 
 VERBS = {
@@ -80,6 +81,7 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 80}
     app = typer.Typer(
         name=program,
+        cls=_Group,
         help=_HELP.format(program=program),
         no_args_is_help=True,
         add_completion=False,
@@ -94,7 +96,7 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         if not hasattr(module, "COMMANDS"):
             app.command(name, help=text, context_settings=settings, cls=_Verb)(_reporting(module.command))
             continue
-        group = typer.Typer(no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
+        group = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode=None, context_settings=settings)
         group.callback()(_root)
         for verb, (command, verb_help) in module.COMMANDS.items():
             verb_text = verb_help.format(program=program)
@@ -142,15 +144,19 @@ def verb_first(arguments: Sequence[str]) -> list[str]:
 
 
 class _Verb(TyperCommand):
-    """A verb that reports invalid options without pydantic's prefix."""
+    """A verb that reads its options without pydantic."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options."""
-        try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")  # from pydantic, which typer uses
-            raise
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options."""
+        return use_light_coercion(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    """A group of verbs that does the same."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options."""
+        return use_light_coercion(super().get_params(ctx))
 
 
 def _root() -> None:

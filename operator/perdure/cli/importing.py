@@ -577,7 +577,7 @@ def _payload(workflow: _Source, payload: Any) -> Any:
 
 def _decoded(source: _Source, field: str) -> str:
     """The text that stands in a field as base64."""
-    import base64  # noqa: PLC0415 - few have one
+    import base64
 
     try:
         return base64.b64decode(source.text(field) or "", validate=True).decode()

@@ -1,11 +1,15 @@
 """The name of the program, and the page for its output."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from perdure.cli.options import TimeFormat
 from perdure.cli.terminal import Screen
-from perdure.cli.view.page import Page
 from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.cli.view.page import Page
 
 
 def program_of(context: typer.Context) -> str:
@@ -22,7 +26,7 @@ def program_of(context: typer.Context) -> str:
 
 def page_of(
     context: typer.Context, screen: Screen, *, times: TimeFormat = TimeFormat.RELATIVE, cluster: str | None = None
-) -> Page:
+) -> "Page":
     """Create the page for the output of a verb.
 
     Args:
@@ -34,6 +38,8 @@ def page_of(
     Returns:
         The page at the current time.
     """
+    from perdure.cli.view.page import Page
+
     return Page(
         now=clock.now(),
         width=screen.width,

@@ -66,11 +66,11 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
 
 def _findings(definition: Any, given: Any) -> list[str]:
     """What is wrong with an input; nothing where the definition cannot be compiled: the operator says so then."""
-    import pydantic  # noqa: PLC0415 - with the language slow to import, and not for `--help`
+    import pydantic
 
-    from perdure.api.workflow import WorkflowSpec  # noqa: PLC0415
-    from perdure.language.compiler import compile_program  # noqa: PLC0415
-    from perdure.language.program import InvalidWorkflowError, with_defaults  # noqa: PLC0415
+    from perdure.api.workflow import WorkflowSpec
+    from perdure.language.compiler import compile_program
+    from perdure.language.program import InvalidWorkflowError, with_defaults
 
     try:
         program = compile_program(WorkflowSpec.parse(definition))

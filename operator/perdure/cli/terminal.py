@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from perdure.api.labels import GROUP
-from perdure.cli.view.page import ASCII, UNICODE, Glyphs
+from perdure.cli.view.glyphs import ASCII, UNICODE, Glyphs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +72,7 @@ class Screen:
     def console(self) -> "Console":
         """The console of rich."""
         if self._console is None:
-            from rich.console import Console  # noqa: PLC0415 - verbs without styled output do not need it
+            from rich.console import Console
 
             options: dict[Color, dict[str, Any]] = {
                 Color.AUTO: {},
@@ -105,7 +105,7 @@ class Screen:
         if output == "json":
             self.write(json.dumps(data, indent=2, ensure_ascii=not self._utf8))
         elif output == "yaml":
-            import yaml  # noqa: PLC0415 - only for YAML output
+            import yaml
 
             self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))
         else:

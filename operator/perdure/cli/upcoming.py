@@ -1,7 +1,7 @@
 """When a schedule fires: of a manifest, without a cluster, or of an object in one."""
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -13,8 +13,7 @@ from perdure.cli.errors import CliError
 from perdure.cli.scenarios import read_documents
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import Outlook, outlook_after
-from perdure.schedule.times import EARLIEST, Due, Times
-from perdure.schedule.zones import Zone
+from perdure.schedule.times import Due, Times
 from perdure.simulation.cast import BadFileError
 
 Object = dict[str, Any]
@@ -92,51 +91,6 @@ def outlook_of(schedule: Object, after: datetime) -> Outlook:
         return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
     except InvalidTimesError as error:
         raise CliError(error.message) from error
-
-
-def has_zone(text: str) -> bool:
-    """Whether a time that a user gave names its offset from UTC.
-
-    Raises:
-        CliError: It is not a time.
-    """
-    return _parsed(text).tzinfo is not None
-
-
-def moment(text: str, zone: Zone) -> datetime:
-    """Read a time that a user gave.
-
-    Args:
-        text: RFC 3339, or a date or a time without an offset.
-        zone: The schedule's zone, in which a time without an offset is read.
-
-    Returns:
-        The instant, UTC.
-
-    Raises:
-        CliError: It is not a time, or it is before 1970.
-    """
-    time = _parsed(text)
-    try:
-        time = (time.replace(tzinfo=zone.rules) if time.tzinfo is None else time).astimezone(UTC)
-    except OverflowError:
-        raise _not_a_time(text) from None
-    if time < EARLIEST:
-        raise CliError(f"`{text}` is before 1970; use a later time")
-    return time
-
-
-def _parsed(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise _not_a_time(text) from None
-
-
-def _not_a_time(text: str) -> CliError:
-    return CliError(
-        f"`{text}` is not a time: write 2026-03-29T00:00:00Z, or 2026-03-29 for midnight in the schedule's time zone"
-    )
 
 
 def read_json(option: str, text: str) -> Any:

@@ -2,7 +2,7 @@
 
     a watch, a list ─▶ taken in: the index knows it, whom it concerns is woken ─▶ queue of keys ─▶ a pass over one object
 
-What a watch misses, the sweep finds.
+What a watch misses, the resync finds.
 """
 
 import asyncio
@@ -12,9 +12,10 @@ import structlog
 
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
+from perdure.controller.informers import periodic
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.index import Index
-from perdure.controller.informers.resync import Sweep
+from perdure.controller.informers.resync import Resync
 from perdure.controller.informers.run_expiries import RunExpiries
 from perdure.controller.informers.run_pods import RunPods
 from perdure.controller.informers.schedules import Schedules
@@ -41,11 +42,10 @@ from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_poll
+from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.runtime.retention import Limits
 
-SWEEP_SECONDS: Final = 60.0
 _CLOCK_JUMP_SECONDS: Final = 1.0
 
 
@@ -81,7 +81,7 @@ class Manager:
             remembers=self._remembers,
         )
         self._index = Index()
-        self._expiries = RunExpiries(self._index.directory, self._queue, SWEEP_SECONDS)
+        self._expiries = RunExpiries(self._index.directory, self._queue, periodic.RESYNC_SECONDS)
         self.runs = WorkflowRuns(tools, self._index, self._queue, self._expiries, self._observe_retention)
         self.schedules = Schedules(tools, self._index, self._queue, self.runs)
         self._pods = RunPods(tools, self._index, self._queue, self.runs)
@@ -101,7 +101,7 @@ class Manager:
             served,
             {"workflowruns": self.runs.take, "retrypolicies": self.on_policy, "schedules": self.schedules.take},
         )
-        self._sweep = Sweep(
+        self._resync = Resync(
             tools.client,
             served,
             self._index,
@@ -111,6 +111,8 @@ class Manager:
             pods=self._pods,
             take_policy=self.on_policy,
         )
+        self._ahead = 0.0
+        """Seconds that the wall clock was ahead of one that is never set, when it was last compared."""
         self._log = structlog.get_logger("perdure.manager")
         tools.policies.changed = self._policies_changed
         tools.letters.suspect = self.runs.suspect
@@ -150,17 +152,17 @@ class Manager:
 
     def on_run(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a WorkflowRun was seen, changed or deleted."""
-        self._sweep.told("workflowruns")
+        self._resync.observe_event("workflowruns")
         self.runs.take(obj, deleted=deleted)
 
     def on_pod(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a pod of some run was seen, changed or deleted."""
-        self._sweep.told("pods")
+        self._resync.observe_event("pods")
         self._pods.take(obj, deleted=deleted)
 
     def on_schedule(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a Schedule was seen, changed or deleted."""
-        self._sweep.told("schedules")
+        self._resync.observe_event("schedules")
         self.schedules.take(obj, deleted=deleted)
 
     def on_workflow(self, obj: kube.Object, *, deleted: bool) -> None:
@@ -197,12 +199,13 @@ class Manager:
 
     async def run(self) -> None:
         """Work until cancelled."""
+        self._ahead = _ahead()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tools.shards.run())
             group.create_task(self._learn())
             self._queue.start(group)
             group.create_task(self._tools.recorder.run())
-            group.create_task(self._sweep_for_ever())
+            group.create_task(periodic.repeat(self._poll))
             group.create_task(kept.delete_for_ever(self._tools.client, self.served, self._tools.shards))
             group.create_task(self._tools.blobs.remove_unclaimed_for_ever(self.served, self._tools.shards))
 
@@ -232,6 +235,7 @@ class Manager:
         """The fleet has given this process other shards, or its right to decide has ended or begun."""
         self.runs.fleet.reassign()
         self.schedules.reassign()
+        self._pods.reassign()
         self._queue.readmit()
 
     async def drain(self) -> None:
@@ -260,33 +264,23 @@ class Manager:
             case _:
                 assert_never(key)
 
-    async def _sweep_for_ever(self) -> None:
-        ahead = _ahead()
-        while True:
-            await until_next_poll(SWEEP_SECONDS)
-            ahead, before = _ahead(), ahead
-            if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
-                self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
-                self.schedules.observe_clock()
-            self._expiries.arm(now())
-            try:
-                await self.sweep()
-            except (kube.ApiError, *kube.TRANSIENT) as error:
-                self._log.warning("Could not sweep", error=repr(error))
-            except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
-                self._log.exception("Could not sweep")
+    async def _poll(self) -> bool:
+        """Do what no event triggers; whether it is complete."""
+        ahead, before = _ahead(), self._ahead
+        self._ahead = ahead
+        if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
+            self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
+            self.schedules.observe_clock()
+        self._expiries.arm(now())
+        return await self.resync()
 
-    async def sweep(self) -> None:
-        """Find what no watch has told of.
-
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
-        """
-        await self._sweep.sweep()
+    async def resync(self) -> bool:
+        """Find what no watch has shown; whether everything could be compared."""
+        return await self._resync.resync()
 
     def trouble(self) -> str | None:
         """What is wrong with the watches; None when all is well."""
-        return self._sweep.trouble()
+        return self._resync.trouble()
 
     # The first lists, for the watches that continue them
 

@@ -103,7 +103,7 @@ class OperatorOptions:
         )
 
 
-def _shards(client: Client, options: OperatorOptions) -> Shards:
+def _shards(client: Client, options: OperatorOptions, recorder: Recorder) -> Shards:
     if not options.fleet:
         return AllShards()
     settings = MemberSettings(
@@ -113,7 +113,7 @@ def _shards(client: Client, options: OperatorOptions) -> Shards:
         seconds=options.lease_seconds,
         release=__version__,
     )
-    return Membership(client, settings)
+    return Membership(client, settings, recorder)
 
 
 def _port(address: str) -> str:
@@ -149,7 +149,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         recorder=recorder,
         blobs=Blobs(client),
         workers=workers,
-        shards=_shards(client, options),
+        shards=_shards(client, options, recorder),
     )
     served = ServedNamespaces(options.namespaces, options.excluded)
     client.serves = served.__contains__

@@ -1,19 +1,9 @@
 """A thin client: aiohttp and orjson, a quarter of the CPU of a generated one.
 
-Errors of this module::
-
-    ApiError              the API server refused; `status` is the HTTP code, `reason` Kubernetes' word, `message` its sentence
-    ├── NotFoundError     404
-    ├── AlreadyExistsError  409 AlreadyExists
-    ├── ConflictError     409 Conflict: someone else wrote first
-    ├── InvalidError      400, 422: it will never be accepted as it is
-    ├── TooLargeError     413, and what etcd says instead: it will never fit
-    └── UnreadableError   the API server answered with an object that cannot be decoded; `status` is 200
-
+A refusal of the API server is an `ApiError`, from `perdure.kube.errors`.
 Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
 
-import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -35,25 +25,54 @@ from perdure.kube.decoding import (
     page_of,
     undecodable,
 )
+from perdure.kube.errors import (
+    AlreadyExistsError,
+    ApiError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    TooLargeError,
+    UnreadableError,
+    error_of,
+)
 from perdure.kube.patch import Operation
+from perdure.kube.paths import (
+    COORDINATION,
+    CORE,
+    EVENTS,
+    ONLY_METADATA,
+    ONLY_METADATA_LIST,
+    PERDURE,
+    RBAC,
+    path,
+)
+
+__all__ = [
+    "COORDINATION",
+    "CORE",
+    "EVENTS",
+    "PERDURE",
+    "RBAC",
+    "TRANSIENT",
+    "AlreadyExistsError",
+    "ApiError",
+    "Client",
+    "ConflictError",
+    "InvalidError",
+    "NotFoundError",
+    "Object",
+    "TooLargeError",
+    "UnreadableError",
+    "namespace_of",
+    "older",
+    "path",
+]
 
 Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
 
-CORE: Final = "/api/v1"
-PERDURE: Final = "/apis/perdure.dev/v1alpha1"
-COORDINATION: Final = "/apis/coordination.k8s.io/v1"
-RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
-EVENTS: Final = "/apis/events.k8s.io/v1"
-
 TRANSIENT: Final = (OSError, aiohttp.ClientError, TimeoutError)
 """What a request raises when the API server could not be asked."""
-
-_TOO_LARGE_FOR_ETCD: Final = ("etcdserver: request is too large", "trying to send message larger than max")
-"""etcd's refusals have no code of their own: the API server passes them on as its own failure, with 500."""
-
-_ONLY_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-_ONLY_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 _PAGE_BYTES: Final = 16 * 1024 * 1024
 """A page that is larger is requested again with fewer objects: memory must not depend on how large objects are."""
@@ -64,58 +83,6 @@ _LONGEST_LINE: Final = 1 << 20
 _FIRST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 500
 """Objects of a page."""
-
-
-class ApiError(Exception):
-    """The API server refused."""
-
-    def __init__(self, status: int, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.reason = reason
-        self.message = message
-
-
-class NotFoundError(ApiError):
-    """There is no such object."""
-
-
-class AlreadyExistsError(ApiError):
-    """There is such an object already."""
-
-
-class ConflictError(ApiError):
-    """The object has changed since it was read."""
-
-
-class InvalidError(ApiError):
-    """The object will never be accepted as it is."""
-
-
-class TooLargeError(ApiError):
-    """The object, or the request, is larger than the API server or etcd takes."""
-
-
-class UnreadableError(ApiError):
-    """The object cannot be decoded."""
-
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]*")
-
-
-def path(
-    group: str, namespace: str | None, plural: str, name: str | None = None, subresource: str | None = None
-) -> str:
-    """The path of a resource, e.g. ``path(CORE, "default", "pods", "web-0")``.
-
-    Raises:
-        ValueError: a namespace or name that no object can have: put into a path, it would lead somewhere else.
-    """
-    for part in (namespace, name):
-        if part is not None and not _NAME.fullmatch(part):
-            raise ValueError(f"{part!r} is not the name of an object")
-    scope = f"/namespaces/{namespace}" if namespace else ""
-    return "/".join(filter(None, (f"{group}{scope}", plural, name, subresource)))
 
 
 def namespace_of(obj: Object) -> str:
@@ -163,7 +130,7 @@ class Client:
 
     async def stored(self, url: str) -> Stored:
         """Read the identity and the version of one object."""
-        raw = await self._read("GET", url, headers={"Accept": _ONLY_METADATA})
+        raw = await self._read("GET", url, headers={"Accept": ONLY_METADATA})
         try:
             return metadata_of(raw or b"")
         except UndecodableError as error:
@@ -171,7 +138,7 @@ class Client:
 
     async def metadata(self, url: str) -> Object:
         """Read one object without its spec and status."""
-        return await self._request("GET", url, headers={"Accept": _ONLY_METADATA})
+        return await self._request("GET", url, headers={"Accept": ONLY_METADATA})
 
     async def list_all(self, url: str, **selectors: str) -> list[Object]:
         """Read all objects of a collection. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``.
@@ -211,7 +178,7 @@ class Client:
 
     async def versions(self, url: str, **selectors: str) -> AsyncIterator[list[Stored]]:
         """Read which objects a collection has, and their versions, page by page; nothing else crosses the wire."""
-        async for page in self.pages(url, accept=_ONLY_METADATA_LIST, **selectors):
+        async for page in self.pages(url, accept=ONLY_METADATA_LIST, **selectors):
             found = []
             for raw in page.items:
                 try:
@@ -225,7 +192,7 @@ class Client:
 
     async def each_metadata(self, url: str, **selectors: str) -> AsyncIterator[Object]:
         """Read the objects of a collection one after the other, only their metadata."""
-        async for page in self.pages(url, accept=_ONLY_METADATA_LIST, **selectors):
+        async for page in self.pages(url, accept=ONLY_METADATA_LIST, **selectors):
             for _, obj in self.objects(page):
                 yield obj
 
@@ -299,7 +266,7 @@ class Client:
             f"{self._server}{url}", params=query, headers=self.authorization(), timeout=timeout
         ) as response:
             if response.status >= 400:  # noqa: PLR2004
-                raise _error(response.status, await response.read())
+                raise error_of(response.status, await response.read())
             yield response
 
     async def create(self, url: str, body: Object) -> Object:
@@ -351,7 +318,7 @@ class Client:
             "PATCH",
             url,
             body=operations,
-            headers={"Content-Type": "application/json-patch+json", "Accept": _ONLY_METADATA},
+            headers={"Content-Type": "application/json-patch+json", "Accept": ONLY_METADATA},
         )
 
     async def merge(self, url: str, body: Object) -> Object:
@@ -360,7 +327,7 @@ class Client:
             "PATCH",
             url,
             body=body,
-            headers={"Content-Type": "application/merge-patch+json", "Accept": _ONLY_METADATA},
+            headers={"Content-Type": "application/merge-patch+json", "Accept": ONLY_METADATA},
         )
 
     async def set_status(self, url: str, obj: Object, status: Object) -> Object:
@@ -386,7 +353,7 @@ class Client:
         async with self.session.get(f"{self._server}{url}", params=query, headers=self.authorization()) as response:
             raw = await response.read()
             if response.status >= 400:  # noqa: PLR2004
-                raise _error(response.status, raw)
+                raise error_of(response.status, raw)
             return raw.decode(errors="replace")
 
     def authorization(self) -> dict[str, str]:
@@ -437,7 +404,7 @@ class Client:
             method, f"{self._server}{url}", params=query, data=data, headers=sent
         ) as response:
             if response.status >= 400:  # noqa: PLR2004
-                raise _error(response.status, await response.read())
+                raise error_of(response.status, await response.read())
             if not most:
                 return await response.read()
             found = bytearray()
@@ -447,23 +414,3 @@ class Client:
                     response.close()
                     return None
             return bytes(found)
-
-
-def _error(status: int, raw: bytes) -> ApiError:
-    try:
-        answer = orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        answer = {}
-    if not isinstance(answer, dict):
-        answer = {}
-    reason = str(answer.get("reason") or status)
-    message = str(answer.get("message") or raw[:500].decode(errors="replace"))
-    kind: type[ApiError] = {
-        400: InvalidError,
-        404: NotFoundError,
-        409: AlreadyExistsError if reason == "AlreadyExists" else ConflictError,
-        413: TooLargeError,
-        422: InvalidError,
-        500: TooLargeError if any(words in message for words in _TOO_LARGE_FOR_ETCD) else ApiError,
-    }.get(status, ApiError)
-    return kind(status, reason, message)

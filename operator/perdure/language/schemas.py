@@ -3,6 +3,9 @@
 jsonschema-rs remembers, where a schema refers to itself, which part has passed which value, so telling *whether* a value
 fits costs at most one visit for each part of the schema that applies to each value. Telling *why* it does not remembers
 nothing: there, a schema in which several parts refer back to it for the same value multiplies with each level.
+
+Kubernetes' structural schemas would need no such model, as they have no `$ref`, and restrict `anyOf` and `oneOf`. But users
+paste what pydantic or zod generates for the input of an activity, and that refers to `$defs` as soon as a model contains another.
 """
 
 from collections.abc import Callable, Iterator, Mapping

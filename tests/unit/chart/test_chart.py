@@ -411,6 +411,7 @@ def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_t
     role = named(manifests, "Role", "perdure-fleet")
     assert role["metadata"]["namespace"] == "perdure-system"
     assert granted(role, "coordination.k8s.io") == {"leases": {"get", "list", "create", "patch", "delete"}}
+    assert granted(role, "events.k8s.io") == {"events": {"create"}}
 
 
 @pytest.mark.parametrize("settings", [(), (*FLEET, "replicas=1"), (*FLEET, "replicas=0")], ids=["SDKs", "one", "none"])

@@ -129,8 +129,7 @@ def kubeconfig(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 def use_kubeconfig(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a kubeconfig used."""
-    # The official client reads KUBECONFIG when it is imported, which in tests is only once.
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    monkeypatch.setenv("KUBECONFIG", str(file))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
 

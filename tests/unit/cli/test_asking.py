@@ -10,8 +10,9 @@ from typer.testing import CliRunner, Result
 from perdure.cli.app import build
 from perdure.cli.asking import Inquiry, value
 from perdure.cli.errors import CliError
+from perdure.cli.view.glyphs import ASCII
 from perdure.cli.view.operations import table
-from perdure.cli.view.page import ASCII, Page
+from perdure.cli.view.page import Page
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer
 

@@ -8,9 +8,9 @@ import pytest
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import read_run
+from perdure.cli.view.glyphs import ASCII
 from perdure.cli.view.hints import hints
 from perdure.cli.view.openings import Seen, Sight
-from perdure.cli.view.page import ASCII
 from perdure.cli.view.tree import tree
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import SignalRequested

@@ -4,7 +4,7 @@ import pytest
 
 from perdure.api import workflowrun
 from perdure.cli.verbs.list_runs import in_phases
-from perdure.cli.view.facts import CLOSED, RunPhase
+from perdure.cli.view.phases import CLOSED, RunPhase
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
 PAUSED = {"status": {"phase": "Paused"}}

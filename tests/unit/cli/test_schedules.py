@@ -7,7 +7,8 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.view.page import ASCII, Page
+from perdure.cli.view.glyphs import ASCII
+from perdure.cli.view.page import Page
 from perdure.cli.view.schedules import description, table
 from perdure.kube import clock
 

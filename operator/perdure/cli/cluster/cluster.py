@@ -12,6 +12,9 @@ from perdure.cli.cluster.errors import GoneError
 from perdure.cli.cluster.requests import GET_ONE, Object, Requests
 from perdure.cli.cluster.runs import Runs
 from perdure.cli.errors import CliError
+from perdure.kube import paths
+from perdure.kube.access import NoAccessError, find_access
+from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,10 +46,10 @@ class Cluster:
             NoNamespaceError: there are none, and the namespace does not exist.
             CliError: they cannot be read.
         """
-        from perdure.api.labels import FLEET_LABEL  # noqa: PLC0415 - see the docstring of the package
+        from perdure.api.labels import FLEET_LABEL
 
         requests = self._requests
-        url = requests.api.path(requests.api.COORDINATION, self.namespace, "leases")
+        url = paths.path(paths.COORDINATION, self.namespace, "leases")
         found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=FLEET_LABEL))
         if not found:
             await requests.check_namespace()
@@ -71,7 +74,7 @@ class Cluster:
             CliError: it was refused.
         """
         requests = self._requests
-        url = requests.api.path(requests.api.PERDURE, self.namespace, plural)
+        url = paths.path(paths.PERDURE, self.namespace, plural)
         made: Object = await requests.ask(requests.client.create(url, body))
         return made
 
@@ -100,9 +103,9 @@ class Cluster:
         Raises:
             CliError: there is no such ServiceAccount, or the user may not do that.
         """
-        requests, api = self._requests, self._requests.api
+        requests = self._requests
         try:
-            path = api.path(api.CORE, self.namespace, "serviceaccounts", account, "token")
+            path = paths.path(paths.CORE, self.namespace, "serviceaccounts", account, "token")
         except ValueError as error:
             raise CliError(f"there is no ServiceAccount `{account}`: {error}") from error
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [audience]}}
@@ -143,8 +146,7 @@ class ConfigMaps:
             await self._requests.ask(self._requests.client.create(self._path(), body))
 
     def _path(self, name: str | None = None) -> str:
-        api = self._requests.api
-        return str(api.path(api.CORE, self._requests.namespace, "configmaps", name))
+        return str(paths.path(paths.CORE, self._requests.namespace, "configmaps", name))
 
 
 @asynccontextmanager
@@ -165,31 +167,24 @@ async def connect(
     Raises:
         CliError: no cluster is configured.
     """
-    from perdure.kube import client as kube  # noqa: PLC0415 - see the docstring of the package
-
     access = _access(context)
     try:
-        opened = kube.Client.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
+        opened = LightClient.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
         client = await opened.__aenter__()
     except OSError as error:
         raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
     try:
-        yield Cluster(Requests(client, namespace or access.namespace, program, kube))
+        yield Cluster(Requests(client, namespace or access.namespace, program))
     finally:
         await opened.__aexit__(None, None, None)
 
 
 def _access(context: str | None) -> Access:
-    import yaml  # noqa: PLC0415 - see the docstring of the package
-
-    from perdure.kube.access import NoAccessError, find_access  # noqa: PLC0415 - see the docstring of the package
-
     # Who names a context means the kubeconfig, also inside a pod.
     host = "" if context else os.environ.get("KUBERNETES_SERVICE_HOST", "")
     try:
         return find_access(context=context, host=host, port=os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
     except NoAccessError as error:
         raise CliError(str(error)) from error
-    except (AttributeError, LookupError, OSError, TypeError, ValueError, yaml.YAMLError) as error:
-        # The official client does not check a kubeconfig: it raises whatever it stumbles over.
+    except (OSError, ValueError) as error:
         raise CliError(f"the kubeconfig cannot be read: {' '.join(str(error).split())}; {GET_ONE}") from error

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.cli.cluster.errors import ExistsError, ForbiddenError, GoneError, NoNamespaceError, UnreachableError
 from perdure.cli.errors import CliError
+from perdure.kube import errors, paths
+from perdure.kube.light import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from types import ModuleType
 
-    from perdure.kube.client import Client
+    from perdure.kube.light import LightClient
 
 Object = dict[str, Any]
 
@@ -30,12 +31,11 @@ GET_ONE = "set KUBECONFIG or --context, or create a cluster with `make cluster`"
 class Requests:
     """Sends requests, and explains those that fail."""
 
-    def __init__(self, client: Client, namespace: str, program: str, api: ModuleType) -> None:
-        """`program`: how the command was called. `api`: the module `perdure.kube.client`, which is slow to import."""
+    def __init__(self, client: LightClient, namespace: str, program: str) -> None:
+        """`program`: how the command was called."""
         self.client = client
         self.namespace = namespace
         self.program = program
-        self.api = api
 
     async def ask(self, answer: Awaitable[Any], name: str | None = None, kind: str = "WorkflowRun") -> Any:
         """Wait for the answer to a request.
@@ -50,7 +50,7 @@ class Requests:
         """
         try:
             return await answer
-        except self.api.NotFoundError as error:
+        except errors.NotFoundError as error:
             if error.message.startswith("namespaces "):
                 raise CliError(self.no_namespace()) from None
             if name is None or name not in error.message:
@@ -59,11 +59,11 @@ class Requests:
                     "choose another cluster with --context"
                 ) from None
             raise self.gone(kind, name) from None
-        except self.api.AlreadyExistsError as error:
+        except errors.AlreadyExistsError as error:
             raise ExistsError(f"the API server refused the request: {error.message}") from error
-        except self.api.ApiError as error:
+        except errors.ApiError as error:
             raise self.refused(error.status, error.message) from error
-        except self.api.TRANSIENT as error:
+        except TRANSIENT as error:
             raise self.unreachable(error) from error
 
     def path(self, kind: str, plural: str, name: str) -> str:
@@ -73,7 +73,7 @@ class Requests:
             GoneError: no object can have that name.
         """
         try:
-            return str(self.api.path(self.api.PERDURE, self.namespace, plural, name))
+            return str(paths.path(paths.PERDURE, self.namespace, plural, name))
         except ValueError:
             raise self.gone(kind, name) from None
 
@@ -92,7 +92,7 @@ class Requests:
         Raises:
             CliError: they cannot be read.
         """
-        url = self.api.path(self.api.PERDURE, namespace, plural)
+        url = paths.path(paths.PERDURE, namespace, plural)
         found: list[Object] = await self.ask(self.client.list_all(url, **selectors))
         return found
 
@@ -103,10 +103,10 @@ class Requests:
             NoNamespaceError: it does not exist.
         """
         try:
-            await self.client.get(self.api.path(self.api.CORE, None, "namespaces", self.namespace))
-        except self.api.NotFoundError:
+            await self.client.get(paths.path(paths.CORE, None, "namespaces", self.namespace))
+        except errors.NotFoundError:
             raise NoNamespaceError(self.no_namespace()) from None
-        except (self.api.ApiError, *self.api.TRANSIENT):
+        except (errors.ApiError, *TRANSIENT):
             return
 
     def no_namespace(self) -> str:

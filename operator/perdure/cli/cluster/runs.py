@@ -10,7 +10,8 @@ from perdure.api.labels import SCHEDULE_LABEL
 from perdure.api.reasons import ConditionReason
 from perdure.cli.cluster.errors import ForbiddenError, GoneError
 from perdure.cli.errors import CliError
-from perdure.runtime.kinds import kind_of
+from perdure.kube import errors, paths
+from perdure.kube.light import TRANSIENT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,6 +77,8 @@ class Runs:
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
         """Return the runs of a workflow ID: by default a run's name. Standalone activities and Nexus operations have none."""
+        from perdure.runtime.kinds import kind_of
+
         escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)
         found = {}
         for field in ("spec.workflowId", "metadata.name"):
@@ -108,26 +111,26 @@ class Runs:
         Returns:
             The result; None if the user has no permission, or the API is not available.
         """
-        from perdure.cli.live import children_selector, refusals, see, selector  # noqa: PLC0415 - see the docstring of the package
+        from perdure.cli.live import children_selector, refusals, see, selector
 
         requests = self._requests
         found: list[list[Object]] = []
         for group, plural, selectors in (
-            (requests.api.CORE, "pods", {"labelSelector": selector(run)}),
-            (requests.api.COORDINATION, "leases", {"labelSelector": selector(run)}),
-            (requests.api.CORE, "events", {"fieldSelector": refusals(run)}),
-            (requests.api.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
+            (paths.CORE, "pods", {"labelSelector": selector(run)}),
+            (paths.COORDINATION, "leases", {"labelSelector": selector(run)}),
+            (paths.CORE, "events", {"fieldSelector": refusals(run)}),
+            (paths.PERDURE, "workflowruns", {"labelSelector": children_selector(run)}),
         ):
             if plural == "workflowruns" and not (run.get("status") or {}).get("pendingChildren"):
                 continue
             try:
-                url = requests.api.path(group, run["metadata"]["namespace"], plural)
+                url = paths.path(group, run["metadata"]["namespace"], plural)
                 found.append(await requests.client.list_all(url, **selectors))
-            except requests.api.ApiError:
+            except errors.ApiError:
                 if plural == "pods":
                     return None
                 found.append([])
-            except requests.api.TRANSIENT:
+            except TRANSIENT:
                 return None
         return see(run, *found)
 
@@ -137,10 +140,10 @@ class Runs:
         Raises:
             CliError: they cannot be read.
         """
-        from perdure.cli.live import selector  # noqa: PLC0415 - see the docstring of the package
+        from perdure.cli.live import selector
 
         requests = self._requests
-        url = requests.api.path(requests.api.CORE, run["metadata"]["namespace"], "pods")
+        url = paths.path(paths.CORE, run["metadata"]["namespace"], "pods")
         found: list[Object] = await requests.ask(requests.client.list_all(url, labelSelector=selector(run)))
         return found
 
@@ -150,7 +153,7 @@ class Runs:
         Raises:
             CliError: they cannot be read.
         """
-        from perdure.cli.live import children_selector  # noqa: PLC0415 - see the docstring of the package
+        from perdure.cli.live import children_selector
 
         namespace = run["metadata"]["namespace"]
         return await self._requests.list_ours("workflowruns", namespace, labelSelector=children_selector(run))
@@ -164,15 +167,15 @@ class Runs:
             CliError: it cannot be read.
         """
         requests = self._requests
-        url = requests.api.path(requests.api.CORE, requests.namespace, "pods", pod, "log")
+        url = paths.path(paths.CORE, requests.namespace, "pods", pod, "log")
         try:
             async for line in requests.client.lines(url, **query):
                 yield line
-        except requests.api.NotFoundError as error:
+        except errors.NotFoundError as error:
             raise GoneError(error.message) from error
-        except requests.api.ApiError as error:
+        except errors.ApiError as error:
             raise requests.refused(error.status, error.message) from error
-        except requests.api.TRANSIENT as error:
+        except TRANSIENT as error:
             raise requests.unreachable(error) from error
 
     async def past(self, run: Object) -> Past:
@@ -181,7 +184,7 @@ class Runs:
         Raises:
             CliError: the segments cannot be read.
         """
-        from perdure.runtime.segments import gather  # noqa: PLC0415 - see the docstring of the package
+        from perdure.runtime.segments import gather
 
         found: list[Object] = []
         if ((run.get("status") or {}).get("history") or {}).get("segments"):

@@ -14,7 +14,6 @@ from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
 from perdure.cli.terminal import Color, Screen, for_people, reference
-from perdure.cli.view.deadletters import describe, redriven, table
 from perdure.kube import clock
 
 HELP = """List, show, re-drive, and delete DeadLetters.
@@ -102,6 +101,8 @@ def list_(
     elif not letters:
         typer.echo("There are no DeadLetters.", err=True)
     else:
+        from perdure.cli.view.deadletters import table
+
         screen.show(table(letters, page_of(context, screen), namespaces=everywhere))
 
 
@@ -124,6 +125,8 @@ def show(
     if not for_people(output):
         screen.write_object(output, letter)
     else:
+        from perdure.cli.view.deadletters import describe
+
         screen.show(describe(letter, page_of(context, screen)))
 
 
@@ -144,6 +147,8 @@ def redrive(
         chosen = list(dict.fromkeys(names or ()))
         if every:
             letters = _of(await cluster.list(PLURAL), activity)
+            from perdure.cli.view.deadletters import redriven
+
             chosen = [each["metadata"]["name"] for each in letters if redriven(each) not in {"True", "Unknown"}]
         return [{"kind": KIND, "name": name} for name in chosen]
 
@@ -172,9 +177,12 @@ def delete(
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             chosen = list(names or ())
             if not names:
+                letters = await found.list(PLURAL)
+                from perdure.cli.view.deadletters import redriven
+
                 chosen = [
                     each["metadata"]["name"]
-                    for each in await found.list(PLURAL)
+                    for each in letters
                     if (not done or redriven(each) == "True")
                     and (age is None or _failed_time(each) < clock.now() - age)
                 ]

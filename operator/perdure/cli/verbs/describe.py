@@ -1,6 +1,7 @@
 """`describe`: one run, all there is to know."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,10 +19,10 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen, for_people, reference
-from perdure.cli.view.data import as_data
-from perdure.cli.view.describe import describe
-from perdure.cli.view.facts import ShownRun, read_run
 from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.cli.view.facts import ShownRun
 
 HELP = """Show a run: its steps, what it waits for, why it failed.
 
@@ -53,6 +54,9 @@ def command(
     screen = Screen(color)
     run = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
+    from perdure.cli.view.data import as_data
+    from perdure.cli.view.describe import describe
+
     if for_people(output):
         screen.show(describe(run, page))
     else:
@@ -61,10 +65,11 @@ def command(
 
 async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
-) -> ShownRun:
+) -> "ShownRun":
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
         seen = await cluster.runs.seen(found)
-    from perdure.cli.tracing import trace  # noqa: PLC0415 - the language is slow to import, and not for `--help`
+    from perdure.cli.tracing import trace
+    from perdure.cli.view.facts import read_run
 
     return read_run(found, now=clock.now(), seen=seen, trace=trace(found))

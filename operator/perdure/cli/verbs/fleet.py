@@ -9,7 +9,6 @@ from perdure.cli.cluster import connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, OutputOption
 from perdure.cli.terminal import Color, Screen, for_people
-from perdure.cli.view.fleet import as_json, members_of, table
 
 _DEFAULT: Final = "perdure-system"
 
@@ -43,6 +42,8 @@ def command(
             return await found.leases()
 
     leases = asyncio.run(read())
+    from perdure.cli.view.fleet import as_json, members_of, table
+
     screen = Screen(color)
     page = page_of(context, screen)
     members = members_of(leases, page.now)

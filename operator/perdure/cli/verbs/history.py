@@ -22,7 +22,6 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view import events as view
 
 if TYPE_CHECKING:
     from perdure.runtime.segments import Past
@@ -57,6 +56,8 @@ def command(
     check_named(name, workflow_id)
     screen = Screen(color)
     called, past = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
+    from perdure.cli.view import events as view
+
     events = past.events
     wrong = [damage.message for damage in past.damage]
     try:

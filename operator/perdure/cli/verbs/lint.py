@@ -43,9 +43,9 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Check manifests without a cluster."""
-    from perdure.cli.linting import lint  # noqa: PLC0415 - the language is slow to import, and not for `--help`
-    from perdure.cli.view import lint as view  # noqa: PLC0415
-    from perdure.language.program import Severity  # noqa: PLC0415
+    from perdure.cli.linting import lint
+    from perdure.cli.view import lint as view
+    from perdure.language.program import Severity
 
     screen = Screen(color)
     linted = lint(file)

@@ -18,8 +18,7 @@ from perdure.cli.options import (
     word_of,
 )
 from perdure.cli.terminal import Color, Screen, for_people
-from perdure.cli.view.facts import RunPhase, read_run
-from perdure.cli.view.runs import table
+from perdure.cli.view.phases import RunPhase
 from perdure.kube import clock
 
 HELP = """List runs, newest first.
@@ -67,6 +66,9 @@ def command(
         advice = "" if wanted else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
+    from perdure.cli.view.facts import read_run
+    from perdure.cli.view.runs import table
+
     runs = [read_run(item, now=clock.now()) for item in items]
     page = page_of(context, screen, times=times)
     screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))

@@ -2,14 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError, connect
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
@@ -19,9 +16,6 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
-from perdure.cli.view.facts import ShownRun, read_run
-from perdure.cli.view.logs import Choice, Lines, LogOf, gone, is_part_of, logs_of
-from perdure.kube import clock
 
 HELP = """Show the logs of the pods of a run.
 
@@ -42,12 +36,9 @@ Examples:
   {program} logs order-42 --since 10m --grep 'timeout|refused'
 """
 
-_PAUSE = 1.0
-"""Seconds between two looks at the run and its pods."""
+
 _STREAMS = 100
 """Maximum number of logs that are read at the same time."""
-_TRIES = 5
-"""How often the log of a closed run is asked for in vain."""
 
 
 def command(
@@ -90,18 +81,21 @@ def command(
     if tail is not None:
         query["tailLines"] = str(tail)
     pattern = _pattern(grep)
-    choice = Choice(steps=tuple(steps or ()), attempt=attempt, failed=failed)
 
     async def read() -> None:
         program = program_of(context)
         async with connect(context=cluster, namespace=namespace, program=program, connections=_STREAMS + 4) as reached:
             found = await reached.runs.chosen(name, workflow_id)
-            reader = _Reader(
+            from perdure.cli.log_reader import LogReader
+            from perdure.cli.view.logs import Choice, Lines
+
+            reader = LogReader(
                 cluster=reached,
                 run=found,
-                choice=choice,
+                choice=Choice(steps=tuple(steps or ()), attempt=attempt, failed=failed),
                 children=children,
                 query=query,
+                streams=asyncio.Semaphore(_STREAMS),
                 lines=lambda: Lines(timestamps=timestamps, pattern=pattern),
             )
             await reader.check_steps()
@@ -115,174 +109,3 @@ def _pattern(text: str | None) -> re.Pattern[str] | None:
         return None if text is None else re.compile(text)
     except re.error as error:
         raise typer.BadParameter(f"invalid regular expression: {error}", param_hint="--grep") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """The logs at one point in time."""
-
-    runs: list[ShownRun]
-    logs: list[LogOf]
-    gone: list[LogOf]
-
-
-@dataclass(kw_only=True)
-class _Reader:
-    """Reads the logs of a run."""
-
-    cluster: Cluster
-    run: Object
-    choice: Choice
-    children: bool
-    query: dict[str, str]
-    lines: Callable[[], Lines]
-    closed: bool = False
-    """Whether the run has ended, and the children with it."""
-    streams: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STREAMS))
-
-    async def check_steps(self) -> None:
-        """Make sure that the steps exist that are asked for.
-
-        Raises:
-            CliError: the run has no such step; only its children may have it.
-        """
-        known = [step.path for step in read_run(self.run, now=clock.now()).every_step()]
-        for step in self.choice.steps:
-            if self.children or not known or any(is_part_of(path, step) or is_part_of(step, path) for path in known):
-                continue
-            steps = ", ".join(f"`{path}`" for path in known[:10]) + (", …" if len(known) > 10 else "")  # noqa: PLR2004
-            raise CliError(f"--step: the run `{self._name}` has no step `{step}`; its steps are {steps}")
-
-    async def read(self) -> None:
-        """Show what is there."""
-        look = await self._look(past=True)
-        wanted = [log for log in look.logs if self.choice.takes(log)]
-        for log in wanted:
-            if log.readable:
-                await self._show(log)
-            elif log.waits:
-                _tell(f"{self._title(log)}: pod {log.pod} has not started yet")
-        self._end(look, any(log.readable for log in wanted))
-
-    async def follow(self) -> None:
-        """Show what comes, until the run has ended."""
-        tasks: dict[str, asyncio.Task[None]] = {}
-        try:
-            while True:
-                look = await self._look_on()
-                self.closed = all(run.closed for run in look.runs)
-                for log in look.logs:
-                    if log.readable and log.pod not in tasks and self.choice.takes(log):
-                        tasks[log.pod] = asyncio.create_task(self._show(log, follow=True))
-                if self.closed:
-                    break
-                _raise_first(tasks.values())
-                await asyncio.sleep(_PAUSE)
-            while any(not task.done() for task in tasks.values()):
-                await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
-            _raise_first(tasks.values())
-        finally:
-            for task in tasks.values():
-                task.cancel()
-        last = await self._look(past=True)
-        missed = [log for log in last.gone if log.pod not in tasks]
-        self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks))
-
-    async def _look_on(self) -> _Look:
-        """Look again; an API server that does not answer is waited for."""
-        away = False
-        while True:
-            try:
-                self.run = await self.cluster.runs.named(self._name)
-                return await self._look(past=False)
-            except UnreachableError as error:
-                if not away:
-                    _tell(f"{error}; still waiting")
-                away = True
-            await asyncio.sleep(_PAUSE)
-
-    async def _look(self, *, past: bool) -> _Look:
-        """Look at the run, and its children; `past`: also which pods are gone, for which the whole history is read."""
-        runs, logs, missing, todo, known = [], list[LogOf](), list[LogOf](), [self.run], set[str]()
-        while todo:
-            found = todo.pop(0)
-            known.add(found["metadata"]["uid"])
-            run = read_run(await self.cluster.runs.with_past(found) if past else found, now=clock.now())
-            pods = await self.cluster.runs.pods(found)
-            runs.append(run)
-            logs += logs_of(run, pods)
-            if past:
-                missing += gone(run, pods)
-            if self.children:
-                todo += [
-                    child for child in await self.cluster.runs.children(found) if child["metadata"]["uid"] not in known
-                ]
-        return _Look(runs=runs, logs=sorted(logs, key=lambda log: log.order), gone=missing)
-
-    async def _show(self, log: LogOf, *, follow: bool = False) -> None:
-        """Show a log; to follow it means until its container ends, from where it was where the connection breaks."""
-        lines, title, tries = self.lines(), self._title(log), 0
-        query = {**self.query, "container": log.container, **({"follow": "true"} if follow else {})}
-        async with self.streams:
-            while True:
-                try:
-                    async for raw in self.cluster.runs.log(log.pod, **query):
-                        text = lines.take(raw)
-                        tries = 0
-                        if text is not None:
-                            typer.echo(f"{title}: {text}")
-                except GoneError:
-                    _tell(f"{title}: pod {log.pod} was deleted, and its log with it")
-                except UnreachableError as error:
-                    tries += 1
-                    if follow and (tries < _TRIES or not self.closed):
-                        await asyncio.sleep(_PAUSE)
-                        lines.again()
-                        if lines.last:
-                            query = {
-                                key: each for key, each in query.items() if key not in {"sinceSeconds", "tailLines"}
-                            }
-                            query["sinceTime"] = lines.last
-                        continue
-                    _tell(f"{title}: the log cannot be read: {error}")
-                return
-
-    def _end(self, look: _Look, shown: bool) -> None:
-        """Tell whose log is gone, and end with 1 where there was none to show.
-
-        Raises:
-            Exit: nothing was shown.
-        """
-        missing = [log for log in look.gone if self.choice.takes(log)]
-        for log in missing:
-            _tell(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
-        if missing:
-            _tell("`podRetention` of an activity says how long its pods stay")
-        if shown:
-            return
-        if not missing:
-            if all(run.code is not None for run in look.runs):
-                _tell(f"workers run the steps of `{self._name}`; look for their logs there")
-            elif look.logs:
-                _tell("no attempt that you ask for has a log")
-            else:
-                _tell(f"no step of `{self._name}` has started a pod")
-        raise typer.Exit(ExitCode.NO)
-
-    def _title(self, log: LogOf) -> str:
-        return log.title(with_run=self.children)
-
-    @property
-    def _name(self) -> str:
-        return str(self.run["metadata"]["name"])
-
-
-def _raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Raise what has gone wrong in a task."""
-    for task in tasks:
-        if task.done():
-            task.result()
-
-
-def _tell(text: str) -> None:
-    typer.echo(text, err=True)

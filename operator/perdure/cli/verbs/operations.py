@@ -9,8 +9,6 @@ from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeFormat, TimeOption
 from perdure.cli.terminal import Color, Screen, for_people
-from perdure.cli.view.operations import table
-from perdure.runtime.requests import arrival
 
 HELP = """List Operations, newest first, with their results.
 
@@ -36,6 +34,9 @@ def command(
     """List Operations."""
     screen = Screen(color)
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
+    from perdure.cli.view.operations import table
+    from perdure.runtime.requests import arrival
+
     items.sort(key=arrival, reverse=True)
     if not for_people(output):
         screen.write_objects(output, items)

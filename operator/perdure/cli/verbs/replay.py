@@ -42,7 +42,7 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Check that a definition still leads to a recorded history."""
-    from perdure.cli import replaying  # noqa: PLC0415 - engine and language are slow to import, and not for `--help`
+    from perdure.cli import replaying
 
     screen = Screen(color)
     events = replaying.read_history(_read(file), file)

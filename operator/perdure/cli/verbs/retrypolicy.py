@@ -57,14 +57,14 @@ def preview(
         if file is not None
         else asyncio.run(_of_cluster(str(name), cluster, namespace, program_of(context)))
     )
-    from perdure.runtime.policies import limits, waits  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.runtime.policies import limits, waits
 
     policy = _read(spec, source)
     shown = waits(policy, count)
     if output != "text":
         Screen().write_data(output, [_seconds(wait) for wait in shown])
         return
-    from perdure.api.durations import format_decimal_duration  # noqa: PLC0415 - as above
+    from perdure.api.durations import format_decimal_duration
 
     for wait in shown:
         typer.echo(format_decimal_duration(wait))
@@ -81,7 +81,7 @@ def _seconds(wait: timedelta) -> int | float:
 
 def _of_file(file: str) -> Any:
     """The spec of the first RetryPolicy of a file."""
-    import yaml  # noqa: PLC0415 - slow to import, and not for `--help`
+    import yaml
 
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ def _of_file(file: str) -> Any:
 
 
 async def _of_cluster(name: str, context: str | None, namespace: str | None, program: str) -> Any:
-    from perdure.cli.cluster import connect  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.cluster import connect
 
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return (await cluster.read("RetryPolicy", "retrypolicies", name)).get("spec")
@@ -109,11 +109,11 @@ def _read(spec: Any, source: str) -> Any:
     Raises:
         CliError: it is no policy; with every mistake.
     """
-    import pydantic  # noqa: PLC0415 - slow to import, and not for `--help`
+    import pydantic
 
-    from perdure.api.common import mistakes  # noqa: PLC0415 - as above
-    from perdure.api.retrypolicy import RetryPolicySpec  # noqa: PLC0415 - as above
-    from perdure.language.program import retry_rules  # noqa: PLC0415 - as above
+    from perdure.api.common import mistakes
+    from perdure.api.retrypolicy import RetryPolicySpec
+    from perdure.language.program import retry_rules
 
     try:
         return retry_rules(RetryPolicySpec.parse(spec or {}))

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, tzinfo
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import typer
 
-from perdure.api.fields import format_time
 from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
+from perdure.cli.moments import has_zone, moment, rfc3339
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -69,20 +70,20 @@ def next_times(
     cluster: ContextOption = None,
 ) -> None:
     """Show when a schedule will start runs."""
-    from perdure.cli.upcoming import (  # noqa: PLC0415 - slow to import, and not for `--help`
-        moment,
+    if file is None and name is None:
+        raise typer.BadParameter("set either NAME or --file")
+    stored = None if file else asyncio.run(_read(str(name), namespace, cluster, program_of(context)))
+    from perdure.cli.upcoming import (
         outlook_of,
         schedule_in,
         times_of,
         upcoming,
     )
-    from perdure.cli.view.schedules import is_paused, times_json, times_table  # noqa: PLC0415
+    from perdure.cli.view.schedules import is_paused, times_json, times_table
 
-    if file is None and name is None:
-        raise typer.BadParameter("set either NAME or --file")
-    found = schedule_in(file, name) if file else asyncio.run(_read(str(name), namespace, cluster, program_of(context)))
+    found = stored if stored is not None else schedule_in(str(file), name)
     times = times_of(found)
-    start = moment(after, times.zone) if after else clock.now()
+    start = moment(after, times.zone.rules) if after else clock.now()
     dues = upcoming(times, found, namespace or "default", start, count)
     screen = Screen()
     if output != "text":
@@ -231,7 +232,6 @@ def list_schedules(
     cluster: ContextOption = None,
 ) -> None:
     """List schedules."""
-    from perdure.cli.view.schedules import table  # noqa: PLC0415 - slow to import, and not for `--help`
 
     async def read(found: Cluster) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         schedules = await found.list("schedules", everywhere=everywhere)
@@ -242,6 +242,8 @@ def list_schedules(
     if not for_people(output):
         screen.write_objects(output, items)
     elif items:
+        from perdure.cli.view.schedules import table
+
         screen.show(table(items, page_of(context, screen, times=times), runs, namespaces=everywhere))
     else:
         typer.echo(f"There are no Schedules; create one with `{program_of(context)} schedule create`.", err=True)
@@ -257,7 +259,6 @@ def describe(
     cluster: ContextOption = None,
 ) -> None:
     """Show a schedule."""
-    from perdure.cli.view.schedules import description  # noqa: PLC0415 - slow to import, and not for `--help`
 
     async def read(reached: Cluster) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         schedule = await reached.read("Schedule", "schedules", name)
@@ -269,6 +270,8 @@ def describe(
     if not for_people(output):
         screen.write_object(output, found)
     else:
+        from perdure.cli.view.schedules import description
+
         screen.show(description(found, page_of(context, screen, times=times), runs))
 
 
@@ -324,7 +327,7 @@ def create(
     cluster: ContextOption = None,
 ) -> None:
     """Create a schedule that runs a Workflow."""
-    from perdure.cli.upcoming import moment, new_schedule, outlook_of, read_json, times_of  # noqa: PLC0415 - slow to import
+    from perdure.cli.upcoming import new_schedule, outlook_of, read_json, times_of
 
     run: dict[str, Any] = {"workflow": {"name": workflow}}
     run |= {"workflowId": workflow_id} if workflow_id else {}
@@ -346,8 +349,8 @@ def create(
     }
     limits = {"startTime": start_time, "endTime": end_time}
     if any(limits.values()):
-        zone = times_of(new_schedule(name, spec)).zone
-        spec |= {field: format_time(moment(text, zone)) for field, text in limits.items() if text}
+        zone = times_of(new_schedule(name, spec)).zone.rules
+        spec |= {field: rfc3339(moment(text, zone)) for field, text in limits.items() if text}
     manifest = new_schedule(name, spec)
     found = outlook_of(manifest, clock.now())
     if not found.ready:
@@ -416,13 +419,13 @@ def backfill(
     overlap_policy: OverlapPolicy = None,
 ) -> None:
     """Start the runs of all times between two instants."""
-    from perdure.cli.upcoming import has_zone, moment, times_of  # noqa: PLC0415 - slow to import, and not for `--help`
-    from perdure.schedule.zones import named_zone  # noqa: PLC0415
-
-    zone = named_zone("UTC")
+    zone: tzinfo = UTC
     if not (has_zone(start_time) and has_zone(end_time)):
-        zone = times_of(asyncio.run(_read(str(asked.name), asked.namespace, asked.cluster, program_of(context)))).zone
-    times = {"startTime": format_time(moment(start_time, zone)), "endTime": format_time(moment(end_time, zone))}
+        schedule = asyncio.run(_read(str(asked.name), asked.namespace, asked.cluster, program_of(context)))
+        from perdure.cli.upcoming import times_of
+
+        zone = times_of(schedule).zone.rules
+    times = {"startTime": rfc3339(moment(start_time, zone)), "endTime": rfc3339(moment(end_time, zone))}
     ask(context, "backfill", {**times, "overlapPolicy": overlap_policy and overlap_policy.value}, asked)
 
 
@@ -452,7 +455,7 @@ def import_(
     namespace: NamespaceOption = None,
 ) -> None:
     """Convert schedules of other systems to manifests."""
-    from perdure.cli.importing import convert, read_foreign  # noqa: PLC0415 - slow to import, and not for `--help`
+    from perdure.cli.importing import convert, read_foreign
 
     found = read_foreign(file)
     if name is not None and len(found) > 1:

@@ -11,7 +11,6 @@ from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, word_of, words_shown
 from perdure.cli.terminal import Color, Screen, for_people
-from perdure.cli.view.search_attributes import table
 
 HELP = """Register search attributes for workflows as code.
 
@@ -83,6 +82,8 @@ def list_(
     elif not types:
         typer.echo(f"No search attributes are registered in namespace `{where}`.", err=True)
     else:
+        from perdure.cli.view.search_attributes import table
+
         screen.show(table(types, page_of(context, screen)))
 
 

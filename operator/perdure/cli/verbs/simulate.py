@@ -51,9 +51,9 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Run a workflow in virtual time, without a cluster."""
-    from perdure.cli.scenarios import play  # noqa: PLC0415 - engine and language are slow to import, and not for `--help`
-    from perdure.cli.view import simulation as view  # noqa: PLC0415
-    from perdure.simulation.cast import BadFileError  # noqa: PLC0415
+    from perdure.cli.scenarios import play
+    from perdure.cli.view import simulation as view
+    from perdure.simulation.cast import BadFileError
 
     if not file and scenario is None:
         raise typer.BadParameter("set a manifest, or a scenario that names one", param_hint="--file")

@@ -8,8 +8,7 @@ import typer
 
 from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
-from perdure.api.steps import WorkflowIdReusePolicy
-from perdure.api.workflowrun import WorkflowIdConflictPolicy
+from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.cli.asking import ParameterOption, value, with_parameters
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import program_of

@@ -33,9 +33,9 @@ def command(
     color: ColorOption = Color.AUTO,
 ) -> None:
     """Simulate every scenario of a folder, and tell what is not as expected."""
-    from perdure.cli.scenarios import scenarios_in  # noqa: PLC0415 - slow to import, and not for `--help`
-    from perdure.cli.view import simulation as view  # noqa: PLC0415
-    from perdure.simulation.cast import BadFileError  # noqa: PLC0415
+    from perdure.cli.scenarios import scenarios_in
+    from perdure.cli.view import simulation as view
+    from perdure.simulation.cast import BadFileError
 
     screen = Screen(color)
     try:
@@ -62,8 +62,8 @@ def command(
 
 def _play(file: Path) -> dict[str, Any]:
     """Simulate one scenario and return a summary of its result."""
-    from perdure.cli.scenarios import play  # noqa: PLC0415 - see above
-    from perdure.simulation.cast import BadFileError  # noqa: PLC0415
+    from perdure.cli.scenarios import play
+    from perdure.simulation.cast import BadFileError
 
     try:
         scenario, report = play([], str(file))

@@ -60,9 +60,9 @@ def command(
     cluster: ContextOption = None,
 ) -> None:
     """Serve the Web UI until interrupted."""
-    from perdure.cli.webui.forward import PortForward  # noqa: PLC0415 - slow to import, and not for `--help`
-    from perdure.cli.webui.proxy import Proxy  # noqa: PLC0415 - as above
-    from perdure.cli.webui.tokens import AccountToken, KubeconfigToken  # noqa: PLC0415 - as above
+    from perdure.cli.webui.forward import PortForward
+    from perdure.cli.webui.proxy import Proxy
+    from perdure.cli.webui.tokens import AccountToken, KubeconfigToken
 
     async def serve() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

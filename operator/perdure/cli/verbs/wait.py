@@ -1,12 +1,10 @@
 """`wait`: follow a run until it ends."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError, connect
 from perdure.cli.errors import CliError, ExitCode
@@ -23,10 +21,12 @@ from perdure.cli.options import (
     seconds_of,
 )
 from perdure.cli.terminal import Color, Screen
-from perdure.cli.view.changes import changes
-from perdure.cli.view.facts import ShownRun, read_run
-from perdure.cli.view.follow import ended, window
 from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perdure.cli.view.facts import ShownRun
 
 HELP = """Wait until a run ends, and show its progress.
 
@@ -95,10 +95,12 @@ class _Waiter:
                 raise
             return None
 
-    async def draw(self, looks: AsyncIterator[ShownRun]) -> str:
+    async def draw(self, looks: "AsyncIterator[ShownRun]") -> str:
         """Redraw the steps at each poll."""
-        from rich.console import Group  # noqa: PLC0415 - only where there is a terminal
-        from rich.live import Live  # noqa: PLC0415
+        from rich.console import Group
+        from rich.live import Live
+
+        from perdure.cli.view.follow import ended, window
 
         run: ShownRun | None = None
         with Live(console=self.screen.console, auto_refresh=False, transient=True) as live:
@@ -109,20 +111,25 @@ class _Waiter:
         self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
         return run.phase
 
-    async def tell(self, looks: AsyncIterator[ShownRun]) -> str:
+    async def tell(self, looks: "AsyncIterator[ShownRun]") -> str:
         """Write a line for each change."""
         before: ShownRun | None = None
         async for run in looks:
             page = page_of(self.context, self.screen, times=self.times, cluster=self.cluster)
+            from rich.text import Text
+
+            from perdure.cli.view.changes import changes
+
             self.screen.show(Text(line) for line in changes(before, run, page))
             before = run
         assert before is not None, "the first look finds the run, or says why not"
         return before.phase
 
 
-async def _looks(cluster: Cluster, found: Object) -> AsyncIterator[ShownRun]:
+async def _looks(cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
     """The run, again and again, until it is closed; first as it was found."""
-    from perdure.cli.tracing import trace  # noqa: PLC0415 - the language is slow to import, and not for `--help`
+    from perdure.cli.tracing import trace
+    from perdure.cli.view.facts import read_run
 
     name, uid = found["metadata"]["name"], found["metadata"]["uid"]
     away = False

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.cells import cell_len
 from rich.text import Text
 
-from perdure.cli.view import failure, text
+from perdure.cli.view import columns, failure, text
 from perdure.cli.view.page import Page
 
-_GAP = "  "
 _WORDS = {"True": "Succeeded", "False": "Failed", "Unknown": "Running", "": "No"}
 
 
@@ -49,14 +47,7 @@ def table(letters: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool 
         rows.append([letter["metadata"]["namespace"], *row] if namespaces else row)
     if namespaces:
         heading.insert(0, "NAMESPACE")
-    rows = [[text.one_line(cell) or page.glyphs.dash for cell in row] for row in rows]
-    widths = [max(cell_len(row[i]) for row in (heading, *rows)) for i in range(len(heading))]
-    lines = [Text(_line(heading, widths), style="dim")]
-    return [*lines, *(Text(_line(row, widths)) for row in rows)]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+    return columns.table(heading, rows, page)
 
 
 def _type(node: Mapping[str, Any]) -> str:

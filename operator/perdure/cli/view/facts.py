@@ -7,7 +7,6 @@ understood is left out.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from perdure.api.depth import MAX_DEPTH, nests_deeper
@@ -17,6 +16,7 @@ from perdure.cli.view.coded import coded_steps
 from perdure.cli.view.failure import with_cause
 from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
 from perdure.cli.view.page import elapsed
+from perdure.cli.view.phases import CLOSED
 from perdure.cli.view.recorded import ShownHistory, read_history
 from perdure.cli.view.shown_step import ShownStep
 from perdure.cli.view.step_states import Source
@@ -24,24 +24,6 @@ from perdure.cli.view.steps import read_steps
 from perdure.cli.view.tasks import ShownCode, read_code
 from perdure.cli.view.text import read_time
 from perdure.language.step_trace import Traced
-
-
-class RunPhase(StrEnum):
-    """Where a run can stand, as in `perdure.api.workflowrun`, which takes long to import."""
-
-    PENDING = "Pending"
-    RUNNING = "Running"
-    PAUSED = "Paused"
-    COMPLETED = "Completed"
-    FAILED = "Failed"
-    CANCELLED = "Cancelled"
-    TERMINATED = "Terminated"
-    TIMED_OUT = "TimedOut"
-    CONTINUED_AS_NEW = "ContinuedAsNew"
-
-
-CLOSED = frozenset(RunPhase) - {RunPhase.PENDING, RunPhase.RUNNING, RunPhase.PAUSED}
-"""The phases after which nothing more happens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

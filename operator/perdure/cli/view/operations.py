@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.text import Text
 
+from perdure.cli.view import columns
 from perdure.cli.view.page import Page
-from perdure.cli.view.runs import ago, lines
 from perdure.runtime.times import read_time
 
 _SPEC_ONLY = frozenset({"target", "ttlSecondsAfterFinished"})
@@ -30,7 +30,7 @@ def table(operations: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bo
     if wide:
         heading.append("MESSAGE")
     rows = [_cells(each, page, namespaces=namespaces, wide=wide) for each in operations]
-    return lines(heading, rows, page)
+    return columns.table(heading, rows, page)
 
 
 def _cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: bool) -> list[str]:
@@ -44,7 +44,7 @@ def _cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: 
         status.get("workflowRun", ""),
         status.get("phase") or "Pending",
         told.get("reason", ""),
-        ago(read_time(meta.get("creationTimestamp")), page),
+        columns.ago(read_time(meta.get("creationTimestamp")), page),
     ]
     if namespaces:
         cells.insert(0, meta["namespace"])

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from perdure.api.fields import format_time
 from perdure.api.schedule import ScheduleSpec
-from perdure.cli.view import text
+from perdure.cli.view import columns, text
 from perdure.cli.view.page import Page
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.times import Due, Times
@@ -95,15 +95,11 @@ def table(
     """
     heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE"]
     phases = _phases(runs)
-    rows = [heading, *(_cells(schedule, phases, page) for schedule in schedules)]
+    rows = [_cells(schedule, phases, page) for schedule in schedules]
     if namespaces:
-        rows = [
-            ["NAMESPACE", *heading],
-            *([s["metadata"]["namespace"], *r] for s, r in zip(schedules, rows[1:], strict=True)),
-        ]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [Text(lines[0], style="dim"), *map(Text, lines[1:])]
+        heading.insert(0, "NAMESPACE")
+        rows = [[s["metadata"]["namespace"], *row] for s, row in zip(schedules, rows, strict=True)]
+    return columns.table(heading, rows, page)
 
 
 def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
@@ -115,7 +111,7 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
     )
     running = [_phase(phases, schedule, each) for each in status.get("runningWorkflows") or ()]
     stuck = next((run for run in running if run is not None and run.phase == "Pending" and run.reason), None)
-    cells = [
+    return [
         schedule["metadata"]["name"],
         summary,
         zone,
@@ -124,7 +120,6 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
         following,
         str(status.get("active", 0)) + (f" ({stuck.phase}: {stuck.reason})" if stuck else ""),
     ]
-    return [text.one_line(cell) or page.glyphs.dash for cell in cells]
 
 
 def _when(schedule: Object) -> tuple[str, str]:

@@ -12,12 +12,14 @@ from typing import Final
 import structlog
 
 from perdure.api.labels import FLEET_LABEL
+from perdure.api.reasons import EventReason
 from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
-from perdure.controller.fleet.rendezvous import owners, shard_of, shards_of
+from perdure.controller.fleet.rendezvous import SHARDS, owners, shard_of, shards_of
 from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.times import write_micro_time
 
@@ -39,9 +41,10 @@ class NameTakenError(Exception):
 class Membership:
     """The shards of one member of a fleet."""
 
-    def __init__(self, client: kube.Client, settings: MemberSettings) -> None:
+    def __init__(self, client: kube.Client, settings: MemberSettings, recorder: Recorder) -> None:
         """Belong to no fleet yet. The Leases are in the namespace of the operator."""
         self._client = client
+        self._recorder = recorder
         self._settings = settings
         self._holder = f"{settings.name}_{write_micro_time(wall_clock())}"
         self._url = kube.path(kube.COORDINATION, client.access.namespace, "leases")
@@ -176,11 +179,32 @@ class Membership:
             # Not by `each`: the namespace of the operator need not be one that it serves.
             pages = [page async for page in self._client.pages(self._url, labelSelector=selector)]
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
-        before = self._view.taken_over
-        self._view.listed(found, sent, _time())
-        metrics.FLEET_TAKE_OVERS.inc(self._view.taken_over - before)
+        expired = self._view.listed(found, sent, _time())
+        metrics.FLEET_TAKE_OVERS.inc(len(expired))
+        for each in expired:
+            self._report_lost(each)
         for each in self._view.outdated(_time()):
             await self._delete(each)
+
+    def _report_lost(self, lost: MemberLease) -> None:
+        """Record the Event of a member that has expired: one of those that live does so."""
+        if self._settings.name == min(self._view.members, default=""):
+            note = f"{lost.member} has not renewed its Lease for {lost.seconds:.0f} s: other operators own its shards"
+            about = self._about(lost.member, lost.uid)
+            reason = EventReason.OPERATOR_LOST
+            self._recorder.record(about, kind="Warning", reason=reason, note=note, action="TakeOver")
+
+    def _report_joined(self) -> None:
+        note = (
+            f"{self._settings.name} owns {len(self._held)} of {SHARDS} shards, of {len(self._view.members)} operators"
+        )
+        about = self._about(self._settings.name, self._uid)
+        reason = EventReason.OPERATOR_JOINED
+        self._recorder.record(about, kind="Normal", reason=reason, note=note, action="Join")
+
+    def _about(self, member: str, uid: str) -> kube.Object:
+        meta = {"name": member, "namespace": self._client.access.namespace, "uid": uid}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
 
     async def _delete(self, member: MemberLease) -> None:
         with suppress(kube.ApiError, *kube.TRANSIENT):
@@ -199,6 +223,8 @@ class Membership:
             self._log.warning("Not renewed in time: others own the shards of this member")
         if after[0] or not view.has_lapsed(_time()):
             self._hold(shards_of(self._settings.name, view.members))
+        if after[0] and not before[0]:
+            self._report_joined()
         self._joined.set() if view.members else None
         metrics.FLEET_MEMBERS.set(len(view.members))
         metrics.FLEET_SHARDS.set(len(self.shards))

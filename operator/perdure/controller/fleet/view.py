@@ -46,8 +46,6 @@ class FleetView:
         """
         self.joins = 0
         """How often this member has joined: what it knew before the last time may have been done by others since."""
-        self.taken_over = 0
-        """How many members have expired."""
         self._me = me
         self._seconds = seconds
         self._joined = math.inf
@@ -78,9 +76,10 @@ class FleetView:
         """The own Lease no longer exists: others do not count on this member."""
         self._joined = self._active_from = math.inf
 
-    def listed(self, leases: Iterable[MemberLease], sent: float, now: float) -> None:
-        """All Leases of the fleet were listed, by a request that was sent at a time."""
+    def listed(self, leases: Iterable[MemberLease], sent: float, now: float) -> list[MemberLease]:
+        """All Leases of the fleet were listed, by a request that was sent at a time; returns those that have expired."""
         found: dict[str, _Other] = {}
+        expired = []
         for lease in leases:
             if lease.member == self._me:
                 continue
@@ -89,17 +88,18 @@ class FleetView:
                 other = _Other(lease, now)
             elif math.isinf(other.expired) and sent - other.since >= lease.seconds:
                 other.expired = now
-                self.taken_over += 1
+                expired.append(other.lease)
             found[lease.member] = other
         self._others = found
         self._listed = sent
         if sent < self._joined:
-            return
+            return expired
         if math.isinf(self._active_from):
             longest = max((other.lease.seconds for other in self._living()), default=0.0)
             self._active_from = self._joined + max(longest, self._seconds) if longest else now
         if self._is_new and now < self._active_from and self._all_count_on_me():
             self._active_from = now
+        return expired
 
     # What follows from that
 

@@ -1,10 +1,10 @@
-"""The sweep: what the API server lists is compared with what the watches have told.
+"""The resync: what the API server lists is compared with what the watches have shown.
 
-A watch may miss something: kopf keeps no record of what was deleted during a gap, and a connection can hang. So once in a while
-everything is listed by name and version, and what no event has told of is handed on. The liveness probe goes by that, too.
+A watch may miss something: kopf keeps no record of what was deleted during a gap, and a connection can hang. So once a minute
+everything is listed by name and version, and what no event has shown is taken. The liveness probe depends on that, too.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import structlog
@@ -23,11 +23,12 @@ from perdure.kube.decoding import Stored
 from perdure.observe import metrics
 from perdure.runtime.deadletters import runs_again
 
-_DEAD_AFTER_SWEEPS: Final = 3
+_STALE_AFTER: Final = 3
+"""Resyncs in a row that find missed changes, after which a watch counts as stale."""
 
 
-class Sweep:
-    """Finds what the watches of runs, pods and Schedules have not told of."""
+class Resync:
+    """Finds what the watches of runs, pods and Schedules have not shown."""
 
     def __init__(
         self,
@@ -41,17 +42,17 @@ class Sweep:
         pods: RunPods,
         take_policy: Callable[[kube.Object], None],
     ) -> None:
-        """Nothing is swept yet.
+        """Create a resync that has compared nothing yet.
 
         Args:
             client: Lists.
             served: Where.
             index: What is known.
-            queue: Is told of DeadLetters that wait for a run that may be gone.
+            queue: Gets the keys of DeadLetters that wait for a run that may be gone.
             runs: Takes runs.
             schedules: Takes Schedules.
             pods: Takes pods.
-            take_policy: Takes a RetryPolicy. There are few: each sweep hands on all of them.
+            take_policy: Takes a RetryPolicy. There are few: each resync takes all of them.
         """
         self._client = client
         self._served = served
@@ -61,44 +62,65 @@ class Sweep:
         self._schedules = schedules
         self._pods = pods
         self._take_policy = take_policy
-        self._lagging: set[tuple[str, str]] = set()
+        self._unseen: set[tuple[str, str]] = set()
+        """UIDs and versions that no watch had shown at the last resync."""
         self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
-        self._done_once = False
-        self._log = structlog.get_logger("perdure.sweep")
+        self._ask_letters = True
+        self._complete = True
+        self._log = structlog.get_logger("perdure.resync")
 
-    def told(self, kind: str) -> None:
-        """A watch has told of an object of a kind, given by its plural: it lives."""
+    def observe_event(self, kind: str) -> None:
+        """Note that the watch on a kind, given by its plural, has shown an object."""
         self._missed[kind] = 0
 
     def trouble(self) -> str | None:
-        """What is wrong with the watches; None when all is well."""
-        for kind, sweeps in self._missed.items():
-            if sweeps >= _DEAD_AFTER_SWEEPS:
-                return f"the watch on {kind} is stale: {sweeps} resyncs found changes but no events arrived"
+        """Why a watch counts as stale; None while all of them work."""
+        for kind, resyncs in self._missed.items():
+            if resyncs >= _STALE_AFTER:
+                return f"the watch on {kind} is stale: {resyncs} resyncs found changes but no events arrived"
         return None
 
-    async def sweep(self) -> None:
-        """Compare what there is with what the watches have told; what lags since the last sweep is handed on.
+    async def resync(self) -> bool:
+        """Compare what exists with what the watches have shown, and take what has been unseen since the resync before.
 
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        One request that fails does not keep the rest from being compared.
+
+        Returns:
+            Whether everything was compared; otherwise it has to be repeated soon.
         """
-        client = self._client
-        before, self._lagging = self._lagging, set()
+        before, self._unseen = self._unseen, set()
         absent = self._index.uids()
+        complete = True
         for namespace in self._served:
             runs, pods = kube.path(kube.PERDURE, namespace, "workflowruns"), kube.path(kube.CORE, namespace, "pods")
             schedules = kube.path(kube.PERDURE, namespace, "schedules")
-            await self._compare("workflowruns", client.versions(runs), before, absent, self._runs.take)
-            await self._compare(
-                "pods", client.versions(pods, labelSelector=labels.RUN_ID_LABEL), before, absent, self._pods.take
+            of_runs = self._client.versions(pods, labelSelector=labels.RUN_ID_LABEL)
+            complete &= await self._attempt(
+                self._compare("workflowruns", self._client.versions(runs), before, absent, self._runs.take)
             )
-            async for obj in client.each(kube.path(kube.PERDURE, namespace, "retrypolicies")):
-                take_in(obj, self._take_policy)
-            await self._compare("schedules", client.versions(schedules), before, absent, self._schedules.take)
-        if not self._done_once or await self._drop_what_is_gone(absent):
-            await self._look_after_letters()
-        self._done_once = True
+            complete &= await self._attempt(self._compare("pods", of_runs, before, absent, self._pods.take))
+            complete &= await self._attempt(self._read_policies(namespace))
+            complete &= await self._attempt(
+                self._compare("schedules", self._client.versions(schedules), before, absent, self._schedules.take)
+            )
+        if complete:
+            complete = await self._drop_deleted(absent)
+        else:
+            self._unseen |= before  # what could not be read stays due
+        if self._ask_letters and await self._attempt(self._look_after_letters()):
+            self._ask_letters = False
+        self._complete = complete and not self._ask_letters
+        return self._complete
+
+    async def _attempt(self, part: Awaitable[bool]) -> bool:
+        """Do a part of a resync; whether it is complete."""
+        try:
+            return await part
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            self._log.warning("Could not resync", error=repr(error))
+        except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
+            self._log.exception("Could not resync")
+        return False
 
     async def _compare(
         self,
@@ -107,54 +129,72 @@ class Sweep:
         before: set[tuple[str, str]],
         absent: set[str],
         take: Callable[[kube.Object], None],
-    ) -> None:
-        """Read and hand on what no watch has told of for two sweeps.
+    ) -> bool:
+        """Read and take what no watch has shown for two resyncs.
 
         Args:
             kind: Plural of the kind.
-            pages: What there is of it.
-            before: What the sweep before has found.
-            absent: Ids that have not been found yet; those of what there is are removed.
+            pages: What exists of it.
+            before: What the resync before has found.
+            absent: Ids that have not been found yet; those of what exists are removed.
             take: Takes an object.
-        """
-        group = kube.CORE if kind == "pods" else kube.PERDURE
-        missed = 0
-        async for page in pages:
-            absent.difference_update(stored.uid for stored in page)
-            for each in page:
-                late = self._index.version(each.uid) != each.version
-                if late:
-                    self._lagging.add((each.uid, each.version))
-                late = late and (each.uid, each.version) in before
-                if not late and not (kind == "pods" and self._pods.is_orphan(each)):
-                    continue
-                try:
-                    obj = await self._client.get(kube.path(group, each.namespace, kind, each.name))
-                except (kube.NotFoundError, kube.UnreadableError):
-                    continue
-                if obj["metadata"]["uid"] == each.uid:
-                    take_in(obj, take)
-                    missed += late
-        if missed:
-            self._missed[kind] += 1
-            metrics.WATCH_LAG.inc(missed)
-            self._log.warning("The watch missed changes", kind=kind, objects=missed)
 
-    async def _drop_what_is_gone(self, absent: set[str]) -> bool:
-        """What was deleted unseen must not stay known for ever; whether that was a run that something was left to do for."""
-        dropped = False
+        Returns:
+            Whether all of it could be read.
+        """
+        missed, complete = 0, True
+        try:
+            async for page in pages:
+                absent.difference_update(stored.uid for stored in page)
+                for each in page:
+                    late = self._index.version(each.uid) != each.version
+                    if late:
+                        self._unseen.add((each.uid, each.version))
+                    late = late and (each.uid, each.version) in before
+                    if late or (kind == "pods" and self._pods.is_orphan(each)):
+                        complete &= await self._attempt(self._take(kind, each, take))
+                        missed += late
+        finally:
+            if missed:
+                self._missed[kind] += self._complete  # one that repeats another comes too early to judge the watch
+                metrics.WATCH_LAG.inc(missed)
+                self._log.warning("The watch missed changes", kind=kind, objects=missed)
+        return complete
+
+    async def _take(self, kind: str, stored: Stored, take: Callable[[kube.Object], None]) -> bool:
+        group = kube.CORE if kind == "pods" else kube.PERDURE
+        try:
+            obj = await self._client.get(kube.path(group, stored.namespace, kind, stored.name))
+        except (kube.NotFoundError, kube.UnreadableError):
+            return True
+        if obj["metadata"]["uid"] == stored.uid:
+            take_in(obj, take)
+        return True
+
+    async def _read_policies(self, namespace: str | None) -> bool:
+        async for obj in self._client.each(kube.path(kube.PERDURE, namespace, "retrypolicies")):
+            take_in(obj, self._take_policy)
+        return True
+
+    async def _drop_deleted(self, absent: set[str]) -> bool:
+        """Drop what was deleted unseen; whether all of it could be looked for."""
+        complete = True
         for uid in absent:
-            schedule, entry = self._index.schedules.get(uid), self._index.directory.get(uid)
-            worked_on = uid in self._index.runs
-            if (worked_on or schedule is not None) and not self._index.was_seen(uid):
+            if (uid in self._index.runs or uid in self._index.schedules) and not self._index.was_seen(uid):
                 continue  # made here a moment ago; the list may be older
-            if schedule is not None:
-                if await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
-                    self._schedules.lost(schedule)
-            elif entry is not None and await self._is_gone(entry.namespace, "workflowruns", entry.name, uid):
-                self._runs.lost(entry)
-                dropped |= worked_on
-        return dropped
+            complete &= await self._attempt(self._drop_if_deleted(uid))
+        return complete
+
+    async def _drop_if_deleted(self, uid: str) -> bool:
+        schedule, entry = self._index.schedules.get(uid), self._index.directory.get(uid)
+        worked_on = uid in self._index.runs
+        if schedule is not None:
+            if await self._is_gone(schedule.namespace, "schedules", schedule.name, uid):
+                self._schedules.lost(schedule)
+        elif entry is not None and await self._is_gone(entry.namespace, "workflowruns", entry.name, uid):
+            self._runs.lost(entry)
+            self._ask_letters |= worked_on
+        return True
 
     async def _is_gone(self, namespace: str, plural: str, name: str, uid: str) -> bool:
         try:
@@ -162,9 +202,10 @@ class Sweep:
         except kube.NotFoundError:
             return True
 
-    async def _look_after_letters(self) -> None:
-        """The run of a re-drive may have been deleted unseen: they are asked what has become of it."""
+    async def _look_after_letters(self) -> bool:
+        """Reconcile the DeadLetters that wait for a run: it may have been deleted unseen."""
         for namespace in self._served:
             async for obj in self._client.each(kube.path(kube.PERDURE, namespace, "deadletters")):
                 if runs_again(obj):
                     self._queue.wake(LetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
+        return True

@@ -1,5 +1,7 @@
 """The pods of runs: what is seen of one goes to its run; where that is not worked on, the pod is released."""
 
+from typing import NamedTuple
+
 from perdure.api import labels
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.run_expiries import expiry_of
@@ -11,6 +13,14 @@ from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.decoding import Stored
 from perdure.runtime.commits import OF_RUNS, edited
+
+
+class _HeldPod(NamedTuple):
+    """A pod with our finalizer."""
+
+    namespace: str
+    name: str
+    run_id: str
 
 
 class RunPods:
@@ -29,21 +39,38 @@ class RunPods:
         self._index = index
         self._queue = queue
         self._runs = runs
-        self._orphans: dict[OrphanKey, kube.Object] = {}
+        self._held: dict[str, _HeldPod] = {}
+        """By UID, all pods that have our finalizer, for when this process gains their shards."""
+        self._orphans: dict[OrphanKey, kube.Object | None] = {}
+        """The pods to release; None for one that has to be read."""
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """A pod of some run was seen, changed or deleted."""
         self._index.see(obj, deleted=deleted)
         meta = obj["metadata"]
         run_id = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
+        if deleted or not pods.held(obj):
+            self._held.pop(meta["uid"], None)
+        else:
+            self._held[meta["uid"]] = _HeldPod(meta["namespace"], meta["name"], run_id)
         run = self._runs.get(run_id)
         if run is not None:
             run.observe_pod_gone(obj) if deleted else run.observe_pod(obj)
             self._queue.wake(RunKey(run.ref.namespace, run.ref.uid, run.ref.workflow_id))
-        elif not deleted and pods.held(obj) and self._holds(meta["namespace"], run_id):
-            key = OrphanKey(meta["namespace"], meta["name"], meta["uid"], self._sharded_by(run_id))
-            self._orphans[key] = obj
-            self._queue.wake(key)
+        elif meta["uid"] in self._held and self._holds(meta["namespace"], run_id):
+            self._orphans[self._wake(meta["uid"])] = obj
+
+    def reassign(self) -> None:
+        """This process holds other shards than before: take the pods in them that no run in memory knows of."""
+        for uid, pod in self._held.items():
+            if self._runs.get(pod.run_id) is None and self._holds(pod.namespace, pod.run_id):
+                self._orphans.setdefault(self._wake(uid), None)
+
+    def _wake(self, uid: str) -> OrphanKey:
+        pod = self._held[uid]
+        key = OrphanKey(pod.namespace, pod.name, uid, self._sharded_by(pod.run_id))
+        self._queue.wake(key)
+        return key
 
     def is_orphan(self, pod: Stored) -> bool:
         """Whether a pod is held for a run that is not worked on: a run that does not exist, or has closed, releases none."""
@@ -65,13 +92,17 @@ class RunPods:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
-        pod = self._orphans.pop(key, None)
-        if pod is None:
+        if key not in self._orphans:
             return
+        seen = self._orphans.pop(key)
         try:
-            await self._release(pod)
+            pod = seen or await self._read("pods", key.namespace, key.name, key.uid)
+            if pod is None or not pods.held(pod):
+                self._held.pop(key.uid, None)
+            else:
+                await self._release(pod)
         except BaseException:
-            self._orphans.setdefault(key, pod)  # unless it was seen again meanwhile
+            self._orphans.setdefault(key, seen)  # unless it was seen again meanwhile
             raise
 
     async def _release(self, pod: kube.Object) -> None:
@@ -83,7 +114,7 @@ class RunPods:
         if self._runs.get(uid) is not None:
             self.take(pod)
             return
-        run = await self._read(pod["metadata"]["namespace"], name, uid)
+        run = await self._read("workflowruns", pod["metadata"]["namespace"], name, uid)
         if run is not None and edited(run.get("status") or {}, OF_RUNS):
             self._runs.suspect(run)
             self.take(pod)
@@ -93,12 +124,13 @@ class RunPods:
         else:
             await self._tools.pods.release_by_name(pod, keep=run is not None)
 
-    async def _read(self, namespace: str, name: str, uid: str) -> kube.Object | None:
+    async def _read(self, plural: str, namespace: str, name: str, uid: str) -> kube.Object | None:
+        group = kube.CORE if plural == "pods" else kube.PERDURE
         try:
-            run = await self._tools.client.get(kube.path(kube.PERDURE, namespace, "workflowruns", name))
+            obj = await self._tools.client.get(kube.path(group, namespace, plural, name))
         except (kube.NotFoundError, ValueError):
             return None
-        return run if run["metadata"]["uid"] == uid else None
+        return obj if obj["metadata"]["uid"] == uid else None
 
 
 def _owning_run(pod: kube.Object) -> tuple[str, str] | None:

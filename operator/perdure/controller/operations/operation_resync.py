@@ -7,14 +7,14 @@ from typing import Final
 
 import structlog
 
+from perdure.controller.informers import periodic
 from perdure.controller.informers.isolation import take_in
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.operations.pending_operations import PENDING
 from perdure.kube import client as kube
-from perdure.kube.clock import now, until_next_poll
+from perdure.kube.clock import now
 from perdure.observe import metrics
 
-_RESYNC_SECONDS: Final = 60.0
 _RETRY_SECONDS: Final = 1.0
 _STALE_AFTER: Final = 3
 """Resyncs in a row that find missed Operations, after which the watch counts as stale."""
@@ -42,37 +42,30 @@ class OperationResync:
 
     async def run(self) -> None:
         """Resync until cancelled."""
-        while True:
-            await until_next_poll(_RESYNC_SECONDS)
-            try:
-                await self.resync()
-            except (kube.ApiError, *kube.TRANSIENT) as error:
-                self._log.warning("Could not resync Operations", error=repr(error))
+        await periodic.repeat(self.resync)
 
     async def retry(self) -> None:
         """Resync once, as soon as the Kubernetes API responds."""
-        while True:
-            try:
-                await self.resync()
-            except (kube.ApiError, *kube.TRANSIENT) as error:
-                self._log.warning("Could not resync Operations, trying again", error=repr(error))
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                return
+        while not await self.resync():  # noqa: ASYNC110 - the Kubernetes API has no event for this
+            await asyncio.sleep(_RETRY_SECONDS)
 
-    async def resync(self) -> None:
-        """List the pending Operations and take all of them, whether or not the watch has shown them.
+    async def resync(self) -> bool:
+        """List the pending Operations and take all of them, whether or not the watch has shown them; whether all were listed."""
+        try:
+            await self._list()
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            self._log.warning("Could not resync Operations, trying again", error=repr(error))
+            return False
+        return True
 
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
-        """
+    async def _list(self) -> None:
         missed = 0
         for namespace in self._served:
             url = kube.path(kube.PERDURE, namespace, "operations")
             async for obj in self._client.each(url, fieldSelector=PENDING):
                 created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
                 unseen = obj["metadata"]["uid"] not in self._seen
-                missed += unseen and created < now() - timedelta(seconds=_RESYNC_SECONDS)
+                missed += unseen and created < now() - timedelta(seconds=periodic.RESYNC_SECONDS)
                 take_in(obj, self._take)
         if missed:
             self._missed += 1

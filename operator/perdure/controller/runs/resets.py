@@ -19,6 +19,7 @@ from typing import Any
 from perdure.api import operation
 from perdure.api.names import reset_name, successor_name
 from perdure.api.reasons import ConditionReason
+from perdure.api.reset_point import ResetPoint
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.errors import RefusedError
 from perdure.controller.runs.first_event import scope_of
@@ -186,7 +187,7 @@ async def _point(
     if wanted.event_id is not None:
         # That a task was scheduled stands for its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
         return wanted.event_id + _schedules_task(events, wanted.event_id)
-    if wanted.to is operation.ResetPoint.FIRST_WORKFLOW_TASK:
+    if wanted.to is ResetPoint.FIRST_WORKFLOW_TASK:
         return points[0]
     return points[-1] if _is_code(events) else await _last_task(definitions, run, events) or points[-1]
 

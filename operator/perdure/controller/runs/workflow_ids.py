@@ -1,8 +1,8 @@
 """A run claims its workflow id: of the runs of one id, one is open at a time."""
 
 from perdure.api.reasons import ConditionReason
-from perdure.api.steps import WorkflowIdReusePolicy
-from perdure.api.workflowrun import WorkflowIdConflictPolicy, WorkflowRunSpec
+from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.directory import Entry, Taken, Wait
 from perdure.controller.peers import ALREADY_STARTED, Peers
 from perdure.controller.runs.first_event import Pointer

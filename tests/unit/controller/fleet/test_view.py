@@ -89,9 +89,9 @@ def test_the_shards_of_a_silent_member_are_taken_over_when_its_lease_has_expired
     view.listed([lease("b", 2, "a", "b")], 2, 2)
     view.listed([lease("b", 2, "a", "b")], 7.9, 7.95)
     assert view.members == {"a", "b"}
-    view.listed([lease("b", 2, "a", "b")], 8, 8.05)
+    assert [each.member for each in view.listed([lease("b", 2, "a", "b")], 8, 8.05)] == ["b"]
     assert view.members == {"a"}
-    assert view.taken_over == 1
+    assert view.listed([lease("b", 2, "a", "b")], 10, 10) == [], "once"
 
 
 def test_a_member_that_renews_just_before_is_not_taken_for_dead() -> None:

@@ -1,0 +1,50 @@
+"""Tables: cells in columns as wide as their widest cell.
+
+`rich.table` fits a table into the width of the terminal and fills its lines with spaces. Nothing is cut here, and no line
+ends in spaces, because programs read these lines too.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from perdure.cli.view import text
+from perdure.cli.view.page import Page, style_of
+
+_GAP = "  "
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page) -> list[Text]:
+    """Lay cells out in columns.
+
+    Args:
+        heading: Names of the columns; the words of the one named PHASE are colored.
+        rows: The cells; an empty one is shown as a dash.
+        page: What they are shown on.
+
+    Returns:
+        Lines; the first one is the heading.
+    """
+    rows = [[text.one_line(cell) or page.glyphs.dash for cell in row] for row in rows]
+    widths = [max(cell_len(row[i]) for row in (heading, *rows)) for i in range(len(heading))]
+    lines = [Text(_line(row, widths)) for row in (heading, *rows)]
+    lines[0].stylize("dim")
+    if "PHASE" in heading:
+        phase = heading.index("PHASE")
+        begin = sum(widths[:phase]) + len(_GAP) * phase
+        for row, line in zip(rows, lines[1:], strict=True):
+            line.stylize(style_of(row[phase]), begin, begin + len(row[phase]))
+    return lines
+
+
+def ago(time: datetime | None, page: Page) -> str:
+    """How long ago a time was, or the time itself, as the page wants it; empty for none."""
+    if time is None:
+        return ""
+    return text.iso(time) if page.iso else text.age(page.now - time)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True)).rstrip()

@@ -1,0 +1,61 @@
+"""The characters beside letters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters beside letters."""
+
+    icons: Mapping[str, str]
+    """By the word they stand beside; each is one column wide."""
+    branch: str
+    last: str
+    pipe: str
+    ellipsis: str
+    dash: str
+    """What stands where there is no value."""
+
+
+UNICODE = Glyphs(
+    icons={
+        **dict.fromkeys(("Succeeded", "Completed"), "✓"),
+        **dict.fromkeys(("Failed", "TimedOut"), "✗"),
+        **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested"), "⊘"),
+        **dict.fromkeys(("Running", "ContinuedAsNew"), "●"),
+        **dict.fromkeys(("Scheduled", "Waiting"), "◔"),
+        **dict.fromkeys(("BackingOff", "CircuitOpen"), "↻"),
+        **dict.fromkeys(("Skipped",), "»"),
+        **dict.fromkeys(("Compensated",), "↩"),
+        **dict.fromkeys(("Paused",), "="),
+        **dict.fromkeys(("Pending", "NotReached"), "○"),
+    },
+    branch="├─ ",
+    last="└─ ",
+    pipe="│  ",
+    ellipsis="…",
+    dash="-",
+)
+"""For terminals that know Unicode."""
+
+ASCII = Glyphs(
+    icons={
+        **dict.fromkeys(("Succeeded", "Completed"), "+"),
+        **dict.fromkeys(("Failed", "TimedOut"), "x"),
+        **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested"), "/"),
+        **dict.fromkeys(("Running", "ContinuedAsNew"), "*"),
+        **dict.fromkeys(("Scheduled", "Waiting"), "."),
+        **dict.fromkeys(("BackingOff", "CircuitOpen"), "~"),
+        **dict.fromkeys(("Skipped",), ">"),
+        **dict.fromkeys(("Compensated",), "<"),
+        **dict.fromkeys(("Paused",), "="),
+        **dict.fromkeys(("Pending", "NotReached"), "o"),
+    },
+    branch="|- ",
+    last="`- ",
+    pipe="|  ",
+    ellipsis="...",
+    dash="-",
+)
+"""For all others."""

@@ -1,0 +1,322 @@
+"""A client for commands, which must start quickly: `http.client` in threads, a fifth of aiohttp's time to import.
+
+It does what `perdure.kube.client.Client` does for the operator, as far as commands need it, and raises the same errors. Whatever
+else goes wrong is one of `TRANSIENT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import socket
+import threading
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from perdure.kube.errors import ConflictError, NotFoundError, UnreadableError, error_of
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from perdure.kube.access import Access
+
+Object = dict[str, Any]
+"""A Kubernetes object, as JSON."""
+
+TRANSIENT: Final = (OSError, http.client.HTTPException, TimeoutError)
+"""What a request raises when the API server could not be asked."""
+
+_CONNECT_SECONDS: Final = 5
+_REQUEST_SECONDS: Final = 30
+_SILENT_SECONDS: Final = 70
+"""How long a stream may be silent; bookmarks of watches come every minute."""
+_LONGEST_LINE: Final = 1 << 20
+"""Bytes of a line of text that are held at once."""
+_FIRST_PAGE: Final = 100
+_LARGEST_PAGE: Final = 500
+_PAGE_BYTES: Final = 16 * 1024 * 1024
+"""The size that pages of a list should have."""
+
+_Answer = TypeVar("_Answer")
+
+
+class LightClient:
+    """A connection pool, and the requests that commands make."""
+
+    def __init__(self, access: Access, *, user_agent: str, connections: int) -> None:
+        self.access = access
+        self._server = urlsplit(access.server.rstrip("/"))
+        self._tls = access.ssl_context()
+        self._user_agent = user_agent
+        self._free = asyncio.Semaphore(connections)
+        self._idle: list[http.client.HTTPConnection] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, access: Access, *, user_agent: str, connections: int = 4) -> AsyncIterator[LightClient]:
+        """Create a client; its connections are closed at the end of the block."""
+        client = cls(access, user_agent=user_agent, connections=connections)
+        try:
+            yield client
+        finally:
+            for connection in client._idle:
+                connection.close()
+
+    # Requests
+
+    async def get(self, url: str, **query: str) -> Object:
+        """Read one object, or another answer that is JSON."""
+        return await self._request("GET", url, query=query)
+
+    async def list_all(self, url: str, **selectors: str) -> list[Object]:
+        """Read all objects of a collection. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``."""
+        return [obj async for obj in self.each(url, **selectors)]
+
+    async def each(self, url: str, **selectors: str) -> AsyncIterator[Object]:
+        """Read the objects of a collection one after the other, page by page; they belong to one state of the collection."""
+        limit, following = _FIRST_PAGE, ""
+        while True:
+            query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
+            raw = await self._read("GET", url, query=query)
+            from perdure.kube.decoding import UndecodableError, decode, page_of  # noqa: PLC0415 - after the first request
+
+            try:
+                page = page_of(raw)
+            except ValueError as error:
+                raise http.client.HTTPException(f"GET {url}: the answer is not JSON of a list: {error}") from error
+            limit = min(_LARGEST_PAGE, max(1, limit * _PAGE_BYTES // max(len(raw), 1)))
+            for item in page.items:
+                try:
+                    obj: Object = decode(memoryview(item))
+                except UndecodableError:
+                    continue
+                yield obj
+            following = page.following
+            if not following:
+                return
+
+    async def create(self, url: str, body: Object, **query: str) -> Object:
+        """Create an object; the answer is the object as stored."""
+        return await self._request("POST", url, body=body, query=query)
+
+    async def replace(self, url: str, body: Object) -> Object:
+        """Replace an object; with a resourceVersion in it, only if it has not changed."""
+        return await self._request("PUT", url, body=body)
+
+    async def delete(
+        self, url: str, *, uid: str | None = None, propagation: str = "Background", dry_run: bool = False
+    ) -> bool:
+        """Delete an object; one that does not exist any more is fine.
+
+        Args:
+            url: Of the object.
+            uid: Delete it only if it is still that one.
+            propagation: What the garbage collector does with its dependents.
+            dry_run: Check only whether it may be deleted.
+
+        Returns:
+            False if it is another one than `uid`: nothing is deleted.
+        """
+        options: Object = {"propagationPolicy": propagation}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if dry_run:
+            options["dryRun"] = ["All"]
+        try:
+            await self._request("DELETE", url, body=options)
+        except NotFoundError:
+            return True
+        except ConflictError:
+            return False
+        return True
+
+    async def lines(self, url: str, **query: str) -> AsyncIterator[bytes]:
+        """Read lines of text as they come, such as those of a log or a watch; a very long line comes in parts.
+
+        Raises:
+            ApiError: It was refused.
+            OSError, HTTPException, TimeoutError: The connection broke, or nothing came for 70 seconds.
+        """
+        rest = bytearray()
+        async for part in self._stream(url, query):
+            rest += part
+            *lines, last = rest.split(b"\n") if b"\n" in part else (rest,)
+            for line in lines:
+                yield bytes(line)
+            rest = last
+            if len(rest) > _LONGEST_LINE and query.get("watch") != "true":
+                yield bytes(rest)
+                rest = bytearray()
+        if rest:
+            yield bytes(rest)
+
+    def authorization(self) -> list[tuple[str, str]]:
+        """Return the headers that authenticate a request; read for each one, as tokens in files are renewed."""
+        bearer = self.access.bearer()
+        return [*self.access.headers, *([("Authorization", f"Bearer {bearer}")] if bearer else [])]
+
+    # The wire
+
+    async def _request(
+        self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> Object:
+        raw = await self._read(method, url, query=query, body=body)
+        from perdure.kube.decoding import TooDeepError, UndecodableError, decode  # noqa: PLC0415 - after the first request
+
+        try:
+            answer: Object = decode(raw)
+        except TooDeepError as error:
+            raise UnreadableError(
+                200, "Unreadable", f"{method} {url}: the object cannot be decoded: {error}"
+            ) from error
+        except UndecodableError as error:
+            # A proxy in between, or half an answer: the API server was not reached.
+            raise http.client.HTTPException(f"{method} {url}: the answer is not JSON: {error}") from error
+        return answer
+
+    async def _read(self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None) -> bytes:
+        async with self._free:
+            reused = bool(self._idle)
+            connection = self._idle.pop() if reused else self._connect(self.access.timeout)
+            try:
+                response = await self._send(connection, method, url, query, body)
+            except (http.client.RemoteDisconnected, ConnectionError):
+                if not reused or method != "GET":
+                    raise
+                # The server closed the idle connection.
+                connection = self._connect(self.access.timeout)
+                response = await self._send(connection, method, url, query, body)
+            raw: bytes = await _in_thread(connection, response.read)
+            if response.will_close:
+                connection.close()
+            else:
+                self._idle.append(connection)
+            if response.status >= 400:  # noqa: PLR2004
+                raise error_of(response.status, raw)
+            return raw
+
+    async def _stream(self, url: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Read an answer that takes any time, but is never silent for long."""
+        async with self._free:
+            connection = self._connect(_SILENT_SECONDS)
+            try:
+                response = await self._send(connection, "GET", url, query, None)
+                if response.status >= 400:  # noqa: PLR2004
+                    raise error_of(response.status, await _in_thread(connection, response.read))
+                while part := await _in_thread(connection, response.read1):
+                    yield part
+                if response.length:
+                    raise http.client.IncompleteRead(b"", response.length)
+            finally:
+                connection.close()
+
+    async def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        url: str,
+        query: Mapping[str, str] | None,
+        body: Any,
+    ) -> http.client.HTTPResponse:
+        data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        target = f"{self._server.path}{url}" + (f"?{urlencode(query)}" if query else "")
+        headers = [("Accept", "application/json"), ("User-Agent", self._user_agent), *self.authorization()]
+        if data is not None:
+            headers += [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
+
+        def send() -> http.client.HTTPResponse:
+            connection.putrequest(method, target)
+            for name, value in headers:
+                connection.putheader(name, value)
+            connection.endheaders(data)
+            return connection.getresponse()
+
+        return await _in_thread(connection, send)
+
+    def _connect(self, timeout: float | None) -> http.client.HTTPConnection:
+        """Create a connection; it connects with the first request."""
+        host = self._server.hostname or ""
+        port = self._server.port or (443 if self._tls else 80)
+        proxy = urlsplit(self.access.proxy or _proxy_of(self._server.scheme, host))
+        made = _Connection(
+            proxy.hostname or host,
+            (proxy.port or 80) if proxy.hostname else port,
+            tls=self._tls,
+            name=self.access.server_name or host,
+            timeout=_REQUEST_SECONDS if timeout is None else timeout or None,
+        )
+        if proxy.hostname:
+            made.set_tunnel(host, port)
+        return made
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection with or without TLS; connecting has a limit of its own."""
+
+    def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None, name: str, timeout: float | None) -> None:
+        super().__init__(host, port, timeout=_CONNECT_SECONDS)
+        self._tls, self._name, self._limit = tls, name, timeout
+
+    def connect(self) -> None:
+        """Connect, through the proxy if there is one."""
+        self.timeout = _CONNECT_SECONDS
+        super().connect()
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
+        self.sock.settimeout(self._limit)
+
+
+def _proxy_of(scheme: str, host: str) -> str:
+    """Return the proxy that the environment names for a host; empty for none."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - slow to import, and rarely needed
+
+    return "" if proxy_bypass(host) else getproxies().get(scheme, "")
+
+
+async def _in_thread(connection: http.client.HTTPConnection, work: Callable[[], _Answer]) -> _Answer:
+    """Do something with a connection in a thread; if it is cancelled, or fails, the connection is closed.
+
+    The thread does not keep the process from ending: a host name may take long to resolve.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Answer] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:  # noqa: BLE001 - it is raised where it is awaited
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        return await done
+    except BaseException:
+        if connection.sock is not None:
+            _shut(connection.sock)
+        connection.close()
+        raise
+
+
+def _shut(sock: socket.socket) -> None:
+    """Wake the thread that reads from a socket."""
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return  # it is closed already

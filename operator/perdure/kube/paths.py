@@ -1,0 +1,30 @@
+"""Paths of the API server, and the media types that it can answer with."""
+
+import re
+from typing import Final
+
+CORE: Final = "/api/v1"
+PERDURE: Final = "/apis/perdure.dev/v1alpha1"
+COORDINATION: Final = "/apis/coordination.k8s.io/v1"
+RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
+EVENTS: Final = "/apis/events.k8s.io/v1"
+
+ONLY_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+ONLY_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]*")
+
+
+def path(
+    group: str, namespace: str | None, plural: str, name: str | None = None, subresource: str | None = None
+) -> str:
+    """The path of a resource, e.g. ``path(CORE, "default", "pods", "web-0")``.
+
+    Raises:
+        ValueError: a namespace or name that no object can have: put into a path, it would lead somewhere else.
+    """
+    for part in (namespace, name):
+        if part is not None and not _NAME.fullmatch(part):
+            raise ValueError(f"{part!r} is not the name of an object")
+    scope = f"/namespaces/{namespace}" if namespace else ""
+    return "/".join(filter(None, (f"{group}{scope}", plural, name, subresource)))

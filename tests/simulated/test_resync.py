@@ -1,0 +1,106 @@
+"""What no watch shows is found, also while requests fail, and in shards that change hands."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from perdure.api.labels import FINALIZER
+from perdure.controller.fleet.membership import Membership
+from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.registry import Write
+from simulated.operators import TroubledOperator
+from simulated.world import Setting, World, simulate
+
+_RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
+_NAP: dict[str, Any] = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
+_POD: dict[str, Any] = {
+    "activities": [{"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "5m"}],
+    "steps": [{"name": "work", "activity": {"name": "work"}}],
+}
+
+
+def _calm(seed: int = 1, operators: int = 1) -> Setting:
+    return Setting(seed=seed, operators=operators, fleet=operators > 1, faults=0, kills=0)
+
+
+async def _deaf(world: World) -> None:
+    """Begin with an operator that hears nothing of runs."""
+    world.begin()
+    await asyncio.sleep(5)
+    world.operators[0].interrupt(600, "workflowruns")
+
+
+def test_a_resync_that_failed_is_repeated_soon() -> None:
+    async def scenario(world: World) -> None:
+        await _deaf(world)
+        world.create("WorkflowRun", "unseen", {"inline": _NAP})
+        world.faults.outages.append((110, 126))  # the resync after two minutes would take it
+        await asyncio.sleep(145 - world.loop.time())
+        assert world.run("unseen")["status"]["phase"] == "Completed"
+        await world.rest()
+
+    assert simulate(scenario, _calm()).violations == []
+
+
+def test_one_object_that_cannot_be_read_does_not_hide_the_others() -> None:
+    async def scenario(world: World) -> None:
+        await _deaf(world)
+        world.faults.broken.add(f"{_RUNS}/broken")
+        world.create("WorkflowRun", "broken", {"inline": _NAP})
+        world.create("WorkflowRun", "fine", {"inline": _NAP})
+        await asyncio.sleep(145 - world.loop.time())
+        assert world.run("fine")["status"]["phase"] == "Completed"
+        assert not world.run("broken").get("status")
+        world.faults.broken.clear()
+        await asyncio.sleep(65)
+        assert world.run("broken")["status"]["phase"] == "Completed"
+        await world.rest()
+
+    assert simulate(scenario, _calm()).violations == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_pods_of_closed_runs_are_released_by_whoever_gets_their_shards(seed: int) -> None:
+    """The owner dies just after it has recorded the end of a run, and before it has released its pod."""
+    names = [f"run-{number}" for number in range(12)]
+
+    async def scenario(world: World) -> None:
+        world.script = lambda _: ContainerExit(after=3)
+        world.begin()
+        await asyncio.sleep(30)
+        assert {shard for each in world.operators for shard in _shards(each)} == set(range(SHARDS))
+        victim = world.operators[0]
+        closed = asyncio.Event()
+
+        def watch(write: Write) -> None:
+            ended = write.key.plural == "workflowruns" and (write.after.get("status") or {}).get("completionTime")
+            if ended and shard_of("default", write.key.name) in _shards(victim):
+                closed.set()
+
+        world.server.observers.append(watch)
+        for name in names:
+            world.create("WorkflowRun", name, {"inline": _POD})
+        await closed.wait()
+        world.operators.remove(victim)
+        await victim.kill()
+        done = {name for name in names if (world.run(name).get("status") or {}).get("completionTime")}
+        assert done & _holding(world), "a pod of a closed run is still held"
+        await asyncio.sleep(20)  # half of it until the shards have new owners
+        assert not done & _holding(world)
+        await world.rest()
+
+    assert simulate(scenario, _calm(seed, 2)).violations == []
+
+
+def _shards(operator: TroubledOperator) -> frozenset[int]:
+    membership = operator.manager.shards
+    assert isinstance(membership, Membership)
+    return membership.shards
+
+
+def _holding(world: World) -> set[str]:
+    """The runs whose pods are held."""
+    pods = [each["metadata"] for each in world.server.of("pods")]
+    return {each["annotations"]["perdure.dev/run"] for each in pods if FINALIZER in each.get("finalizers", ())}

@@ -1,0 +1,133 @@
+"""What a command imports before its first request: this decides how long a user waits. Modules are counted, not seconds."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from perdure.cli.app import VERBS
+
+SLOW = {
+    "aiohttp",
+    "cel_expr_python",
+    "croniter",
+    "jsonschema_rs",
+    "kopf",
+    "kubernetes",
+    "msgspec",
+    "orjson",
+    "pydantic",
+    "pydantic_core",
+    "rich",
+    "structlog",
+    "urllib.request",
+}
+MOST = 285
+"""Modules, most of them of the standard library; most verbs have 255 to 265."""
+
+OFFLINE = {"lint", "replay", "simulate", "test", "ui", "version"}
+"""Verbs that make no request, or run for long."""
+
+CALLS: dict[str, list[str]] = {
+    "cancel": ["run"],
+    "complete": ["run", "--step", "a", "--result", "1"],
+    "deadletters": ["list"],
+    "deadletters redrive": ["letter"],
+    "describe": ["run"],
+    "fleet": [],
+    "history": ["run"],
+    "list": [],
+    "logs": ["run", "--follow"],
+    "operations": [],
+    "pause": ["run"],
+    "rerun": ["run"],
+    "reset": ["run", "--event-id", "4"],
+    "retry": ["run"],
+    "retrypolicy": ["preview", "policy"],
+    "schedule": ["list"],
+    "schedule backfill": ["s", "--start-time", "2026-01-01T00:00:00Z", "--end-time", "2026-01-02T00:00:00Z"],
+    "schedule describe": ["s"],
+    "schedule next": ["s"],
+    "schedule trigger": ["s"],
+    "search-attributes": ["list"],
+    "signal": ["run", "--name", "go"],
+    "start": ["flow", "-p", "a=1"],
+    "stop": ["run"],
+    "terminate": ["run"],
+    "unpause": ["run"],
+    "wait": ["run"],
+}
+
+PROGRAM = """
+import json, os, sys
+calls = json.loads(sys.argv[1])
+for call in calls:
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        sys.argv = ["perdure", *call]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        from perdure.cli.app import main
+        from perdure.kube import light
+        def report(self, *_):
+            os.write(writer, json.dumps(sorted(sys.modules)).encode())
+            os._exit(0)
+        light._Connection.connect = report
+        try:
+            main()
+        except BaseException as error:
+            os.write(writer, json.dumps([f"no request: {error!r}"]).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        print(answer.read())
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "c",
+    }
+    file = tmp_path_factory.mktemp("kube") / "config"
+    file.write_text(yaml.safe_dump(config))
+    calls = [[*verb.split(), *arguments] for verb, arguments in CALLS.items()]
+    kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(calls)],
+        env={**kept, "KUBECONFIG": str(file), "KUBERNETES_SERVICE_HOST": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {verb: set(json.loads(line)) for verb, line in zip(CALLS, done.stdout.splitlines(), strict=True)}
+
+
+def test_every_verb_that_makes_requests_is_checked() -> None:
+    assert {verb.split()[0] for verb in CALLS} | OFFLINE == VERBS.keys()
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_a_verb_imports_little_before_its_first_request(imported: dict[str, set[str]], verb: str) -> None:
+    modules = imported[verb]
+    assert not {each for each in modules if each.startswith("no request")}
+    assert not SLOW & modules
+    assert len(modules) <= MOST
+
+
+def test_help_imports_no_client() -> None:
+    code = (
+        "import sys; sys.argv = ['perdure', 'list', '-h']\n"
+        "from perdure.cli.app import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        f"print(sorted({SLOW!r} & sys.modules.keys()), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"

@@ -54,7 +54,8 @@ class Served:
         """Start a workflow."""
         kind = WorkflowType(name="Order")
         started: StartWorkflowExecutionResponse = await self.call(
-            "StartWorkflowExecution", workflow_id=workflow_id, workflow_type=kind, request_id=workflow_id, **fields
+            "StartWorkflowExecution",
+            **{"workflow_id": workflow_id, "workflow_type": kind, "request_id": workflow_id, **fields},
         )
         return started
 

@@ -198,6 +198,14 @@ class WorkflowRuns:
         self.fleet.asked(run)
         self._wake(run)
 
+    def record_start(self, entry: Entry) -> bool:
+        """Have the start of a run recorded that would wait for its first decision; whether it is not recorded yet."""
+        run = self.get(entry.uid)
+        if run is None or run.gone or not run.record_start():
+            return False
+        self._wake(run)
+        return True
+
     async def find(self, entry: Entry) -> Run | None:
         """The run in this process; None if it was deleted.
 

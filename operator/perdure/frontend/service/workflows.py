@@ -179,7 +179,7 @@ class Workflows:
         asked = kind(
             request_id=request.request_id or uuid.uuid4().hex,
             reason=request.reason,
-            identity=request.identity,
+            identity=request.identity or call.principal,
             principal=call.principal,
         )
         runs, seconds = self._core.runs, call.within(LONGEST_WAIT)

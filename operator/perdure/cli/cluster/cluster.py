@@ -95,17 +95,24 @@ class Cluster:
         made: Object = await requests.ask(requests.client.create(url, body))
         return made
 
-    async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False) -> None:
+    async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:
         """Delete an object, and what belongs to it unless that is to stay.
+
+        Args:
+            kind: Its kind.
+            plural: Its resource.
+            name: Its name.
+            orphan: Whether what belongs to it stays.
+            uid: Delete it only if it is still this one; None: whichever has the name.
 
         Raises:
             CliError: there is none, or it must not be deleted.
         """
-        found = await self.read(kind, plural, name)
+        if uid is None:
+            uid = (await self.read(kind, plural, name))["metadata"]["uid"]
         how = "Orphan" if orphan else "Background"
         path = self._requests.path(kind, plural, name)
-        deleted = self._requests.client.delete(path, uid=found["metadata"]["uid"], propagation=how)
-        await self._requests.ask(deleted, name, kind)
+        await self._requests.ask(self._requests.client.delete(path, uid=uid, propagation=how), name, kind)
 
     def bearer(self) -> str | None:
         """The token that the kubeconfig, or the pod this runs in, logs in with; None: it has none."""

@@ -79,9 +79,10 @@ lint: setup ## Run all static checks
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
-	MYPYPATH=hack $(RUN) mypy -p cluster -p deploy -p quickstart -p runtests -p website
+	MYPYPATH=hack $(RUN) mypy -p cluster -p deploy -p quickstart -p reference -p runtests -p website
 	$(RUN) lint-imports --no-cache
 	$(RUN) python -m perdure.api.crdgen --check
+	$(RUN) python hack/reference --check
 	$(RUN) python hack/wordlist.py
 	$(RUN) properdocs build --strict
 
@@ -91,6 +92,7 @@ format: setup ## Format the code and apply automatic fixes
 
 generate: setup ## Regenerate the generated files
 	$(RUN) python -m perdure.api.crdgen
+	$(RUN) python hack/reference
 
 clean: ## Remove build output; the cache of cluster parts stays
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import mermaidx
 from properdocs.config.defaults import ProperDocsConfig
@@ -67,6 +67,27 @@ def linked_files(text: str, folder: Path) -> set[Path]:
         for target in targets
         if target.exists() and target.is_relative_to(ROOT) and not target.is_relative_to(DOCS)
     }
+
+
+def on_config(config: ProperDocsConfig) -> ProperDocsConfig:
+    """Replace each folder in the navigation by its pages."""
+    config.nav = [_listed(each) for each in config.nav or []]
+    return config
+
+
+def _listed(entry: Any) -> Any:
+    match entry:
+        case str() if entry.endswith("/"):
+            paths = sorted((DOCS / entry).glob("*.md"), key=lambda path: path.stem)  # `steps` before `steps-2`
+            pages = [path.relative_to(DOCS).as_posix() for path in paths]
+            title = (DOCS / entry / "README.md").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            return {title: pages}
+        case dict():
+            return {title: _listed(inner) for title, inner in entry.items()}
+        case list():
+            return [_listed(each) for each in entry]
+        case _:
+            return entry
 
 
 def on_files(files: Files, config: ProperDocsConfig) -> Files:

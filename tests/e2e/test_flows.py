@@ -1,4 +1,4 @@
-"""How steps hang together, on a real cluster: the manifests of docs/flows.md, and what runs are to each other."""
+"""How steps hang together, on a real cluster: the manifests of docs/flows*.md, and what runs are to each other."""
 
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ from perdure.language.memory import load_memory
 
 pytestmark = pytest.mark.cluster
 
-FLOWS = REPOSITORY / "docs" / "flows.md"
+FLOWS = [REPOSITORY / "docs" / name for name in ("flows.md", "flows-failures.md", "flows-runs.md")]
 SEEN: dict[str, Json] = {
     "graph": {"phase": "Completed", "output": {"total": 320, "discount": "Skipped"}},
     "branches": {
@@ -30,7 +30,7 @@ SEEN: dict[str, Json] = {
 
 
 def manifests() -> list[Json]:
-    blocks = blocks_in(FLOWS, FLOWS.read_text(encoding="utf-8"))
+    blocks = [block for page in FLOWS for block in blocks_in(page, page.read_text(encoding="utf-8"))]
     return [manifest for block in blocks for manifest in yaml.safe_load_all(block.text)]
 
 

@@ -1,7 +1,7 @@
-"""Generate the CRDs and their copies in the Helm chart from the models, and docs/reasons.md from the reasons.
+"""Generate the CRDs and their copies in the Helm chart from the models.
 
-`python -m perdure.api.crdgen` writes `crds/*.yaml`, `charts/perdure/templates/crds/*.yaml` and `docs/reasons.md` to the
-checkout; with `--check` it writes nothing and fails if a file is stale.
+`python -m perdure.api.crdgen` writes `crds/*.yaml` and `charts/perdure/templates/crds/*.yaml` to the checkout; with `--check`
+it writes nothing and fails if a file is stale.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from perdure.api import catalogue
 from perdure.api.common import AGE, CATEGORY, GROUP, VERSION, Column, Resource
 from perdure.api.deadletter import DeadLetter
 from perdure.api.historysegment import HistorySegment
@@ -159,9 +158,8 @@ def generated_files() -> dict[str, str]:
 
     Raises:
         SchemaError: A model is not valid for a CRD.
-        ValueError: A reason has no docstring.
     """
-    files = {catalogue.PAGE: catalogue.catalogue()}
+    files: dict[str, str] = {}
     for kind in KINDS:
         text = crd_yaml(kind)
         files[f"crds/{GROUP}_{kind.info.plural}.yaml"] = text
@@ -200,17 +198,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command line; None means that of the process.
 
     Returns:
-        The exit code: 0, or 1 if files are stale, a model is not valid for a CRD, or a reason has no docstring.
+        The exit code: 0, or 1 if files are stale or a model is not valid for a CRD.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m perdure.api.crdgen", description="Write the CRDs and docs/reasons.md."
-    )
+    parser = argparse.ArgumentParser(prog="python -m perdure.api.crdgen", description="Write the CRDs.")
     parser.add_argument("--check", action="store_true", help="Write nothing, and fail if a file is stale")
     parser.add_argument("--root", type=Path, default=CHECKOUT, help="The checkout to write to")
     options = parser.parse_args(arguments)
     try:
         files = generated_files()
-    except (SchemaError, ValueError) as error:
+    except SchemaError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     stale = stale_files(options.root, files)

@@ -1,7 +1,7 @@
 """Words for programs: condition types, condition reasons and Event reasons.
 
 A reason is one CamelCase word that is known when the program is written. What varies belongs in the message next to it.
-`perdure.api.catalogue` writes docs/reasons.md from the docstrings below the members, which say what happened and what to do.
+`hack/reference` writes docs/reference/reasons from the docstrings below the members, which say what happened and what to do.
 What follows the name of a kind and a colon, as in `Operation: …`, concerns objects of that kind only.
 """
 

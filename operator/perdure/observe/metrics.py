@@ -8,32 +8,44 @@ REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
 
 RUNS = Counter(
-    "perdure_workflow_runs", "Runs that have closed, by outcome.", ["namespace", "outcome"], registry=REGISTRY
+    "perdure_workflow_runs",
+    "Closed runs, by outcome: Completed, Failed, TimedOut, Cancelled, Terminated or ContinuedAsNew.",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
 )
-ATTEMPTS = Counter("perdure_activity_attempts", "Attempts that have ended, by outcome.", ["outcome"], registry=REGISTRY)
+ATTEMPTS = Counter(
+    "perdure_activity_attempts",
+    "Ended attempts, by outcome: Completed, Failed, TimedOut, Lost, Canceled, or Stopped if the run closed first.",
+    ["outcome"],
+    registry=REGISTRY,
+)
 NEXUS_OPERATIONS = Counter(
     "perdure_nexus_operations",
-    "Nexus operations that have ended, by the namespace of their caller and outcome.",
+    "Ended Nexus operations, by the namespace of the caller and outcome: Completed, Failed, TimedOut or Canceled.",
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
 COMMITS = Counter(
     "perdure_commits", "Status writes of runs, Schedules, and Operations: one is one transition.", registry=REGISTRY
 )
-SEGMENTS = Counter("perdure_history_segments", "HistorySegments that were sealed.", registry=REGISTRY)
-BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
+SEGMENTS = Counter(
+    "perdure_history_segments", "Parts of histories that were stored as HistorySegments.", registry=REGISTRY
+)
+BLOBS = Counter(
+    "perdure_large_payloads", "Payloads of more than 16 KiB that were stored as Payload objects.", registry=REGISTRY
+)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Reconciliations that were repeated because the object had changed.", registry=REGISTRY
 )
 DAMAGED = Counter(
     "perdure_state_damaged",
-    "Statuses that were edited, removed, restored or unreadable, by kind.",
+    "Statuses that were found edited, removed, rolled back or unreadable, by kind.",
     ["namespace", "kind"],
     registry=REGISTRY,
 )
 PASSES = Histogram(
     "perdure_pass_duration_seconds",
-    "Duration of the reconciliation of a run, writes included.",
+    "Duration of one reconciliation of a run, including writes.",
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,
 )
@@ -44,25 +56,28 @@ OPERATIONS = Counter(
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge(
-    "perdure_queue_depth", "Objects that wait to be reconciled, by queue.", ["queue"], registry=REGISTRY
+    "perdure_queue_depth",
+    "Objects that wait to be reconciled, by queue. If it stays high, the operator cannot keep up.",
+    ["queue"],
+    registry=REGISTRY,
 )
 QUEUE_WAIT = Histogram(
     "perdure_queue_wait_seconds",
-    "How long objects waited after they were woken, by queue.",
+    "How long objects waited to be reconciled, by queue. Namespaces take turns, so a busy namespace raises high percentiles.",
     ["queue"],
     buckets=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     registry=REGISTRY,
 )
 PASS_FAILURES = Counter(
     "perdure_pass_failures",
-    "Passes that failed and are retried with backoff, by queue.",
+    "Failed reconciliations, by queue. They are retried with backoff; the log has the errors.",
     ["queue"],
     registry=REGISTRY,
 )
 
 
 class QueueMetrics:
-    """What one queue reports of itself."""
+    """The metrics of one queue."""
 
     def __init__(self, queue: str) -> None:
         """Show a queue, at first empty.
@@ -76,16 +91,32 @@ class QueueMetrics:
 
 
 DEFINITIONS_WAITING = Gauge(
-    "perdure_definitions_waiting", "Definitions that wait to be compiled, or are being compiled.", registry=REGISTRY
+    "perdure_definitions_waiting", "Definitions that wait to be compiled or are being compiled.", registry=REGISTRY
 )
 LOGS_WAITING = Gauge("perdure_logs_waiting", "Logs of failed attempts that wait to be read.", registry=REGISTRY)
-TIMERS = Gauge("perdure_timers", "Runs that have a timer armed.", registry=REGISTRY)
-RUNS_KNOWN = Gauge("perdure_runs_known", "Runs this operator holds in memory.", registry=REGISTRY)
-FLEET_MEMBERS = Gauge("perdure_fleet_members", "Operators that share the work, as this one sees it.", registry=REGISTRY)
-FLEET_SHARDS = Gauge("perdure_fleet_shards", "Shards that this operator owns, of 64.", registry=REGISTRY)
+TIMERS = Gauge(
+    "perdure_timers",
+    "Runs that wait for a time: a sleep, a retry, a deadline, or the next check of a pod.",
+    registry=REGISTRY,
+)
+RUNS_KNOWN = Gauge(
+    "perdure_runs_known",
+    "Runs in the memory of the operator: open ones, and those with pods that are not released yet.",
+    registry=REGISTRY,
+)
+FLEET_MEMBERS = Gauge(
+    "perdure_fleet_members",
+    "Operators that share the work, as this one sees it; 0 for one that does not share.",
+    registry=REGISTRY,
+)
+FLEET_SHARDS = Gauge(
+    "perdure_fleet_shards",
+    "Shards that this operator owns, of 64. The sum over all operators must be 64.",
+    registry=REGISTRY,
+)
 FLEET_TAKE_OVERS = Counter(
     "perdure_fleet_take_overs",
-    "Operators whose Lease expired, so that others took over their shards.",
+    "Operators whose Lease expired, so that the others took over their shards.",
     registry=REGISTRY,
 )
 FLEET_FORWARDED_RPCS = Counter(
@@ -97,43 +128,51 @@ FLEET_OWNER_MISMATCHES = Counter(
     registry=REGISTRY,
 )
 FLEET_GUESTS = Gauge(
-    "perdure_fleet_guest_runs", "Runs of other members that this operator has a request for.", registry=REGISTRY
+    "perdure_fleet_guest_runs", "Runs of other operators that this one has a request for.", registry=REGISTRY
 )
 WATCH_LAG = Counter(
-    "perdure_watch_missed", "Objects that a sweep found changed though no watch event had told.", registry=REGISTRY
+    "perdure_watch_missed",
+    "Changed objects that a resync found without a watch event; should stay 0.",
+    registry=REGISTRY,
 )
 UNDECODABLE = Counter(
-    "perdure_undecodable_objects", "Objects that could not be decoded, and were skipped.", ["kind"], registry=REGISTRY
+    "perdure_undecodable_objects",
+    "Objects that could not be decoded and were skipped, by kind; counted once for each version of an object.",
+    ["kind"],
+    registry=REGISTRY,
 )
 
 RPCS = Counter(
-    "perdure_temporal_rpcs", "RPCs of Temporal clients and workers, by outcome.", ["rpc", "code"], registry=REGISTRY
+    "perdure_temporal_rpcs",
+    "RPCs of Temporal clients and workers, by name and gRPC code.",
+    ["rpc", "code"],
+    registry=REGISTRY,
 )
 TOKEN_REVIEWS = Counter(
     "perdure_temporal_token_reviews",
-    "Tokens of Temporal's callers that were new: Valid or Invalid to the API server; Unavailable, or Limited: not asked.",
+    "Reviews of unknown tokens, by outcome: Valid, Invalid, Unavailable, or Limited if the API server was not called.",
     ["outcome"],
     registry=REGISTRY,
 )
 TEMPORAL_CONNECTIONS_CLOSED = Counter(
     "perdure_temporal_connections_closed",
-    "Connections to the Temporal frontend that were closed as no valid token was shown.",
+    "Connections to the Temporal frontend that were closed because the client sent no valid token.",
     registry=REGISTRY,
 )
-DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were set aside as DeadLetters.", registry=REGISTRY)
-REDRIVES = Counter("perdure_dead_letter_redrives", "DeadLetters that were run again.", registry=REGISTRY)
+DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were stored as DeadLetters.", registry=REGISTRY)
+REDRIVES = Counter("perdure_dead_letter_redrives", "Re-driven DeadLetters.", registry=REGISTRY)
 CIRCUITS = Gauge(
     "perdure_circuit_state",
-    "State of the circuit breakers of RetryPolicies: 1 for the state that one is in, 0 for the others.",
+    "State of the circuit breaker of a RetryPolicy: 1 for the current state (Closed, Open, HalfOpen), else 0.",
     ["namespace", "retry_policy", "state"],
     registry=REGISTRY,
 )
 CIRCUIT_CHANGES = Counter(
-    "perdure_circuit_changes", "Changes of circuit breakers, by the state they went to.", ["state"], registry=REGISTRY
+    "perdure_circuit_changes", "State changes of circuit breakers, by the new state.", ["state"], registry=REGISTRY
 )
 CIRCUIT_CONFLICTS = Counter(
     "perdure_circuit_conflicts",
-    "Writes to RetryPolicies that found them changed and were done again.",
+    "Writes to RetryPolicies that were repeated after a conflict.",
     registry=REGISTRY,
 )
 CIRCUIT_STATES = ("Closed", "Open", "HalfOpen")
@@ -149,37 +188,37 @@ def show_circuit(namespace: str, policy: str, state: str | None) -> None:
 
 
 def forget_circuit(namespace: str, policy: str) -> None:
-    """Show nothing of a RetryPolicy any more."""
+    """Remove the metrics of a RetryPolicy."""
     for state in CIRCUIT_STATES:
         with suppress(KeyError):
             CIRCUITS.remove(namespace, policy, state)
 
 
-SCHEDULES_KNOWN = Gauge("perdure_schedules_known", "Schedules this operator holds in memory.", registry=REGISTRY)
+SCHEDULES_KNOWN = Gauge("perdure_schedules_known", "Schedules in the memory of the operator.", registry=REGISTRY)
 SCHEDULE_ACTIONS = Counter(
     "perdure_schedule_actions",
-    "Times of schedules that were dealt with: Started, MissedCatchupWindow, OverlapSkipped, BufferDropped or Refused.",
+    "Processed times of Schedules, by outcome: Started, MissedCatchupWindow, OverlapSkipped, BufferDropped or Refused.",
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
 SCHEDULE_DELAY = Histogram(
     "perdure_schedule_action_delay_seconds",
-    "How long after a run was due it was made; not of what waited for an earlier run.",
+    "Delay between the time of a Schedule and the creation of its run; delays of more than 5 minutes are not included.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
     registry=REGISTRY,
 )
 
 
-FINISHED_RUNS = Gauge("perdure_finished_runs", "Finished runs that are kept.", ["namespace"], registry=REGISTRY)
+FINISHED_RUNS = Gauge("perdure_finished_runs", "Finished runs.", ["namespace"], registry=REGISTRY)
 FINISHED_BYTES = Gauge(
     "perdure_finished_runs_bytes",
-    "Bytes of the finished runs that are kept, with their HistorySegments.",
+    "Bytes of the finished runs, including HistorySegments and large payloads.",
     ["namespace"],
     registry=REGISTRY,
 )
 FINISHED_REMOVED = Counter(
     "perdure_finished_runs_removed",
-    "Finished runs that were removed before their TTL because their namespace had too many.",
+    "Finished runs that were deleted before their TTL because their namespace had too many.",
     ["namespace"],
     registry=REGISTRY,
 )

@@ -9,7 +9,6 @@ import yaml
 from pydantic import Field, create_model
 
 from perdure.api import crdgen
-from perdure.api.catalogue import catalogue
 from perdure.api.common import KindInfo, Resource, SpecModel
 from perdure.api.crdgen import KINDS, chart_template, crd_yaml, custom_resource_definition, generated_files, main
 from perdure.api.fields import Json, atomic_list
@@ -128,9 +127,8 @@ def test_what_looks_like_a_template_is_escaped() -> None:
     assert '{{ "{{" }} x }}' in chart_template("metadata:\n  a: '{{ x }}'\n")
 
 
-def test_each_kind_has_its_two_files_and_the_reasons_have_one() -> None:
-    assert len(generated_files()) == 2 * len(KINDS) + 1
-    assert generated_files()["docs/reasons.md"] == catalogue()
+def test_each_kind_has_its_two_files() -> None:
+    assert len(generated_files()) == 2 * len(KINDS)
 
 
 def test_the_command_writes_and_removes_what_the_check_finds_stale(
@@ -138,9 +136,9 @@ def test_the_command_writes_and_removes_what_the_check_finds_stale(
 ) -> None:
     run = ["--root", str(tmp_path)]
     assert main([*run, "--check"]) == 1
-    assert "docs/reasons.md is stale" in capsys.readouterr().err
+    assert "crds/perdure.dev_workflows.yaml is stale" in capsys.readouterr().err
     assert main(run) == main([*run, "--check"]) == 0
-    (tmp_path / "docs" / "reasons.md").write_text("edited", encoding="utf-8")
+    (tmp_path / "crds" / "perdure.dev_workflows.yaml").write_text("edited", encoding="utf-8")
     (tmp_path / "crds" / "old.yaml").touch()
     capsys.readouterr()
     assert main([*run, "--check"]) == 1

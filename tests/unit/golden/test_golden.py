@@ -12,7 +12,7 @@ from manuals import blocks_in
 from perdure.simulation.cast import Manifest
 from perdure.simulation.report import Report
 
-FLOWS = histories.REPOSITORY / "docs" / "flows.md"
+FLOWS = [histories.REPOSITORY / "docs" / name for name in ("flows.md", "flows-failures.md", "flows-runs.md")]
 KEPT = sorted(GOLDEN.rglob("*.json"))
 SCENARIOS = sorted([*EXAMPLES.glob("*/scenarios/*.yaml"), *(GOLDEN / "programs").glob("*/scenarios/*.yaml")])
 ANEW = "if that is meant, record it anew with --record; runs that are open when an operator is replaced will not replay"
@@ -27,7 +27,8 @@ def place(scenario: Path) -> Path:
 def flows() -> list[Manifest]:
     return [
         Manifest(str(block), manifest)
-        for block in blocks_in(FLOWS, FLOWS.read_text(encoding="utf-8"))
+        for page in FLOWS
+        for block in blocks_in(page, page.read_text(encoding="utf-8"))
         for manifest in block.ours()
     ]
 

@@ -1,4 +1,4 @@
-"""What docs/testing.md shows is what comes of it."""
+"""The commands and tables of docs/testing.md and docs/scenarios.md are right."""
 
 import re
 from pathlib import Path
@@ -12,6 +12,7 @@ from perdure.cli.app import build
 from perdure.simulation.scenario import Expect, Scenario, ScriptedAttempt
 
 PAGE = (REPOSITORY / "docs" / "testing.md").read_text(encoding="utf-8")
+SCENARIOS = (REPOSITORY / "docs" / "scenarios.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
@@ -30,7 +31,7 @@ def test_the_first_test_goes_as_it_is_shown(tmp_path: Path, monkeypatch: pytest.
 
 def names(section: str) -> set[str]:
     """The fields in the first column of a section's table."""
-    match = re.search(rf"^#+ {section}\n(.*?)(?=^#|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+    match = re.search(rf"^#+ {section}\n(.*?)(?=^#|\Z)", SCENARIOS, re.DOTALL | re.MULTILINE)
     assert match
     rows = re.findall(r"^\| (.*?) \|", match[1], re.MULTILINE)
     return {name.partition(":")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}

@@ -1,7 +1,7 @@
 """A member of a fleet: renews its Lease, lists those of the others, and knows which shards it owns.
 
 Ownership saves work, and is what keeps in one process what exists only in memory. Safety does not depend on it: each commit is
-one compare-and-swap, and names are locks (docs/architecture-reconciliation.md, Two concurrent operators).
+one compare-and-swap, and names are locks (docs/architecture-fleet.md, Two concurrent operators).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""docs/reasons.md has every reason that the operator writes, with its status or type, and no other."""
+"""The reference has every reason that the operator writes, with its status or type, and no other."""
 
 import ast
 import re
@@ -9,10 +9,10 @@ from functools import cache
 import pytest
 
 from manuals import REPOSITORY
-from perdure.api.catalogue import CONDITIONS, EVENTS, catalogue
 from perdure.api.crdgen import KINDS
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.engine.state import RunStatus
+from reference.reasons import CONDITIONS, EVENTS, pages
 
 ROOMS = ("controller", "engine", "frontend", "runtime", "schedule")
 """Where the operator decides what conditions, answers and Events say."""
@@ -59,7 +59,7 @@ def closed() -> set[EventReason]:
     return {EventReason(status) for status in RunStatus if status is not RunStatus.RUNNING}
 
 
-def test_the_operator_writes_every_member_and_the_catalogue_has_it() -> None:
+def test_the_operator_writes_every_member_and_the_reference_has_it() -> None:
     found = [member for source in sources() for member in written(source)]
     of = {enum: {member for member in found if isinstance(member, enum)} for enum in ENUMS.values()}
     conditions = [rows for kind in CONDITIONS.values() for rows in kind.values()]
@@ -113,7 +113,7 @@ def test_the_type_of_an_event_is_the_one_in_the_code() -> None:
     assert {frozenset(told[reason]) for reason in waits()} == {frozenset({"Warning"})}
 
 
-def test_every_kind_with_conditions_is_in_the_catalogue() -> None:
+def test_every_kind_with_conditions_is_in_the_reference() -> None:
     known = {kind.__name__ for kind in KINDS}
     assert set(CONDITIONS) == known - {"HistorySegment", "Payload"}
     assert set(EVENTS) - known == {"any object", "ConfigMap", "Lease"}
@@ -121,9 +121,10 @@ def test_every_kind_with_conditions_is_in_the_catalogue() -> None:
 
 @pytest.mark.parametrize("kind", CONDITIONS)
 def test_a_meaning_is_for_its_kind(kind: str) -> None:
-    page = catalogue()
-    for section in re.findall(rf"^### \w+: {kind}\n(.*?)(?=^##|\Z)", page, re.DOTALL | re.MULTILINE):
-        rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", section, re.MULTILINE)
+    texts = [text for name, text in pages().items() if name.endswith(f"-{kind.lower()}.md")]
+    assert len(texts) == 2
+    for text in texts:
+        rows = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", text, re.MULTILINE)
         assert rows
         for reason, _, meaning in rows:
             assert re.fullmatch(r"[A-Z`].*[.]", meaning), reason

@@ -1,19 +1,16 @@
-"""The page docs/reasons.md: which conditions and Events each kind has, and what their reasons mean.
+"""The pages of reasons: which conditions and Events each kind has, and what their reasons mean.
 
 Each meaning comes from the docstring in `perdure.api.reasons`: the part for all kinds, and the part after the name of the kind.
-`python -m perdure.api.crdgen` writes the page.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from perdure.api.conditions import ConditionStatus
 from perdure.api.docstrings import member_docs
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-
-PAGE: Final = "docs/reasons.md"
-"""Path of the page in the checkout."""
+from reference.markdown import page, table
 
 _UNKNOWN, _TRUE, _FALSE = str(ConditionStatus.UNKNOWN), str(ConditionStatus.TRUE), str(ConditionStatus.FALSE)
 _NORMAL, _WARNING = "Normal", "Warning"
@@ -223,68 +220,68 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
 """By kind of the involved object: the reasons of Events, and the type of each."""
 
 _OF_KIND: Final = re.compile(rf" ?\b({'|'.join(CONDITIONS)}): ")
+_SOURCE: Final = "operator/perdure/api/reasons.py"
 
 _HEAD: Final = f"""\
-# Conditions and Events
-
-<!-- Written by `python -m perdure.api.crdgen` from operator/perdure/api/reasons.py; do not edit. -->
-
-Look up here what a condition or an Event means and what you can do. The reason is for programs; the message next to it says
-what exactly is wrong.
+Look up here what a condition or an Event means and what you can do. The reason is for programs; the message next to
+it says what exactly is wrong.
 
     kubectl get wfr order-1001 -o jsonpath='{{.status.conditions}}'
     kubectl wait wfr/order-1001 --for=condition=Succeeded
     kubectl describe wfr order-1001
     kubectl get events -A --field-selector involvedObject.kind=WorkflowRun,type={_WARNING}
-"""
-
-_CONDITIONS: Final = """\
-## Conditions
 
 Conditions are in the status of the object. A HistorySegment and a Payload have none.
-"""
 
-_EVENTS: Final = """\
-## Events
-
-`perdure.dev/operator` reports Events on the object that they are about, for people. The API server deletes them after an hour by
-default, and some can be lost. Do not rely on them: conditions and histories are the record. The Events of an Operation are on
-the run that it targets, or on the Operation itself if it targets no run.
-"""
+`perdure.dev/operator` reports Events on the object that they are about, for people. The API server deletes them after
+an hour by default, and some can be lost. Do not rely on them: conditions and histories are the record. The Events of
+an Operation are on the run that it targets, or on the Operation itself if it targets no run."""
 
 
-def catalogue() -> str:
-    """Write the page.
-
-    Returns:
-        The text of the file.
+def pages() -> dict[str, str]:
+    """Write an index, and for each kind a page of conditions and a page of Events.
 
     Raises:
         ValueError: A member has no docstring.
     """
-    types, reasons, events = map(member_docs, (ConditionType, ConditionReason, EventReason))
-    lines = [_HEAD, _CONDITIONS]
-    for kind, conditions in CONDITIONS.items():
-        lines.append(f"### Conditions: {kind}\n")
-        for each, rows in conditions.items():
-            lines += [f"`{each}`: {_meaning(types[each], kind)}\n", *_table("status", rows.items(), reasons, kind)]
-    lines.append(_EVENTS)
-    for kind, types_by_reason in EVENTS.items():
-        lines += [f"### Events: {kind}\n", *_table("type", types_by_reason.items(), events, kind)]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    conditions = {f"conditions-{_slug(kind)}": (f"Conditions of {_objects(kind)}", kind) for kind in CONDITIONS}
+    events = {f"events-{_slug(kind)}": (f"Events of {_objects(kind)}", kind) for kind in EVENTS}
+    index = "\n".join(f"- [{title}]({name}.md)" for name, (title, _) in (conditions | events).items())
+    return (
+        {"reasons/README.md": page("Conditions and Events", _SOURCE, _HEAD, index)}
+        | {f"reasons/{name}.md": page(title, _SOURCE, *_conditions(kind)) for name, (title, kind) in conditions.items()}
+        | {f"reasons/{name}.md": page(title, _SOURCE, _events(kind)) for name, (title, kind) in events.items()}
+    )
 
 
-def _table(column: str, rows: Iterable[tuple[str, str]], docs: Mapping[str, str], kind: str) -> Iterator[str]:
-    yield f"| reason | {column} | meaning |"
-    yield "| --- | --- | --- |"
-    for reason, value in rows:
-        yield f"| `{reason}` | {value} | {_meaning(docs[reason], kind)} |"
-    yield ""
+def _slug(kind: str) -> str:
+    return kind.lower().replace(" ", "-")
 
 
-def _meaning(doc: str, kind: str) -> str:
+def _objects(kind: str) -> str:
+    return kind if " " in kind else f"a {kind}".replace("a O", "an O")
+
+
+def _conditions(kind: str) -> Iterator[str]:
+    types, reasons = member_docs(ConditionType), member_docs(ConditionReason)
+    for each, rows in CONDITIONS[kind].items():
+        yield f"## {each}"
+        yield meaning(types[each], kind)
+        yield table(
+            ("reason", "status", "meaning"),
+            ((f"`{reason}`", status, meaning(reasons[reason], kind)) for reason, status in rows.items()),
+        )
+
+
+def _events(kind: str) -> str:
+    docs = member_docs(EventReason)
+    rows = ((f"`{reason}`", type_, meaning(docs[reason], kind)) for reason, type_ in EVENTS[kind].items())
+    return table(("reason", "type", "meaning"), rows)
+
+
+def meaning(doc: str, kind: str) -> str:
     """Return the part of a docstring that applies to a kind; the names of other pages become links."""
     general, *special = _OF_KIND.split(doc)
     own = dict(zip(special[::2], special[1::2], strict=True))
     text = " ".join(filter(None, (general, own.get(kind))))
-    return re.sub(r"docs/([a-z]+[.]md)", r"[\1](\1)", text)
+    return re.sub(r"docs/([a-z]+)[.]md", r"[\1](../../\1.md)", text)

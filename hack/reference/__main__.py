@@ -1,0 +1,11 @@
+"""Entry point of `python hack/reference`."""
+
+import sys
+from pathlib import Path
+
+# Python puts this folder on the path when it runs it; the package is one level up.
+sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from reference.command import main  # noqa: E402  (the path has to be set first)
+
+sys.exit(main())

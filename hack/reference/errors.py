@@ -1,0 +1,141 @@
+"""The page of failures: their kinds, the types that Perdure sets itself, and what to do about each."""
+
+from typing import Final
+
+from perdure.api.docstrings import member_docs
+from perdure.engine.failures import FailureKind, RetryState
+from reference.markdown import page, table
+
+OF_THE_OPERATOR: Final = {
+    "AcceptedUpdateCompletedWorkflow": (
+        "The workflow closed before an update that it had accepted completed.",
+        "Wait for handlers before the workflow returns, or send the update to the next run.",
+    ),
+    "ActivityNotFound": (
+        "The program of the pod defines no activity of that name.",
+        "Compare the name of the activity with the functions that `activity.main` or `@activity.defn` registers.",
+    ),
+    "BlockDepthExceeded": (
+        "Blocks call each other too deeply.",
+        "End the recursion earlier, or continue in a child workflow or with `continueAsNew`.",
+    ),
+    "BranchesFailed": (
+        "Too many branches of a `parallel` step failed for its `wait` to be met.",
+        "See the failures of the branches in the causes; handle them with `catch`.",
+    ),
+    "CallError": (
+        "A Nexus operation was not reached in time, or the handler's response is not valid.",
+        "Check the handler's workers, and raise the timeout of the operation.",
+    ),
+    "ChildDepthExceeded": (
+        "Children start children too deeply.",
+        "Start the run without a parent, or continue in the same run with `continueAsNew`.",
+    ),
+    "ExpressionError": (
+        "An expression failed, for example because a field is missing. The step is not retried.",
+        "Correct the expression or the input. Handle missing values with `has(…)` or `orValue(…)`.",
+    ),
+    "INTERNAL": ("The handler of a Nexus operation sent a response that is not valid.", "Correct the handler."),
+    "InitContainerFailed": (
+        "An init container of the pod failed.",
+        "See the log of the init container in the failure; correct its command or image.",
+    ),
+    "InvalidActivity": (
+        "The activity cannot run as it was scheduled: its definition does not compile.",
+        "See the message for the field; correct the Workflow and start or retry the run.",
+    ),
+    "InvalidActivityDefinition": (
+        "The definition of the activity recorded in the run cannot be read.",
+        "See the message; start the run again with the current definition.",
+    ),
+    "InvalidInput": (
+        "The input of a block, a child, or a run does not match its schema.",
+        "Correct the input; `perdure lint` finds this for constants.",
+    ),
+    "InvalidPod": (
+        "The API server rejects the pod of the activity.",
+        "See the message for the field; correct `container` or `podTemplate`.",
+    ),
+    "OutputTooLarge": (
+        "The outputs of the items of a `forEach` are too large together.",
+        "Return less from each item, or keep the data [elsewhere](../data.md).",
+    ),
+    "PayloadTooLarge": (
+        "A result, an input, or a heartbeat is larger than its limit.",
+        "Set `resultSize: Large`, or pass a reference to the data; see [Files and large data](../data.md).",
+    ),
+    "PendingLimitExceeded": (
+        "Too many steps and items of the run wait at the same time.",
+        "Limit `forEach.maxConcurrency`, or divide the work into child workflows.",
+    ),
+    "ResultMissing": (
+        "The activity succeeded, but its result was not delivered.",
+        "Check that the container writes its result where the helper does, and the log of the sidecar.",
+    ),
+    "UPSTREAM_TIMEOUT": (
+        "The handler of a Nexus operation did not respond in time.",
+        "Check the handler's workers; the call is retried.",
+    ),
+}
+"""Types that the operator and the Python helper set: what happened, and what to do."""
+
+OF_KUBERNETES: Final = {
+    "CreateContainerConfigError": (
+        "The pod names a ConfigMap, Secret, key, or user that does not exist, and waited until its deadline.",
+        "Create what the message names.",
+    ),
+    "Evicted": (
+        "The pod exceeded its storage limit.",
+        "Write less, or raise `resources.limits.ephemeral-storage` or the `sizeLimit` of the volume.",
+    ),
+    "ExitCode<n>": (
+        "The container exited with that code.",
+        "See the log in the failure. `failureTypes` gives exit codes names that retry policies can match.",
+    ),
+    "ImagePullBackOff, ErrImagePull": (
+        "The image could not be pulled until the deadline of the pod.",
+        "Correct the image name, push the image, or set `imagePullSecrets`.",
+    ),
+    "InvalidImageName": ("The image name is not valid. Not retried.", "Correct the image name."),
+    "NotStarted": (
+        "The pod did not start before its deadline, for example because of a volume or a full cluster.",
+        "See the Events of the pod: `kubectl describe pod`.",
+    ),
+    "OOMKilled": ("The container used too much memory.", "Raise `resources.limits.memory`, or use less."),
+    "SIGKILL, SIGSEGV": ("A signal, such as these, killed the container.", "See the log in the failure."),
+    "StartError, ContainerCannotRun": (
+        "The container could not be started.",
+        "Check that the image contains its `command`.",
+    ),
+}
+"""Types from reasons of Kubernetes."""
+
+_HEAD: Final = """\
+`status.failure` of a run, `perdure describe`, and the Event `AttemptFailed` show a failure with its `kind`, its
+`type`, and its causes. Retry policies and `catch` match the type. Your own code can use any other type.
+[Runs](../runs.md#failures) shows a failure; [Conditions and Events](reasons/README.md) explains what a run waits for."""
+
+
+def pages() -> dict[str, str]:
+    """Write the page."""
+    return {
+        "errors.md": page(
+            "Failures",
+            "hack/reference/errors.py",
+            _HEAD,
+            "## Types that Perdure sets",
+            _types(OF_THE_OPERATOR),
+            "## Types from Kubernetes",
+            _types(OF_KUBERNETES),
+            "## Kinds",
+            table(("kind", "meaning"), ((f"`{kind}`", text) for kind, text in member_docs(FailureKind).items())),
+            "## Retry states",
+            "`retryState` says why no further attempt follows.",
+            table(("state", "meaning"), ((f"`{state}`", text) for state, text in member_docs(RetryState).items())),
+        )
+    }
+
+
+def _types(types: dict[str, tuple[str, str]]) -> str:
+    rows = ((", ".join(f"`{each}`" for each in name.split(", ")), *texts) for name, texts in types.items())
+    return table(("type", "what happened", "what to do"), rows)

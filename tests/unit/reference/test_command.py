@@ -1,0 +1,35 @@
+"""The pages of docs/reference are written and checked."""
+
+from pathlib import Path
+
+import pytest
+
+from manuals import REPOSITORY
+from reference.command import FOLDER, generated_pages, main
+
+
+def test_the_command_writes_and_removes_what_the_check_finds_stale(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ["--root", str(tmp_path)]
+    assert main([*run, "--check"]) == 1
+    assert f"{FOLDER}/metrics.md is stale: run `make generate`" in capsys.readouterr().err
+    assert main(run) == main([*run, "--check"]) == 0
+    folder = tmp_path / FOLDER
+    (folder / "metrics.md").write_text("edited", encoding="utf-8")
+    (folder / "cli" / "gone.md").touch()
+    capsys.readouterr()
+    assert main([*run, "--check"]) == 1
+    assert capsys.readouterr().err.count(" is stale") == 2
+    assert main(run) == main([*run, "--check"]) == 0
+    assert not (folder / "cli" / "gone.md").exists()
+
+
+def test_the_checkout_is_up_to_date() -> None:
+    assert main(["--root", str(REPOSITORY), "--check"]) == 0
+
+
+def test_no_page_says_none_or_has_an_empty_meaning() -> None:
+    rows = [line for text in generated_pages().values() for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) > 500
+    assert [row for row in rows if "None" in row or row.endswith("|  |")] == []

@@ -1,0 +1,26 @@
+"""The reference has every type of failure that the operator and the Python helper set."""
+
+import ast
+from collections.abc import Iterator
+
+from manuals import REPOSITORY
+from perdure.language.step_failures import EXPRESSION_ERROR
+from reference.errors import OF_THE_OPERATOR
+
+MAKERS = {"Failure", "ApplicationError", "fail", "__init__", "application"}
+"""Callables that make a failure with a type."""
+
+
+def types() -> Iterator[str]:
+    """The types of failures in the code."""
+    for file in (REPOSITORY / "operator" / "perdure").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in MAKERS:
+                    given = [keyword.value for keyword in node.keywords if keyword.arg == "type"]
+                    given += node.args[:1] if name == "application" else []
+                    yield from (str(each.value) for each in given if isinstance(each, ast.Constant))
+
+
+def test_every_type_in_the_code_is_in_the_reference_and_no_other() -> None:
+    assert OF_THE_OPERATOR.keys() == set(types()) | {EXPRESSION_ERROR}

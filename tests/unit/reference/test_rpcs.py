@@ -1,0 +1,27 @@
+"""The reference says of exactly the RPCs that Perdure does not serve why."""
+
+import grpc
+from temporalio.api.operatorservice.v1 import OperatorServiceStub
+from temporalio.api.workflowservice.v1 import WorkflowServiceStub
+
+from perdure.frontend.core import Settings
+from perdure.frontend.rights import DEPRECATED
+from perdure.frontend.server import Frontend
+from reference.rpcs import UNSUPPORTED, pages
+
+
+def of_the_api() -> set[str]:
+    channel = grpc.insecure_channel("localhost:1")  # never connected
+    stubs = (WorkflowServiceStub(channel), OperatorServiceStub(channel))
+    return {name for stub in stubs for name in vars(stub) if name[0].isupper()}
+
+
+def test_each_rpc_is_served_or_listed_with_a_reason() -> None:
+    served = Frontend(Settings(authentication=False)).handlers().keys() - DEPRECATED
+    assert UNSUPPORTED.keys() == of_the_api() - served
+    assert all(UNSUPPORTED.values())
+
+
+def test_the_page_names_every_rpc() -> None:
+    (text,) = pages().values()
+    assert [name for name in of_the_api() if f"`{name}`" not in text] == []

@@ -125,7 +125,7 @@ class RunMaker:
         other_id = (status.get("output") or {}).get("runId", "")
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await manager.client.delete(url, uid=entry.uid)
-        # Until that is known, whoever asks for the same again would find it.
+        # Until that is known, a repeated request would find it.
         await self._core.runs.wait_until(entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS)
         other = manager.directory.get(other_id) or next(
             (e for e in manager.directory.sharing(entry) if not e.refused), None

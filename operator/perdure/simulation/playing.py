@@ -97,7 +97,7 @@ class Play:
                 run.tree.close(run.state.close_time)
         for error in self._trouble:
             if self._lead.open or not isinstance(error, EndlessError):
-                raise error  # what continues after the run has closed, such as an abandoned child, can continue as long as it likes
+                raise error  # what continues after the run has closed, such as an abandoned child, has no limit
 
     def _play(self) -> None:
         clock.polling.set(False)
@@ -112,8 +112,8 @@ class Play:
             except TooLateError:
                 self._trouble.append(
                     EndlessError(
-                        f"the run continues beyond 100 years of virtual time{self.transcript.at_what()}; end it with `cancelAt` or "
-                        "`terminateAt`, or let it come to an end"
+                        f"the run continues beyond 100 years of virtual time{self.transcript.at_what()}; end it with "
+                        "`cancelAt` or `terminateAt`, or let it come to an end"
                     )
                 )
             loop.run_until_complete(operator.kill())

@@ -160,7 +160,7 @@ class RunReconciliation:
             if self._inbox.blamed(asked, error):
                 return state, True
             if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
-                self.state = None  # what is only kept in memory may be the reason: go on from what is recorded
+                self.state = None  # what is only kept in memory may be the reason: continue from what is recorded
             raise
         self._inbox.taken(asked)
         self.state = transition.state

@@ -83,8 +83,8 @@ class RunMaker:
     async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
         """Create a run, after the blobs that it refers to; those of a run that is refused are removed.
 
-        The run takes them over before anything else. If it is not known whether there is a run, they are left to whoever
-        removes those without a run.
+        The run takes them over before anything else. If it is not known whether there is a run, they are left to the
+        removal of blobs without a run.
         """
         manager = self._core.runs.manager
         saved = [found for each in large if (found := await manager.blobs.save(namespace, each, None)) is not None]

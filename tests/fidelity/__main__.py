@@ -4,11 +4,16 @@ import argparse
 import logging
 import signal
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from fidelity.fleet import in_memory_fleet
 from fidelity.perdure import NAMESPACE, OPEN, in_memory
 from fidelity.reference import reference
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 def main() -> None:
@@ -18,6 +23,9 @@ def main() -> None:
     parser.add_argument("--http-address", default="", help="where Perdure serves the HTTP API (default: nowhere)")
     parser.add_argument(
         "--namespace", default=NAMESPACE, help="the namespace that Perdure serves (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--operators", type=int, default=1, metavar="N", help="serve by N operators together (default: %(default)s)"
     )
     parser.add_argument(
         "--suggest-events",
@@ -39,14 +47,25 @@ def main() -> None:
         help="a setting of Temporal's server, with a value in YAML; can be repeated",
     )
     options = parser.parse_args()
+    if options.operators > 1 and (options.http_address or options.reference):
+        parser.error("--operators cannot be used with --http-address or --reference")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    settings = replace(OPEN, suggest_events=options.suggest_events, http_address=options.http_address)
-    in_this_process = in_memory(namespace=options.namespace, address=options.address, settings=settings)
     stopping = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
-    with reference(*options.dynamic_config) if options.reference else in_this_process as server:
+    with _serving(options) as server:
         print(server.address, server.namespace, server.http_address or "(no HTTP API)", flush=True)
         signal.sigwait(stopping)
+
+
+def _serving(options: argparse.Namespace) -> "AbstractContextManager[Any]":
+    """What serves, for the length of a block."""
+    if options.reference:
+        return reference(*options.dynamic_config)
+    settings = replace(OPEN, suggest_events=options.suggest_events, http_address=options.http_address)
+    namespace, address = options.namespace, options.address
+    if options.operators > 1:
+        return in_memory_fleet(options.operators, namespace=namespace, address=address, settings=settings)
+    return in_memory(namespace=namespace, address=address, settings=settings)
 
 
 if __name__ == "__main__":

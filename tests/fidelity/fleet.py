@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from threading import Thread
 from typing import Any, TypeVar
 
 from temporalio.client import Client
 
+from fidelity.perdure import OPEN
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.frontend.core import Settings
@@ -57,12 +58,13 @@ class Member:
 class Fleet:
     """The operators, and the Service before them. All of it is called in its event loop."""
 
-    def __init__(self, loop: Loop, namespaces: tuple[str, ...]) -> None:
+    def __init__(self, loop: Loop, namespaces: tuple[str, ...], settings: Settings) -> None:
         self.members: dict[str, Member] = {}
         self.crashes: list[str] = []
         self.kubernetes = ApiServer(loop, Random(0))
         self._loop = loop
         self._namespaces = namespaces
+        self._settings = settings
         self._random = Random(1)
         self._number = 0
         for name in namespaces:
@@ -72,7 +74,7 @@ class Fleet:
         """Start one more operator, and wait until it is ready."""
         name, port, peer = f"operator-{self._number}", free_port(), f"127.0.0.1:{free_port()}"
         self._number += 1
-        frontend = Frontend(Settings(authentication=False, member=name, peer_address=peer))
+        frontend = Frontend(replace(self._settings, member=name, peer_address=peer))
         operator = TroubledOperator(
             name,
             self._loop,
@@ -117,6 +119,13 @@ class Fleet:
         for writer in member.connections:
             writer.transport.abort()
         await member.operator.kill()
+
+    async def cut_off(self, name: str) -> None:
+        """Cut an operator off the API server, for longer than its Lease lasts; it stays."""
+        self.members[name].operator.freeze(3 * _LEASE_SECONDS)
+        await self.until(lambda: not self.members[name].shards)
+        others = [each for each in self.members.values() if each.name != name]
+        await self.until(lambda: sum(len(each.shards) for each in others) == SHARDS)
 
     async def leave(self, name: str) -> None:
         """Stop an operator as SIGTERM does."""
@@ -170,6 +179,8 @@ class ServedFleet:
     """Of the Service."""
     namespace: str
     _loop: Loop
+    http_address: str = ""
+    """There is no HTTP API."""
 
     def do(self, work: Coroutine[Any, Any, _Done]) -> "Future[_Done]":
         """Have something done in the thread of the fleet."""
@@ -183,7 +194,11 @@ class ServedFleet:
 
 @contextmanager
 def in_memory_fleet(
-    size: int, *others: str, namespace: str = "default", address: str = "127.0.0.1:0"
+    size: int,
+    *others: str,
+    namespace: str = "default",
+    address: str = "127.0.0.1:0",
+    settings: Settings = OPEN,
 ) -> Iterator[ServedFleet]:
     """A fleet of some operators that serves a namespace, and `others`; gone at the end of the block."""
     loop = Loop()
@@ -192,7 +207,7 @@ def in_memory_fleet(
     stop = asyncio.Event()
 
     async def run() -> None:
-        fleet = Fleet(loop, (namespace, *others))
+        fleet = Fleet(loop, (namespace, *others), settings)
         host, _, port = address.rpartition(":")
         service = await asyncio.start_server(fleet.connect, host, int(port))
         try:

@@ -169,6 +169,20 @@ async def test_a_search_attribute_that_one_operator_registers_is_known_to_all(fl
         )
 
 
+async def test_workflows_complete_while_an_operator_is_cut_off_from_the_api_server() -> None:
+    with in_memory_fleet(3) as fleet:
+        client = await fleet.connect()
+        async with working(client):
+            handles = [await started(client, number, steps=20) for number in range(12)]
+            await asyncio.wrap_future(fleet.do(fleet.fleet.cut_off(fleet.fleet.owner_of(handles[0].id))))
+            # Workers and clients that are connected to it get on by way of the others.
+            for member in list(fleet.fleet.members):
+                direct = await fleet.connect(member)
+                assert await direct.get_workflow_handle(handles[0].id).execute_update(Order.add, 0) >= 0
+            await asyncio.wrap_future(fleet.do(fleet.fleet.complete()))
+            assert await finish_all(handles) == [380] * 12
+
+
 @pytest.mark.parametrize("ending", ["kill", "leave"])
 async def test_workflows_complete_while_operators_come_and_go(ending: str) -> None:
     with in_memory_fleet(3) as fleet:

@@ -261,6 +261,16 @@ async def test_a_namespace_that_is_no_longer_admitted_is_refused_at_the_next_att
 
 
 @served
+async def test_the_operations_of_temporal_itself_are_refused_with_what_to_do_instead(here: Served) -> None:
+    await here.start()
+    with pytest.raises(RpcError, match=r"cannot start workflows with a signal: .* from an activity"):
+        await here.decide(schedule("__temporal_system"))
+    failed = next(event for event in await here.history() if event.HasField("workflow_task_failed_event_attributes"))
+    cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_NEXUS_OPERATION_ATTRIBUTES
+    assert failed.workflow_task_failed_event_attributes.cause == cause
+
+
+@served
 async def test_an_endpoint_that_does_not_exist_fails_the_task_or_the_operation(here: Served) -> None:
     await here.start()
     with pytest.raises(RpcError, match='endpoint "billing" not found'):

@@ -1,13 +1,14 @@
 """Pauses of whole workflows, and the lists of older clients."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.filter.v1 import StartTimeFilter, StatusFilter, WorkflowExecutionFilter, WorkflowTypeFilter
 
-from frontend.served import Served, complete_workflow, served
+from frontend.served import Served, activity, complete_workflow, served
 from perdure.frontend.errors import RpcError
 
 
@@ -60,3 +61,18 @@ async def test_older_clients_list_open_and_closed_workflows(here: Served) -> Non
     assert await ids("ListOpenWorkflowExecutions", start_time_filter=times) == ["open"]
     times.latest_time.seconds -= 1
     assert await ids("ListOpenWorkflowExecutions", start_time_filter=times) == []
+
+
+@served
+async def test_a_pause_without_an_identity_names_the_user(here: Served) -> None:
+    """The Web UI sends no identity."""
+    await here.start()
+    await here.call("PauseWorkflowExecution", principal="ada", workflow_id="w", request_id="1", identity="")
+    found = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
+    assert found.workflow_extended_info.pause_info.identity == "ada"
+    await here.call("UnpauseWorkflowExecution", workflow_id="w")
+    await here.decide(activity("a", start_to_close_timeout=timedelta(minutes=1)))
+    execution = WorkflowExecution(workflow_id="w")
+    await here.call("PauseActivity", principal="eve", execution=execution, id="a", identity="")
+    found = await here.call("DescribeWorkflowExecution", execution=execution)
+    assert found.pending_activities[0].pause_info.manual.identity == "eve"

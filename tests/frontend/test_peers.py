@@ -43,20 +43,21 @@ OPERATOR = "system:serviceaccount:orders:shop"
 """The user that the API server of these tests finds in every token."""
 
 
-def certificate() -> Served:
+def certificate(*, authority: bool = True) -> Served:
+    """A certificate; without its authority if nobody knows where it is from."""
     made = renewed({}, ["perdure-temporal.perdure-system.svc"], now())
-    return Served(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode())
+    return Served(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode() if authority else "")
 
 
 @asynccontextmanager
 async def guarded(
-    fleet: ServedFleet, path: Path, user: str, api: ApiServer
+    fleet: ServedFleet, path: Path, user: str, api: ApiServer, *, authority: bool = True
 ) -> AsyncIterator[tuple[PeerClient, list[str]]]:
     """A member that knows other members by their tokens; gives a client for it, and who has called."""
     api.audiences = [AUDIENCE]
     own = path / "token"
     own.write_text(token(aud=[AUDIENCE], sub=user))
-    address, served = f"127.0.0.1:{free_port()}", certificate()
+    address, served = f"127.0.0.1:{free_port()}", certificate(authority=authority)
     principals: list[str] = []
 
     async def handler(request: Any, call: CallContext) -> GetSystemInfoResponse:
@@ -88,10 +89,11 @@ async def call(client: PeerClient, principal: str = "") -> GetSystemInfoResponse
     return response
 
 
-def test_a_member_shows_its_token_by_tls_and_passes_on_who_has_called_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("authority", [True, False], ids=["an authority that is known", "one that is not"])
+def test_a_member_shows_its_token_by_tls_and_passes_on_who_has_called_it(tmp_path: Path, *, authority: bool) -> None:
     async def check(fleet: ServedFleet) -> None:
         api = ApiServer()
-        async with guarded(fleet, tmp_path, OPERATOR, api) as (client, principals):
+        async with guarded(fleet, tmp_path, OPERATOR, api, authority=authority) as (client, principals):
             assert (await call(client, "alice")).server_version == "1"
             assert principals == ["alice"]
             assert api.asked_for == [[AUDIENCE]]

@@ -1,9 +1,11 @@
 """Worker deployments: which version gets the tasks of a workflow."""
 
 import asyncio
+import json
 from datetime import timedelta
 from typing import Any
 
+import grpc
 import pytest
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, WorkflowExecution
@@ -18,9 +20,9 @@ from temporalio.api.enums.v1 import (
     WorkerVersioningMode,
 )
 from temporalio.api.taskqueue.v1 import StickyExecutionAttributes, TaskQueue
-from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOptions
+from temporalio.api.workflow.v1 import PostResetOperation, VersioningOverride, WorkflowExecutionOptions
 
-from frontend.served import Served, activity, complete_workflow, served
+from frontend.served import Served, activity, complete_workflow, names, served
 from perdure.frontend.errors import RpcError
 from perdure.frontend.stored import WORKER_DEPLOYMENTS
 
@@ -45,6 +47,14 @@ def pinned_to(build: str) -> VersioningOverride:
     made = VersioningOverride()
     made.pinned.behavior = VersioningOverride.PinnedOverrideBehavior.PINNED_OVERRIDE_BEHAVIOR_PINNED
     made.pinned.version.CopyFrom(version(build))
+    return made
+
+
+def moved_to(build: str) -> PostResetOperation:
+    """After a reset, pin the new run to a version."""
+    made = PostResetOperation()
+    made.update_workflow_options.workflow_execution_options.versioning_override.CopyFrom(pinned_to(build))
+    made.update_workflow_options.update_mask.paths.append("versioning_override")
     return made
 
 
@@ -81,6 +91,13 @@ async def signal(here: Served, workflow_id: str = "w") -> None:
 
 async def describe(here: Served, workflow_id: str = "w") -> Any:
     return await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id=workflow_id))
+
+
+async def versions_shown(here: Served) -> dict[str, Any]:
+    """The search attributes about versions that are lists."""
+    found = (await describe(here)).workflow_execution_info.search_attributes.indexed_fields
+    names = ("BuildIds", "TemporalUsedWorkerDeploymentVersions")
+    return {name: json.loads(found[name].data) for name in names if name in found}
 
 
 def statuses(described: Any) -> dict[str, str]:
@@ -320,6 +337,30 @@ async def test_a_reset_workflow_stays_on_its_version(here: Served) -> None:
 
 
 @served
+async def test_a_reset_may_change_the_override_of_the_new_run(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "1")
+    await here.start()
+    await decide(here, "1", PINNED)
+    reset: dict[str, Any] = {
+        "workflow_execution": WorkflowExecution(workflow_id="w"),
+        "workflow_task_finish_event_id": 4,
+    }
+    to_nothing = PostResetOperation(signal_workflow={"signal_name": "s"})
+    with pytest.raises(RpcError, match="only `update_workflow_options` is supported"):
+        await here.call("ResetWorkflowExecution", **reset, post_reset_operations=[to_nothing])
+    with pytest.raises(RpcError, match="Pinned version 'shop:9' is not present"):
+        await here.call("ResetWorkflowExecution", **reset, post_reset_operations=[moved_to("9")])
+    await here.call("ResetWorkflowExecution", **reset, post_reset_operations=[moved_to("2")])
+    assert names(await here.history())[-3:] == [
+        "WorkflowTaskFailed",
+        "WorkflowExecutionOptionsUpdated",
+        "WorkflowTaskScheduled",
+    ]
+    await decide(here, "2", PINNED)
+
+
+@served
 async def test_runs_of_a_cron_schedule_inherit_no_version(here: Served) -> None:
     await register(here, "1", "2")
     await set_current(here, "1")
@@ -341,7 +382,9 @@ async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> 
     await set_current(here, "1")
     await here.start(versioning_override=pinned_to("2"))
     assert not (await poll(here, "1")).task_token
-    await decide(here, "2", AUTO_UPGRADE)
+    task = await decide(here, "2", AUTO_UPGRADE)
+    started = task.history.events[-1].workflow_task_started_event_attributes
+    assert not started.target_worker_deployment_version_changed, "the client has chosen the version"
     info = (await describe(here)).workflow_execution_info.versioning_info
     assert (info.behavior, info.versioning_override.pinned) == (AUTO_UPGRADE, pinned_to("2").pinned)
     execution = WorkflowExecution(workflow_id="w")
@@ -364,6 +407,43 @@ async def test_an_override_needs_a_version_that_polls_the_task_queue(here: Serve
     with pytest.raises(RpcError) as refused:
         await here.start(versioning_override=pinned_to("9"))
     assert refused.value.message == "Pinned version 'shop:9' is not present in task queue 'orders' of type 'Workflow'"
+
+
+@served
+async def test_a_pinned_override_without_a_version_names_the_one_that_the_workflow_is_pinned_to(here: Served) -> None:
+    await register(here, "1")
+    await set_current(here, "1")
+    await here.start()
+    pinned = pinned_to("1")
+    pinned.pinned.ClearField("version")
+    change = {
+        "workflow_execution": WorkflowExecution(workflow_id="w"),
+        "workflow_execution_options": WorkflowExecutionOptions(versioning_override=pinned),
+        "update_mask": {"paths": ["versioning_override"]},
+    }
+    with pytest.raises(RpcError, match="name a version") as refused:
+        await here.call("UpdateWorkflowExecutionOptions", **change)
+    assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
+    await decide(here, "1", PINNED)
+    answer = await here.call("UpdateWorkflowExecutionOptions", **change)
+    assert answer.workflow_execution_options.versioning_override == pinned_to("1")
+
+
+@served
+async def test_describe_shows_the_versions_that_have_decided(here: Served) -> None:
+    await register(here, "1", "2")
+    await set_current(here, "1")
+    await here.start()
+    assert await versions_shown(here) == {}
+    await decide(here, "1", AUTO_UPGRADE)
+    assert await versions_shown(here) == {"TemporalUsedWorkerDeploymentVersions": ["shop:1"]}
+    await set_current(here, "2")
+    await signal(here)
+    await decide(here, "2", PINNED)
+    assert await versions_shown(here) == {
+        "BuildIds": ["pinned:shop:2"],
+        "TemporalUsedWorkerDeploymentVersions": ["shop:1", "shop:2"],
+    }
 
 
 @served

@@ -157,8 +157,8 @@ BUGS = (
         changes=(
             Change(
                 file="controller/reconcile/record.py",
-                good='        operations = [self._unchanged]\n        if "status"',
-                bad='        operations = []\n        if "status"',
+                good="        operations = [self._unchanged]\n        if self.status",
+                bad="        operations = []\n        if self.status",
             ),
         ),
         scenario="flows",

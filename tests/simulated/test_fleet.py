@@ -9,6 +9,7 @@ import pytest
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
+from perdure.simulation.cluster.apiserver import Request, Response
 from simulated.operators import TroubledOperator
 from simulated.world import Setting, World, simulate
 
@@ -117,6 +118,38 @@ def test_shards_are_divided_and_leases_say_so() -> None:
         assert {each["annotations"][MEMBERS_ANNOTATION] for each in leases} == {"op-0,op-1,op-2"}
 
     assert simulate(scenario, calm(1)).violations == []
+
+
+def test_many_runs_of_an_operator_that_was_killed_are_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """About half of 400 runs move. Each of the few pages has at least three of them."""
+    requests = list[str]()
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        for number in range(400):
+            world.create("WorkflowRun", f"waits-{number}", {"inline": _SIGNALLED})
+        await until(lambda: all(run.get("status", {}).get("phase") == "Running" for run in world.runs().values()))
+        handle = world.server.handle
+
+        def noted(request: Request) -> Response:
+            if request.method == "GET" and "workflowruns" in request.url:
+                requests.append(request.url)
+            return handle(request)
+
+        monkeypatch.setattr(world.server, "handle", noted)
+        victim, other = world.operators
+        gained = len(victim.manager.runs.all())
+        assert gained > 100
+        world.operators.remove(victim)
+        await victim.kill()
+        await until(lambda: len(other.manager.runs.all()) == 400)
+        assert not [url for url in requests if "/workflowruns/" in url]
+        for number in range(400):
+            world.operate(f"go-{number}", f"waits-{number}", signal={"name": "go"})
+        await world.rest()
+
+    assert simulate(scenario, calm(1, 2)).violations == []
 
 
 def test_only_the_owner_works_on_a_run() -> None:

@@ -227,7 +227,13 @@ async def test_what_waits_for_a_run_that_is_deleted_is_told_so(temporal: Tempora
 @pytest.mark.cluster
 async def test_a_damaged_run_answers_data_loss_to_all_that_is_asked(temporal: Temporal) -> None:
     handle, service = await temporal.start(flows.Box.run), temporal.client.workflow_service
-    [run] = [r for r in temporal.cluster.list("workflowruns") if r["metadata"]["uid"] == handle.result_run_id]
+
+    def recorded() -> Any:
+        runs = temporal.cluster.list("workflowruns")
+        [run] = [each for each in runs if each["metadata"]["uid"] == handle.result_run_id]
+        return run if "state" in run["status"] else None
+
+    run = await asyncio.to_thread(temporal.cluster.wait, "the start to be recorded", recorded)
     name, good = run["metadata"]["name"], run["status"]["state"]
 
     def edit(state: Any) -> None:

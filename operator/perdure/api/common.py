@@ -71,6 +71,9 @@ class KindInfo:
     has_status: bool = True
     """Whether the operator writes a status."""
 
+    initial_phase: str = ""
+    """The `status.phase` until the operator has written a status; empty: there is none."""
+
 
 def condition_path(kind: str, field: str) -> str:
     """Return the JSONPath of a field of a condition, for a column.

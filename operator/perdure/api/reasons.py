@@ -6,6 +6,7 @@ What follows the name of a kind and a colon, as in `Operation: …`, concerns ob
 """
 
 from enum import StrEnum
+from typing import Final
 
 
 class ConditionType(StrEnum):
@@ -268,10 +269,10 @@ class EventReason(StrEnum):
     # WorkflowRun.
 
     STARTED = "Started"
-    """The run started."""
+    """The run started. Recorded only with the Helm value `routineEvents`."""
 
     COMPLETED = "Completed"
-    """The run completed."""
+    """The run completed. Recorded only with the Helm value `routineEvents`."""
 
     FAILED = "Failed"
     """The run failed. The note has the failure."""
@@ -286,7 +287,8 @@ class EventReason(StrEnum):
     """The run exceeded its run timeout or execution timeout."""
 
     CONTINUED_AS_NEW = "ContinuedAsNew"
-    """The run closed, and the next run of its workflow ID continues its work. The note names it."""
+    """The run closed, and the next run of its workflow ID continues its work. The note names it. Recorded only with the Helm
+    value `routineEvents`."""
 
     RETRYING = "Retrying"
     """A run of the Schedule failed, and the Schedule starts it again at the time in the note."""
@@ -446,3 +448,7 @@ class EventReason(StrEnum):
 
     UNREADABLE = "Unreadable"
     """The operator cannot decode the object and skips it. Delete the object, or make its values less deep."""
+
+
+ROUTINE_EVENTS: Final = frozenset({EventReason.STARTED, EventReason.COMPLETED, EventReason.CONTINUED_AS_NEW})
+"""Reasons of Events that need no action. The status and the history say the same, and each Event costs a write."""

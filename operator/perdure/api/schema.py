@@ -49,8 +49,10 @@ def structural_schema(kind: type[Resource]) -> Schema:
     }
     schema["required"] = ["spec"]
     if kind.info.has_status:
-        # The operator writes the status, so the API server needs no default for it.
+        # The operator writes the status; clients see something before that.
         properties["status"].pop("default", None)
+        if kind.info.initial_phase:
+            properties["status"]["default"] = {"phase": kind.info.initial_phase}
     return {key: schema[key] for key in ("description", "type", "required", "properties") if key in schema} | {
         key: value for key, value in schema.items() if key.startswith("x-")
     }

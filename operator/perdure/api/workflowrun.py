@@ -444,6 +444,7 @@ class WorkflowRun(Resource):
     info = KindInfo(
         plural="workflowruns",
         short_name="wfr",
+        initial_phase=Phase.PENDING.value,
         columns=(
             Column("Phase", ".status.phase", "Phase of the run"),
             Column("Progress", ".status.progress", "Number of ended steps and of known steps"),

@@ -3,21 +3,29 @@
 import functools
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from perdure import __version__
+from perdure.cli import flags
 from perdure.cli.coercion import use_light_coercion
+from perdure.cli.completing import VARIABLE
+from perdure.cli.elsewhere import OTHER_NAMES
 from perdure.cli.errors import CliError
 
 VERBS = {
     "cancel": "perdure.cli.verbs.cancel",
     "complete": "perdure.cli.verbs.complete",
+    "completion": "perdure.cli.verbs.completion",
+    "count": "perdure.cli.verbs.count",
     "deadletters": "perdure.cli.verbs.deadletters",
+    "delete": "perdure.cli.verbs.delete",
     "describe": "perdure.cli.verbs.describe",
     "fleet": "perdure.cli.verbs.fleet",
     "history": "perdure.cli.verbs.history",
@@ -25,7 +33,9 @@ VERBS = {
     "list": "perdure.cli.verbs.list_runs",
     "logs": "perdure.cli.verbs.logs",
     "operations": "perdure.cli.verbs.operations",
+    "options": "perdure.cli.verbs.options",
     "pause": "perdure.cli.verbs.pause",
+    "prune": "perdure.cli.verbs.prune",
     "replay": "perdure.cli.verbs.replay",
     "schedule": "perdure.cli.verbs.schedule",
     "search-attributes": "perdure.cli.verbs.search_attributes",
@@ -47,12 +57,13 @@ VERBS = {
 """The module of each verb, in the order of the help. A module has `HELP` and `command`, a function for typer; a verb with
 subcommands has `COMMANDS`: the function and the help of each, by name."""
 
-_ANYWHERE = frozenset({"-n", "--namespace", "--context"})
-"""Options that can precede the verb."""
+_BEFORE = frozenset({"-n", "--namespace", "--context"})
+"""Options of verbs that can precede the verb, like the global ones."""
 
 _HELP = """Durable workflows on Kubernetes: start, inspect, and control runs.
 
 You can do all of this with kubectl too; this command shows more at a glance.
+`{program} options` lists the options that every command has, such as --as.
 
 Exit status: 0 success, 1 negative result (the run failed, the history does
 not replay, the request was refused), 2 error (usage, no cluster, run not
@@ -89,7 +100,7 @@ def build(program: str, verbs: Iterable[str] = tuple(VERBS)) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings=settings,
     )
-    app.callback()(_root)
+    app.callback()(_program)
     for name in verbs:
         module = importlib.import_module(VERBS[name])
         text = module.HELP.format(program=program)
@@ -120,12 +131,17 @@ def program_name(called: str) -> str:
 def main() -> None:
     """Run the command line."""
     program, arguments = program_name(sys.argv[0]), verb_first(sys.argv[1:])
+    if VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
     named = arguments[:1]
-    build(program, named if VERBS.keys() >= set(named) and named else VERBS)(arguments, prog_name=program)
+    only = named if VERBS.keys() >= set(named) and named else VERBS
+    build(program, only)(arguments, prog_name=program, complete_var=VARIABLE)
 
 
 def verb_first(arguments: Sequence[str]) -> list[str]:
-    """Move `--namespace` and `--context` behind the verb; as with kubectl, they can precede it.
+    """Move the options that every verb has behind the verb; as with kubectl, they can precede it.
 
     Args:
         arguments: The command line.
@@ -134,8 +150,7 @@ def verb_first(arguments: Sequence[str]) -> list[str]:
         The arguments with the verb first; unchanged if anything else precedes the verb.
     """
     rest, moved = list(arguments), list[str]()
-    while rest and rest[0].partition("=")[0] in _ANYWHERE:
-        length = 1 if "=" in rest[0] else 2
+    while rest and (length := _length(rest[0])):
         moved, rest = [*moved, *rest[:length]], rest[length:]
     if not rest or rest[0] not in VERBS:
         return list(arguments)
@@ -143,8 +158,41 @@ def verb_first(arguments: Sequence[str]) -> list[str]:
     return [*rest[:length], *moved, *rest[length:]]
 
 
+def _length(argument: str) -> int:
+    """Return how many words an option that can precede the verb takes; 0 for any other word."""
+    name, equals, _ = argument.partition("=")
+    with_value = not equals if name in _BEFORE else flags.takes_value(argument)
+    return 0 if with_value is None else 1 + with_value
+
+
+class _Completion(NamedTuple):
+    """A completion, as the scripts of the shells read it."""
+
+    value: str
+    help: str
+    type: str = "plain"
+
+
 class _Verb(TyperCommand):
-    """A verb that reads its options without pydantic."""
+    """A verb that also takes the global options, and reads its options without pydantic."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options."""
+        own = {name for parameter in self.params for name in parameter.opts}
+        try:
+            return super().parse_args(ctx, flags.take(args, own))
+        except typer.BadParameter:
+            if ctx.resilient_parsing:
+                return []
+            raise
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Complete an option; global options come after those of the verb."""
+        found = super().shell_complete(ctx, incomplete)
+        if not incomplete.startswith("--"):
+            return found
+        matching = [flag for flag in flags.GLOBAL if flag.name.startswith(incomplete)]
+        return [*found, *(_Completion(flag.name, flag.help) for flag in matching)]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options."""
@@ -152,11 +200,33 @@ class _Verb(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """A group of verbs that does the same."""
+    """A group of verbs that reads its options without pydantic, and knows what other commands call its verbs."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb."""
+        advice = OTHER_NAMES.get(args[0]) if args and ctx.parent is None and args[0] not in self.commands else None
+        if advice is not None:
+            ctx.fail(f"there is no command `{args[0]}`; {advice.format(program=ctx.info_name)}")
+        return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options."""
         return use_light_coercion(super().get_params(ctx))
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"perdure {__version__}")
+        raise typer.Exit
+
+
+def _program(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Show the version of this command", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options of the program."""
 
 
 def _root() -> None:

@@ -15,6 +15,7 @@ import typer
 
 from perdure.api.labels import API_VERSION
 from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
+from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
@@ -33,7 +34,12 @@ _PAUSE = 0.25
 """Seconds between two looks."""
 
 
-ScheduleName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)]
+ScheduleName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the Schedule", show_default=False, autocompletion=names_of("schedules")
+    ),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]

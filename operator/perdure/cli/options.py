@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from perdure.api.durations import parse_duration
+from perdure.cli.completing import contexts, names_of
 from perdure.cli.terminal import Color, Output, Report
 
 
@@ -20,7 +21,12 @@ class TimeFormat(StrEnum):
 
 RunName = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="Name of the WorkflowRun; or use --workflow-id", show_default=False),
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the WorkflowRun; or use --workflow-id",
+        show_default=False,
+        autocompletion=names_of("workflowruns"),
+    ),
 ]
 
 OpenWorkflowIdOption = Annotated[
@@ -37,12 +43,23 @@ WorkflowIdOption = Annotated[
 
 NamespaceOption = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace; default: that of the kubeconfig", show_default=False),
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace; default: that of the kubeconfig",
+        show_default=False,
+        autocompletion=names_of("namespaces"),
+    ),
 ]
 
 ContextOption = Annotated[
     str | None,
-    typer.Option("--context", help="Context of the kubeconfig; default: the current one", show_default=False),
+    typer.Option(
+        "--context",
+        help="Context of the kubeconfig; default: the current one",
+        show_default=False,
+        autocompletion=contexts,
+    ),
 ]
 
 _OUTPUT = typer.Option("--output", "-o", help="Output format")

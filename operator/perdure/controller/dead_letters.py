@@ -15,6 +15,7 @@ from perdure.api.common import API_VERSION
 from perdure.api.names import redrive_name
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import RefusedError
+from perdure.controller.reconcile.computed_status import write_status
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.events import Recorder
@@ -134,21 +135,14 @@ class DeadLetters:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
-        url = kube.path(kube.PERDURE, namespace, "deadletters", name)
-        while True:
-            try:
-                letter = await self._client.get(url)
-            except kube.NotFoundError:
-                return None
-            runs = await self._runs(letter)
+        runs: list[kube.Object] = []
+
+        async def compute(letter: kube.Object) -> kube.Object:
+            runs[:] = await self._runs(letter)
             for run in runs:
                 if edited(run.get("status") or {}, OF_RUNS):
                     self.suspect(run)
-            status = letter_status(letter, runs, wall_clock())
-            if status == (letter.get("status") or {}):
-                return letter, runs
-            try:
-                await self._client.set_status(url, letter, status)
-            except (kube.ConflictError, kube.NotFoundError):
-                continue
-            return {**letter, "status": status}, runs
+            return letter_status(letter, runs, wall_clock())
+
+        letter = await write_status(self._client, kube.path(kube.PERDURE, namespace, "deadletters", name), compute)
+        return None if letter is None else (letter, runs)

@@ -29,6 +29,10 @@ class Peers(Protocol):
         """Give a run a request; `then` is called with its answer, once that is recorded."""
         ...
 
+    def record_start(self, entry: Entry) -> bool:
+        """Have the start of a run recorded that would wait for its first decision; whether it is not recorded yet."""
+        ...
+
     def noted(self, obj: kube.Object) -> None:
         """A run was written, and is now like this: nobody has to wait for a watch to tell."""
         ...

@@ -17,6 +17,7 @@ import structlog
 from perdure.api.common import API_VERSION, mistakes
 from perdure.api.reasons import EventReason
 from perdure.api.retrypolicy import Circuit, CircuitBreaker, CircuitState, RetryPolicySpec
+from perdure.controller.reconcile.computed_status import write_status
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
@@ -171,36 +172,40 @@ class Policies:
     ) -> Circuit | None:
         """Change the state of a circuit, and bring the rest of the status up to date; the state that is recorded then."""
         async with self._locks[namespace, name]:
-            while True:
-                known = self._known[namespace].get(name)
-                if known is None:
-                    return None
-                before = known.circuit
-                circuit = change(known.breaker, before) if known.breaker and before else None
-                meta = known.object["metadata"]
-                status = policy_status(
-                    known.status,
-                    known.policy,
+            seen = self._known[namespace].get(name)
+            if seen is None:
+                return None
+            circuit: Circuit | None = None
+
+            async def compute(obj: kube.Object) -> kube.Object:
+                nonlocal seen, circuit
+                if seen is None or seen.object is not obj:  # another client has written meanwhile
+                    metrics.CIRCUIT_CONFLICTS.inc()
+                    self.observe(obj)
+                    seen = _Known.read(obj)
+                before = seen.circuit
+                circuit = change(seen.breaker, before) if seen.breaker and before else None
+                return policy_status(
+                    seen.status,
+                    seen.policy,
                     circuit,
-                    generation=meta.get("generation", 1),
-                    mistakes=known.mistakes,
+                    generation=obj["metadata"].get("generation", 1),
+                    mistakes=seen.mistakes,
                     now=wall_clock(),
                 )
-                if status == known.status:
-                    return circuit
-                url = kube.path(kube.PERDURE, namespace, "retrypolicies", name)
-                try:
-                    answer = await self._client.set_status(url, known.object, status)
-                except (kube.ConflictError, kube.NotFoundError):
-                    metrics.CIRCUIT_CONFLICTS.inc()
-                    await self._read(namespace, name)
-                    continue
-                version = answer["metadata"]["resourceVersion"]
-                obj = {**known.object, "metadata": {**meta, "resourceVersion": version}, "status": status}
-                self._keep(replace(known, object=obj))
+
+            url = kube.path(kube.PERDURE, namespace, "retrypolicies", name)
+            obj = await write_status(self._client, url, compute, seen.object)
+            if obj is None:
+                if name in self._known[namespace]:
+                    self._forget(namespace, name)
+                return None
+            if obj is not seen.object:
+                before = seen.circuit
+                self._keep(replace(seen, object=obj))
                 if circuit is not None:
                     self._tell(obj, before, circuit)
-                return circuit
+            return circuit
 
     def _tell(self, obj: kube.Object, before: Circuit | None, circuit: Circuit) -> None:
         if before is None or before.state is circuit.state:

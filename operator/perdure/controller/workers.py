@@ -1,10 +1,11 @@
 """The seam to the part that serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from perdure.engine.code import WorkflowTask
+from perdure.engine.events import AnyEvent
 from perdure.engine.nexus import operations_buffered
 from perdure.engine.state import PendingActivity, PendingOperation, RunState
 from perdure.engine.versioning import DeploymentVersion
@@ -30,6 +31,11 @@ class Followed(Protocol):
     @property
     def object(self) -> kube.Object:
         """The run as it was last written or read."""
+        ...
+
+    @property
+    def unrecorded(self) -> Sequence[AnyEvent]:
+        """The history of a run whose start is not recorded yet; empty for any other."""
         ...
 
     @property

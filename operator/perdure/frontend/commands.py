@@ -45,6 +45,12 @@ from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
 _BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
+_SYSTEM_ENDPOINT = "__temporal_system"
+"""Of Temporal's own operations: SignalWithStartWorkflowExecution is the only one so far."""
+_NO_SYSTEM_OPERATIONS = (
+    "workflows cannot start workflows with a signal: Nexus endpoint `__temporal_system` is not served; "
+    "call SignalWithStartWorkflowExecution from an activity"
+)
 
 
 class BadCommandError(Exception):
@@ -386,6 +392,8 @@ class CommandReader:
     def _schedule_operation(self, said: Any, metadata: Any) -> cmd.Command:
         endpoint = self._endpoints.get(said.endpoint)
         if endpoint is None:
+            if said.endpoint == _SYSTEM_ENDPOINT:
+                raise UnfitError(_NO_SYSTEM_OPERATIONS)
             raise UnfitError(f'endpoint "{said.endpoint[:200]}" not found')
         if not endpoint.admits(self._namespace):
             raise UnfitError(f'caller namespace "{self._namespace}" unauthorized for "{said.endpoint}"')

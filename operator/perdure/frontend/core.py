@@ -142,6 +142,8 @@ class Core:
             self.matching.settle(run_id, {})
         else:
             self.matching.settle(run_id, self._offers(run, state, now()))
+            if run.unrecorded:
+                self.visibility.started(run_id)
         self.calls.follow(run, None if run.gone else state)
         if state is not None and state.closed:
             self._end_updates(run, state)

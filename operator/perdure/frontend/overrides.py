@@ -9,6 +9,27 @@ from perdure.frontend.deployments import Deployments, is_registered
 from perdure.frontend.given import UnfitError
 from perdure.frontend.queues import Kind
 
+_PATHS = {"versioning_override", "versioningOverride"}
+
+
+def changes_override(request: Any) -> bool:
+    """Whether a request to update the options of a workflow changes its versioning override.
+
+    Args:
+        request: A message with the fields `workflow_execution_options` and `update_mask`.
+
+    Raises:
+        UnfitError: it is incomplete, or changes another option.
+    """
+    if not request.HasField("workflow_execution_options"):
+        raise UnfitError("WorkflowExecutionOptions is required")
+    if not request.HasField("update_mask"):
+        raise UnfitError("UpdateMask is required")
+    for path in request.update_mask.paths:
+        if path not in _PATHS:
+            raise UnfitError(f"update_mask: `{path}` cannot be changed, only `versioning_override`")
+    return bool(request.update_mask.paths)
+
 
 def override_of(said: ProtoOverride) -> VersioningOverride:
     """A versioning override, as a client gives it.

@@ -1,7 +1,7 @@
 """Runs, for the frontend: found by workflow id and run id, asked, and waited for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +46,8 @@ _NOT_FOUND = {
     RunKind.NEXUS_OPERATION: NO_OPERATION,
 }
 _DAMAGED = ConditionReason.STATE_DAMAGED.value
+_RECORDED_WITHIN = 20.0
+"""How long a client waits until the start of a workflow is recorded."""
 _Told = TypeVar("_Told")
 
 
@@ -57,6 +59,8 @@ class View:
     object: kube.Object
     state: RunState | None
     """None before it has begun."""
+    start: Sequence[ev.AnyEvent] = ()
+    """The whole history of a run whose start is not recorded yet; only workers see that."""
 
     @property
     def tail(self) -> list[kube.Object]:
@@ -197,20 +201,51 @@ class Runs:
         """Whether a run has begun, or never will; waited for."""
 
         def so() -> bool:
-            entry = self.manager.directory.get(run_id)
-            return entry is None or entry.standing is not Standing.WAITING or bool(self._damage(run_id))
+            entry, run = self.manager.directory.get(run_id), self.manager.runs.get(run_id)
+            waits = entry is not None and entry.standing is Standing.WAITING and not (run and run.unrecorded)
+            return not waits or bool(self._damage(run_id))
 
         return await self.wait_until(run_id, so, seconds)
 
-    async def view(self, entry: Entry) -> View:
-        """A run as it is recorded.
+    async def view(self, entry: Entry, followed: Run | None = None) -> View:
+        """A run as it is recorded; a start that waits for the first decision is recorded for that.
+
+        Args:
+            entry: The run.
+            followed: The run as this process had it while it was open: if it has closed since, nothing is read.
+
+        Raises:
+            RpcError: it is gone, or the API server cannot be asked.
+        """
+        if followed is not None and followed.state is not None and followed.state.closed and not followed.gone:
+            return View(entry, followed.object, followed.state)
+        await self.wait_until(entry.uid, partial(self._is_taken_up, entry.uid), _RECORDED_WITHIN)
+        if self.manager.runs.record_start(entry):
+            recorded = partial(self._is_recorded, entry.uid)
+            if not await self.wait_until(entry.uid, recorded, _RECORDED_WITHIN):
+                raise unavailable("the start of the workflow was not recorded yet; it will be as soon as it can")
+        return await self.view_of_worker(entry)
+
+    def _is_taken_up(self, run_id: str) -> bool:
+        """Whether a run has started here, or its status says why it has not."""
+        run = self.manager.runs.get(run_id)
+        if run is None or run.gone or run.state is not None:
+            return True
+        return bool((run.object.get("status") or {}).get("conditions"))
+
+    def _is_recorded(self, run_id: str) -> bool:
+        run = self.manager.runs.get(run_id)
+        return run is None or run.gone or not run.unrecorded
+
+    async def view_of_worker(self, entry: Entry) -> View:
+        """A run as a worker that takes its task sees it, with a start that is not recorded yet.
 
         Raises:
             RpcError: it is gone, or the API server cannot be asked.
         """
         run = self.manager.runs.get(entry.uid)
         if run is not None and run.state is not None:
-            return View(entry, run.object, run.state)
+            return View(entry, run.object, run.state, run.unrecorded)
         try:
             url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
             obj = await self.manager.client.get(url)
@@ -230,6 +265,8 @@ class Runs:
         Raises:
             RpcError: the API server cannot be asked, or something of it is missing.
         """
+        if view.start:
+            return tuple(view.start[first - 1 :])
         events, begins = view.tail, view.unsealed
         if first < begins:
             try:

@@ -167,8 +167,8 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
     start = action.start_workflow
     if not action.HasField("start_workflow"):
         raise ValueError("schedule.action.start_workflow: must be set")
+    given.name(start.workflow_id, "schedule.action.start_workflow.workflow_id", required=False)
     for value, field in (
-        (start.workflow_id, "workflow_id"),
         (start.workflow_type.name, "workflow_type"),
         (start.task_queue.name, "task_queue"),
     ):
@@ -178,9 +178,12 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
     if start.cron_schedule:
         raise ValueError("schedule.action.start_workflow.cron_schedule: is not offered in a schedule")
     try:
-        return run_asked_for(start, types, namespace)
+        spec, extras = run_asked_for(start, types, namespace)
     except ValueError as error:
         raise ValueError(f"schedule.action.start_workflow: {error}") from error
+    if not start.workflow_id:
+        del spec["workflowId"]  # runs have the workflow IDs that the Schedule gives them
+    return spec, extras
 
 
 def _policies(asked: SchedulePolicies) -> dict[str, Any]:

@@ -193,19 +193,19 @@ def _tree(
     waits: dict[str, list[str]],
     depth: int,
 ) -> Iterator[str]:
-    indent = "    " * depth
+    indent = "    " + "  " * depth  # four spaces make it a code block: nothing in it is Markdown or HTML
     for step in steps[:_MAX_PARTS] if depth else steps:
-        what = f" {step.kind}" + (f" {_code(step.target)}" if step.target else "")
+        what = f"{step.kind} {step.target}".strip()
         items = f", {step.closed_items} of {step.items} items done" if step.items is not None else ""
-        yield f"{indent}- {_ICONS.get(step.status, '·')} **{_code(step.name)}**{what}: {step.status}{items}"
+        yield f"{indent}{_ICONS.get(step.status, '·')} {step.name} ({what}) {step.status}{items}"
         if step.status in {"Running", "Waiting"}:
-            yield from (f"{indent}    - {_code(line)}" for line in _now(run, step.path, activities, waits))
+            yield from (f"{indent}    {line}" for line in _now(run, step.path, activities, waits))
         yield from _tree(run, step.steps, activities, waits, depth + 1)
     if depth and len(steps) > _MAX_PARTS:
-        yield f"{indent}- … {len(steps) - _MAX_PARTS} more"
+        yield f"{indent}… {len(steps) - _MAX_PARTS} more"
 
 
 def _code(text: str) -> str:
-    """Text of users as a code span: nothing in it is Markdown or HTML."""
+    """The name of a signal as a code span: nothing in it is Markdown or HTML."""
     shown = " ".join(text.replace("`", "'").split())
     return f"`{shown[:_MAX_TEXT]}`" if shown else ""

@@ -158,9 +158,9 @@ class Versions:
         return deployments.target(self.registry.known(namespace), Kind.WORKFLOW, task_queue, workflow_id)
 
     def target_changed(self, namespace: str, state: RunState) -> bool:
-        """Whether a run is pinned, and new runs of its task queue start on another version."""
+        """Whether a run is pinned by its worker, not by an override, and new runs of its task queue start on another version."""
         code = state.code
-        if code is None or code.versioning.pinned_to is None:
+        if code is None or code.versioning.pinned_to is None or code.versioning.override is not None:
             return False
         target = deployments.target(self.registry.known(namespace), Kind.WORKFLOW, code.task_queue, state.workflow_id)
         return target is not None and target != code.versioning.pinned_to

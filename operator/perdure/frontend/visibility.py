@@ -315,6 +315,12 @@ class Visibility:
         """By namespace, the search attributes that its runs have, and the type of each."""
         self._coded: dict[str, set[str]] = {}
         """By namespace, those of them that runs of Temporal SDK workers have."""
+        self._started: set[str] = set()
+        """IDs of the runs that have started, which is not recorded yet."""
+
+    def started(self, run_id: str) -> None:
+        """A run has started, which is not recorded yet."""
+        self._started.add(run_id)
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A run is there, has changed, or is gone."""
@@ -326,6 +332,8 @@ class Visibility:
         if known is not None and older(obj["metadata"].get("resourceVersion", ""), known.version):
             return
         record = record_of(obj)
+        if record.has_begun:
+            self._started.discard(uid)
         types = self._types.setdefault(namespace, {})
         for name, value in record.search_attributes.items():
             if len(types) < _MOST_NAMES:
@@ -335,6 +343,7 @@ class Visibility:
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
     def _drop(self, namespace: str, uid: str) -> None:
+        self._started.discard(uid)
         records = self._records.get(namespace, {})
         records.pop(uid, None)
         if not records:
@@ -363,7 +372,7 @@ class Visibility:
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
             record = self.get(namespace, run_id)
-            if record is None or record.kind is not kind or not record.has_begun:
+            if record is None or record.kind is not kind or not (record.has_begun or run_id in self._started):
                 continue
             try:
                 if query.test(record.field):

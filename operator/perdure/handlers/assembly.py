@@ -50,6 +50,8 @@ class OperatorOptions:
     """Name of this pod, for Events."""
     finished: Limits = field(default_factory=Limits)
     """How much each namespace may keep of runs that have finished."""
+    routine_events: bool = False
+    """Whether Events are recorded that need no action, such as that a run has started or completed."""
     fleet: str = ""
     """The fleet with which this operator shares the work: the name of the release; empty: it does all of it."""
     lease_seconds: int = 6
@@ -95,6 +97,7 @@ class OperatorOptions:
                 runs=int(environment.get("PERDURE_FINISHED_RUNS") or Limits.runs),
                 size=int(environment.get("PERDURE_FINISHED_MIB") or Limits.size // MIB) * MIB,
             ),
+            routine_events=environment.get("PERDURE_ROUTINE_EVENTS") == "true",
             fleet=fleet,
             lease_seconds=int(environment.get("PERDURE_LEASE_SECONDS") or 6),
             address=address,
@@ -135,7 +138,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
     Returns:
         The runs and schedules, and the Operations; neither works yet.
     """
-    recorder = Recorder(client, instance=options.instance)
+    recorder = Recorder(client, instance=options.instance, routine=options.routine_events)
     client.skipped = Undecoded(recorder).report
     settings = PodSettings(
         service_account=options.activity_identity, sidecar_image=options.sidecar_image, pod_ttl=options.pod_ttl

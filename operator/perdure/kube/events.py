@@ -6,7 +6,7 @@ from datetime import datetime
 
 import structlog
 
-from perdure.api.reasons import EventReason
+from perdure.api.reasons import ROUTINE_EVENTS, EventReason
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -17,11 +17,19 @@ _LONGEST_NOTE = 1_024
 class Recorder:
     """Posts Events in the background, the namespaces in turn; what exceeds the bound of a namespace is dropped."""
 
-    def __init__(self, client: kube.Client, *, instance: str, backlog: int = 1_000) -> None:
-        """`backlog` is how many Events of one namespace may wait."""
+    def __init__(self, client: kube.Client, *, instance: str, backlog: int = 1_000, routine: bool = False) -> None:
+        """Record nothing yet.
+
+        Args:
+            client: Posts Events.
+            instance: Name of this process.
+            backlog: How many Events of one namespace may wait.
+            routine: Whether Events are recorded that need no action.
+        """
         self._client = client
         self._instance = instance
         self._backlog = backlog
+        self._left_out = frozenset() if routine else ROUTINE_EVENTS
         self._waiting: OrderedDict[str, deque[kube.Object]] = OrderedDict()
         """By namespace; the first is the next."""
         self._any = asyncio.Event()
@@ -49,6 +57,8 @@ class Recorder:
             action: what the operator did or tried, one CamelCase word.
             related: a reference to another object that it is about.
         """
+        if reason in self._left_out:
+            return
         meta = about["metadata"]
         time = now()
         body = {

@@ -9,7 +9,7 @@ import binascii
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,6 +94,28 @@ def load(overrides: Overrides) -> Access:
     elif "auth-provider" in user and not _has_credentials(user):
         user |= {"token": _from_provider(name, overrides.kubeconfig)}
     return _access(cluster, user, overrides.namespace or context.get("namespace") or "default", overrides)
+
+
+def with_overrides(access: Access, overrides: Overrides) -> Access:
+    """Apply to a pod's own access what does not choose another cluster: the namespace, the token, and the impersonated user.
+
+    Args:
+        access: The access.
+        overrides: What the command line says.
+    """
+    user = {
+        "as": overrides.impersonate,
+        "as-groups": list(overrides.impersonate_groups),
+        "as-uid": overrides.impersonate_uid,
+    }
+    return replace(
+        access,
+        namespace=overrides.namespace or access.namespace,
+        token=overrides.token,
+        token_file=None if overrides.token else access.token_file,
+        headers=_headers(user),
+        timeout=overrides.request_timeout,
+    )
 
 
 def config_files(overrides: Overrides) -> list[Path]:

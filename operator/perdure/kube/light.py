@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from perdure.kube.errors import ConflictError, NotFoundError, UnreadableError, error_of
+from perdure.kube.paths import ONLY_METADATA_LIST
 
 if TYPE_CHECKING:
     import ssl
@@ -99,6 +100,11 @@ class LightClient:
             if not following:
                 return
 
+    async def names(self, url: str) -> list[str]:
+        """Read the names of the first 500 objects of a collection."""
+        raw = await self._read("GET", url, query={"limit": str(_LARGEST_PAGE)}, accept=ONLY_METADATA_LIST)
+        return [item["metadata"]["name"] for item in json.loads(raw).get("items") or ()]
+
     async def create(self, url: str, body: Object, **query: str) -> Object:
         """Create an object; the answer is the object as stored."""
         return await self._request("POST", url, body=body, query=query)
@@ -178,18 +184,26 @@ class LightClient:
             raise http.client.HTTPException(f"{method} {url}: the answer is not JSON: {error}") from error
         return answer
 
-    async def _read(self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None) -> bytes:
+    async def _read(
+        self,
+        method: str,
+        url: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        accept: str = "application/json",
+    ) -> bytes:
         async with self._free:
             reused = bool(self._idle)
             connection = self._idle.pop() if reused else self._connect(self.access.timeout)
             try:
-                response = await self._send(connection, method, url, query, body)
+                response = await self._send(connection, method, url, query, body, accept=accept)
             except (http.client.RemoteDisconnected, ConnectionError):
                 if not reused or method != "GET":
                     raise
                 # The server closed the idle connection.
                 connection = self._connect(self.access.timeout)
-                response = await self._send(connection, method, url, query, body)
+                response = await self._send(connection, method, url, query, body, accept=accept)
             raw: bytes = await _in_thread(connection, response.read)
             if response.will_close:
                 connection.close()
@@ -221,10 +235,12 @@ class LightClient:
         url: str,
         query: Mapping[str, str] | None,
         body: Any,
+        *,
+        accept: str = "application/json",
     ) -> http.client.HTTPResponse:
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         target = f"{self._server.path}{url}" + (f"?{urlencode(query)}" if query else "")
-        headers = [("Accept", "application/json"), ("User-Agent", self._user_agent), *self.authorization()]
+        headers = [("Accept", accept), ("User-Agent", self._user_agent), *self.authorization()]
         if data is not None:
             headers += [("Content-Type", "application/json"), ("Content-Length", str(len(data)))]
 

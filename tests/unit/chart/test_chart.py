@@ -238,6 +238,11 @@ def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> N
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_events_that_need_no_action_are_recorded_on_request(render: Render) -> None:
+    env = {x["name"]: x.get("value") for x in operator_container(render("routineEvents=true"))["env"]}
+    assert env["PERDURE_ROUTINE_EVENTS"] == "true"
+
+
 def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
     container = operator_container(render('logLevel="debug"', 'activity.serviceAccountName="beat"'))
     env = {x["name"]: x.get("value", x.get("valueFrom")) for x in container["env"]}

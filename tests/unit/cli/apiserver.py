@@ -36,6 +36,9 @@ class ApiServer:
     created: list[dict[str, Any]] = field(default_factory=list)
     status: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}
     """The status that a created object has when it is read."""
+    deleted: list[str] = field(default_factory=list)
+    stays: set[str] = field(default_factory=set)
+    """Paths of objects that still exist after they were deleted: they have finalizers."""
     refuses: Callable[[dict[str, Any]], bool] = lambda _: False
     """Which objects it does not create."""
 
@@ -63,6 +66,18 @@ class ApiServer:
             self.answers[path] = body
         return status, body if status == 200 else found
 
+    def delete(self, path: str, options: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Delete an object, if it is still the one that the options name."""
+        status, found = self.answer(path)
+        wanted = (options.get("preconditions") or {}).get("uid")
+        if status == 200 and wanted is not None and found["metadata"]["uid"] != wanted:
+            return 409, {"kind": "Status", "reason": "Conflict", "message": "the UID differs"}
+        if status == 200:
+            self.deleted.append(path.rpartition("/")[2])
+            if path not in self.stays:
+                del self.answers[path]
+        return status, found
+
     def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if self.refuses(body):
             return 422, {"kind": "Status", "reason": "Invalid", "message": "it must not be"}
@@ -86,6 +101,10 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.reply(*api.create(urlsplit(self.path).path, body))
+
+        def do_DELETE(self) -> None:
+            options = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(*api.delete(urlsplit(self.path).path, options))
 
         def do_PUT(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -38,7 +38,7 @@ def test_help_fits_80_columns_and_has_an_example(verb: str, program: str) -> Non
     assert max(map(len, shown.splitlines())) <= 80
     assert f"Usage: {program} {verb}" in shown
     assert f"\n    {program} {verb}" in shown.partition("Examples:")[2]
-    assert "{" not in shown.replace("{NAME}", "").replace("{DIR}", "").replace("{WORKFLOW}", "")
+    assert "{" not in shown.replace("{NAME}", "").replace("{DIR}", "").replace("{WORKFLOW}", "").replace("{SHELL}", "")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,26 @@ def test_describe_shows_the_run_and_asks_for_its_pods(server: ApiServer) -> None
     assert yaml.safe_load(call("describe", "order-42", "-o", "yaml").stdout)["name"] == "order-42"
     assert call("describe", "order-42", "-o", "name").stdout == "workflowrun.perdure.dev/order-42\n"
     assert call("describe", "order-42", "-o", "wide").stdout == call("describe", "order-42").stdout
+
+
+def test_describe_watches_until_the_run_ends_and_then_shows_it(server: ApiServer) -> None:
+    flow, asked = charged_after_two_refusals(), 0
+
+    def look() -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            flow.at(56)
+        return json.loads(json.dumps(flow.object))
+
+    server.answers[f"{RUNS}/order-42"] = look
+    server.answers["/api/v1/namespaces/shop/pods"] = items()
+    done = call("describe", "order-42", "--watch", "--color", "never")
+    assert done.exit_code == 0, done.stderr
+    progress, _, whole = done.stdout.partition("Name: ")
+    assert [line.split(" ", 1)[1] for line in progress.splitlines() if "order-42" in line][-1].startswith("✓ order-42")
+    assert "Status:       ✓ Completed" in whole
+    assert call("describe", "order-42", "--watch", "-o", "json").exit_code == 2
 
 
 def test_history_as_json_is_what_is_stored_and_can_be_replayed(server: ApiServer, tmp_path: Path) -> None:

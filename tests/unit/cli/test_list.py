@@ -3,12 +3,13 @@
 import pytest
 
 from perdure.api import workflowrun
-from perdure.cli.verbs.list_runs import in_phases
+from perdure.cli.choosing import Chosen
 from perdure.cli.view.phases import CLOSED, RunPhase
+from perdure.kube import clock
 
 NEW: dict[str, object] = {"metadata": {"name": "new"}}
-PAUSED = {"status": {"phase": "Paused"}}
-FAILED = {"status": {"phase": "Failed"}}
+PAUSED = {"metadata": {"name": "paused"}, "status": {"phase": "Paused"}}
+FAILED = {"metadata": {"name": "failed"}, "status": {"phase": "Failed"}}
 
 
 def test_the_phases_are_those_of_the_api() -> None:
@@ -28,4 +29,5 @@ def test_the_phases_are_those_of_the_api() -> None:
     ids=["all", "one", "no operator has seen it", "two", "none"],
 )
 def test_runs_are_chosen_by_phase(phases: set[str], shown: list[dict[str, object]]) -> None:
-    assert in_phases([NEW, PAUSED, FAILED], phases) == shown
+    chosen = Chosen(phases=frozenset(phases))
+    assert [run for run in (NEW, PAUSED, FAILED) if chosen.takes(run, clock.now())] == shown

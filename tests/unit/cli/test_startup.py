@@ -28,14 +28,16 @@ SLOW = {
 MOST = 285
 """Modules, most of them of the standard library; most verbs have 255 to 265."""
 
-OFFLINE = {"lint", "replay", "simulate", "test", "ui", "version"}
+OFFLINE = {"completion", "lint", "options", "replay", "simulate", "test", "ui", "version"}
 """Verbs that make no request, or run for long."""
 
 CALLS: dict[str, list[str]] = {
     "cancel": ["run"],
     "complete": ["run", "--step", "a", "--result", "1"],
+    "count": [],
     "deadletters": ["list"],
     "deadletters redrive": ["letter"],
+    "delete": ["run"],
     "describe": ["run"],
     "fleet": [],
     "history": ["run"],
@@ -43,6 +45,7 @@ CALLS: dict[str, list[str]] = {
     "logs": ["run", "--follow"],
     "operations": [],
     "pause": ["run"],
+    "prune": ["--keep", "1"],
     "rerun": ["run"],
     "reset": ["run", "--event-id", "4"],
     "retry": ["run"],

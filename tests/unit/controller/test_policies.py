@@ -8,9 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-import orjson
 import pytest
-from aiohttp import web
 
 from perdure.controller.retry_policies import Policies
 from perdure.engine.state import CircuitReport, CircuitResult
@@ -19,64 +17,13 @@ from perdure.kube.client import Client
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
 from perdure.observe import metrics
-
-Json = dict[str, Any]
-
-
-class Store:
-    """The API server: RetryPolicies and WorkflowRuns of the namespace `shop`."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, Json] = {}
-        self.address = ""
-        self.writes = 0
-        self.conflicts = 0
-        self._version = 0
-
-    def put(self, plural: str, name: str, **content: Any) -> Json:
-        self._version += 1
-        meta = {"name": name, "namespace": "shop", "uid": f"{plural}-{name}", "generation": 1}
-        obj = {"metadata": {**meta, "resourceVersion": str(self._version)}, **content}
-        self.objects[f"{plural}/{name}"] = obj
-        return copy.deepcopy(obj)
-
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        key = request.path.split("/namespaces/shop/")[1].removesuffix("/status")
-        obj = self.objects.get(key)
-        if obj is None:
-            return web.json_response({"reason": "NotFound", "message": "gone"}, status=404)
-        if request.method == "PATCH":
-            version, status = orjson.loads(await request.read())
-            if version["value"] != obj["metadata"]["resourceVersion"]:
-                self.conflicts += 1
-                return web.json_response({"reason": "Conflict", "message": "changed"}, status=409)
-            self.writes += 1
-            self._version += 1
-            obj["metadata"]["resourceVersion"] = str(self._version)
-            obj["status"] = status["value"]
-            return web.json_response({"metadata": obj["metadata"]})
-        return web.json_response(obj)
-
-    @property
-    def circuit(self) -> Json:
-        found: Json = self.objects["retrypolicies/shared"]["status"]["circuit"]
-        return found
-
-    def conditions(self, name: str = "shared") -> dict[str, tuple[str, str]]:
-        found = self.objects[f"retrypolicies/{name}"]["status"]["conditions"]
-        return {c["type"]: (c["status"], c["reason"]) for c in found}
+from unit.controller.stored import Json, Store, serving
 
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
-    found = Store()
-    runner = web.ServerRunner(web.Server(found.answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.address = "http://{}:{}".format(*runner.addresses[0][:2])
-    yield found
-    await runner.cleanup()
+    async with serving() as found:
+        yield found
 
 
 @asynccontextmanager

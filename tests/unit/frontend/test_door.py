@@ -30,6 +30,10 @@ from perdure.kube import clock
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
 COUNT = CountWorkflowExecutionsRequest(namespace="orders", query="x" * 3_000_000).SerializeToString()
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_EMPTY_SETTINGS = bytes.fromhex("000000 04 00 00000000")
+_PING = bytes.fromhex("000008 06 00 00000000") + b"are you?"
+_PONG = bytes.fromhex("000008 06 01 00000000") + b"are you?"
 POLL = PollWorkflowTaskQueueRequest(namespace="orders").SerializeToString()
 
 
@@ -190,10 +194,12 @@ async def test_a_connection_on_which_a_valid_token_was_shown_stays_open() -> Non
 async def test_a_connection_that_shows_no_valid_token_in_time_is_closed() -> None:
     async with serving() as frontend:
         reader, writer = await asyncio.open_connection(*frontend.address.split(":"))
+        writer.write(_PREFACE + _EMPTY_SETTINGS)
         assert await reader.read(1)  # gRPC has accepted it
         frontend.connections.sweep(100.0)
         frontend.connections.sweep(119.0)
-        assert not frontend.connections._closing
+        writer.write(_PING)
+        assert await reader.readuntil(_PONG), "it is still open"
         frontend.connections.sweep(120.0)
         while await reader.read(1_000):  # until the other side closes it
             pass

@@ -1,6 +1,7 @@
 """Rate limits of task queues, and their settings."""
 
 import math
+import tracemalloc
 from datetime import UTC, datetime
 
 import pytest
@@ -59,9 +60,16 @@ def test_a_rate_of_zero_pauses_a_queue() -> None:
 
 def test_thousands_of_keys_that_have_had_their_share_are_forgotten() -> None:
     limits = RateLimits(QueueSettings(fairness_keys_rate_limit_default=limit(1)))
-    for number in range(10_000):
-        limits.count(2.0 * number, Rank(fairness_key=str(number)))
-    assert len(limits._keys) <= 2_000
+    peaks = []
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            limits.count(2.0 * number, Rank(fairness_key=str(number)))
+            if number % 5_000 == 4_999:
+                peaks.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0], f"memory grows with every key: {peaks}"
 
 
 def test_weights_that_are_set_order_what_waits_already() -> None:

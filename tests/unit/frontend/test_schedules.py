@@ -118,6 +118,15 @@ def test_cron_lines_are_described_as_the_calendars_that_they_mean_and_kept_as_th
     assert changed["spec"]["pauseOnFailure"] is True
 
 
+def test_without_a_workflow_id_runs_are_named_after_the_schedule() -> None:
+    """The Web UI sends none by default."""
+    said = asked(cron_string=["@daily"])
+    said.action.start_workflow.workflow_id = ""
+    obj = made_of(said)
+    assert "workflowId" not in obj["spec"]["workflowRunTemplate"]["spec"]
+    assert schedules.described(obj).action.start_workflow.workflow_id == obj["metadata"]["name"]
+
+
 def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
     obj = made_of(asked(cron_string=["@daily"]))
     obj["spec"] |= {"successfulRunsHistoryLimit": 7, "retryPolicy": {"name": "patient"}}
@@ -163,7 +172,8 @@ def test_calendars_in_words_mean_what_temporal_means() -> None:
         (lambda s: s.spec.structured_calendar.add(hour=[Range(start=5)]), "spec.structured_calendar[0].second"),
         (lambda s: setattr(s.policies, "keep_original_workflow_id", True), "policies.keep_original_workflow_id"),
         (lambda s: setattr(s.action.start_workflow, "cron_schedule", "@daily"), "start_workflow.cron_schedule"),
-        (lambda s: setattr(s.action.start_workflow, "workflow_id", ""), "start_workflow.workflow_id"),
+        (lambda s: setattr(s.action.start_workflow, "workflow_id", "x" * 2000), "start_workflow.workflow_id"),
+        (lambda s: setattr(s.action.start_workflow.workflow_type, "name", ""), "start_workflow.workflow_type"),
         (lambda s: s.action.ClearField("start_workflow"), "action.start_workflow"),
         (lambda s: s.action.start_workflow.retry_policy.MergeFrom(RetryPolicy(maximum_attempts=-1)), "MaximumAttempts"),
     ],

@@ -70,7 +70,7 @@ def test_a_loop_counts_its_items_and_shows_those_that_are_open() -> None:
     (ask, *_) = asked(flow, STEPS)
     assert (ask["items"], ask["closedItems"]) == (4, 1)
     assert [(item["path"], item["status"]) for item in ask["steps"]] == [("ask[1]", "Running"), ("ask[2]", "Running")]
-    assert "- ▶ **`ask`** activity `ask`: Running, 1 of 4 items done" in details(flow)
+    assert "    ▶ ask (activity ask) Running, 1 of 4 items done" in details(flow)
 
 
 def test_the_call_stack_names_what_the_run_waits_for() -> None:
@@ -93,10 +93,10 @@ def test_the_call_stack_names_attempt_failure_and_pod_of_an_activity() -> None:
     assert details(flow)[:6] == [
         "**Running**, 0 of 4 steps done",
         "",
-        "- ▶ **`reserve`** activity `reserve-stock`: Running",
-        "    - `attempt 2, starts at 2026-01-01T12:00:03Z`",
-        "    - `last failure: CardDeclined: no 'stock' <b>here</b>`",
-        "    - `pod: order-42-2-1`",
+        "    ▶ reserve (activity reserve-stock) Running",
+        "        attempt 2, starts at 2026-01-01T12:00:03Z",
+        "        last failure: CardDeclined: no `stock` <b>here</b>",
+        "        pod: order-42-2-1",
     ]
     assert details(flow)[-2:] == ["    perdure logs order-42 -n shop", "    kubectl logs order-42-2-1 -n shop"]
     assert "    attempt 2, running since 2026-01-01T12:00:04Z" in asked(flow.started(4), STACK).splitlines()
@@ -120,7 +120,7 @@ def test_the_details_name_the_signals_that_are_waited_for() -> None:
 def test_many_open_items_are_cut_short() -> None:
     wide = APPROVAL.replace("maxConcurrency: 2", "maxConcurrency: 50")
     flow = Flow(wide, input={"people": list(range(50))})
-    assert "    - … 30 more" in details(flow)
+    assert "      … 30 more" in details(flow)
     assert len(details(flow)) < 120
 
 
@@ -129,8 +129,8 @@ def test_a_closed_run_has_steps_that_were_stopped_or_not_reached() -> None:
     assert asked(flow, STACK, "Terminated") == "The run has closed: Terminated."
     shown = details(flow, "Terminated")
     assert shown[0] == "**Terminated**, 1 of 3 steps done"
-    assert "- ■ **`race`** parallel: Stopped" in shown
-    assert "- · **`file`** set: NotReached" in shown
+    assert "    ■ race (parallel) Stopped" in shown
+    assert "    · file (set) NotReached" in shown
     assert not any("Waits" in line for line in shown)
 
 

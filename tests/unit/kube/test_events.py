@@ -22,7 +22,7 @@ ABOUT = {
 
 
 @asynccontextmanager
-async def recording(backlog: int = 10) -> AsyncIterator[tuple[Recorder, asyncio.Queue[str]]]:
+async def recording(backlog: int = 10, *, routine: bool = False) -> AsyncIterator[tuple[Recorder, asyncio.Queue[str]]]:
     """A recorder, and the notes that have reached the API server."""
     posted: asyncio.Queue[str] = asyncio.Queue()
 
@@ -36,7 +36,7 @@ async def recording(backlog: int = 10) -> AsyncIterator[tuple[Recorder, asyncio.
     await site.start()
     address = "http://{}:{}".format(*runner.addresses[0][:2])
     async with Client.open(Access(server=address), user_agent="test") as client:
-        yield Recorder(client, instance="test", backlog=backlog), posted
+        yield Recorder(client, instance="test", backlog=backlog, routine=routine), posted
     await runner.cleanup()
 
 
@@ -54,7 +54,7 @@ async def recording(backlog: int = 10) -> AsyncIterator[tuple[Recorder, asyncio.
 async def test_a_note_is_cut_to_what_the_api_server_takes(note: str, kept: str) -> None:
     async with recording() as (recorder, posted):
         working = asyncio.create_task(recorder.run())
-        recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note=note, action="Tell")
+        recorder.record(ABOUT, kind="Warning", reason=EventReason.FAILED, note=note, action="Tell")
         assert await asyncio.wait_for(posted.get(), 30) == kept
         working.cancel()
 
@@ -63,7 +63,7 @@ async def test_what_is_dropped_is_told_once_and_counted() -> None:
     async with recording(backlog=2) as (recorder, posted):
         with capture_logs() as logs:
             for number in range(5):
-                recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note=str(number), action="Tell")
+                recorder.record(ABOUT, kind="Warning", reason=EventReason.FAILED, note=str(number), action="Tell")
             working = asyncio.create_task(recorder.run())
             assert [await asyncio.wait_for(posted.get(), 30) for _ in range(2)] == ["0", "1"]
             working.cancel()
@@ -74,11 +74,21 @@ async def test_a_namespace_with_too_many_events_delays_and_drops_none_of_another
     async with recording(backlog=3) as (recorder, posted):
         with capture_logs() as logs:
             for number in range(9):
-                recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note=f"busy {number}", action="Tell")
+                recorder.record(ABOUT, kind="Warning", reason=EventReason.FAILED, note=f"busy {number}", action="Tell")
             other = {**ABOUT, "metadata": {**ABOUT["metadata"], "namespace": "bank"}}
-            recorder.record(other, kind="Normal", reason=EventReason.STARTED, note="other", action="Tell")
+            recorder.record(other, kind="Warning", reason=EventReason.FAILED, note="other", action="Tell")
             working = asyncio.create_task(recorder.run())
             notes = [await asyncio.wait_for(posted.get(), 30) for _ in range(4)]
             working.cancel()
         assert notes == ["busy 0", "other", "busy 1", "busy 2"]
         assert [log["events"] for log in logs] == [6]
+
+
+@pytest.mark.parametrize(("routine", "first"), [(False, "it failed"), (True, "it started")])
+async def test_events_that_need_no_action_are_recorded_only_on_request(*, routine: bool, first: str) -> None:
+    async with recording(routine=routine) as (recorder, posted):
+        working = asyncio.create_task(recorder.run())
+        recorder.record(ABOUT, kind="Normal", reason=EventReason.STARTED, note="it started", action="Start")
+        recorder.record(ABOUT, kind="Warning", reason=EventReason.FAILED, note="it failed", action="Close")
+        assert await asyncio.wait_for(posted.get(), 30) == first
+        working.cancel()

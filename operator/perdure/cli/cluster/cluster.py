@@ -12,11 +12,14 @@ from perdure.cli.cluster.errors import GoneError
 from perdure.cli.cluster.requests import GET_ONE, Object, Requests
 from perdure.cli.cluster.runs import Runs
 from perdure.cli.errors import CliError
+from perdure.cli.flags import overrides
 from perdure.kube import paths
-from perdure.kube.access import NoAccessError, find_access
+from perdure.kube.access import NoAccessError, service_account
+from perdure.kube.kubeconfig import Overrides, load, with_overrides
 from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import AsyncIterator
 
     from perdure.kube.access import Access
@@ -67,6 +70,20 @@ class Cluster:
             await self._requests.check_namespace()
         return items
 
+    async def names(self, plural: str) -> builtins.list[str]:
+        """List the names of the objects of a kind, or of all namespaces.
+
+        Raises:
+            CliError: They cannot be read.
+        """
+        url = (
+            paths.path(paths.CORE, None, plural)
+            if plural == "namespaces"
+            else paths.path(paths.PERDURE, self.namespace, plural)
+        )
+        found: builtins.list[str] = await self._requests.ask(self._requests.client.names(url))
+        return found
+
     async def create(self, plural: str, body: Object) -> Object:
         """Create an object in the namespace; return it as the API server has it then.
 
@@ -78,17 +95,24 @@ class Cluster:
         made: Object = await requests.ask(requests.client.create(url, body))
         return made
 
-    async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False) -> None:
+    async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:
         """Delete an object, and what belongs to it unless that is to stay.
+
+        Args:
+            kind: Its kind.
+            plural: Its resource.
+            name: Its name.
+            orphan: Whether what belongs to it stays.
+            uid: Delete it only if it is still this one; None: whichever has the name.
 
         Raises:
             CliError: there is none, or it must not be deleted.
         """
-        found = await self.read(kind, plural, name)
+        if uid is None:
+            uid = (await self.read(kind, plural, name))["metadata"]["uid"]
         how = "Orphan" if orphan else "Background"
         path = self._requests.path(kind, plural, name)
-        deleted = self._requests.client.delete(path, uid=found["metadata"]["uid"], propagation=how)
-        await self._requests.ask(deleted, name, kind)
+        await self._requests.ask(self._requests.client.delete(path, uid=uid, propagation=how), name, kind)
 
     def bearer(self) -> str | None:
         """The token that the kubeconfig, or the pod this runs in, logs in with; None: it has none."""
@@ -167,23 +191,29 @@ async def connect(
     Raises:
         CliError: no cluster is configured.
     """
-    access = _access(context)
+    access = _access(overrides(context, namespace))
     try:
         opened = LightClient.open(access, user_agent=f"perdure-cli/{__version__}", connections=connections)
         client = await opened.__aenter__()
     except OSError as error:
         raise CliError(f"the certificates of the kubeconfig cannot be read: {error}; {GET_ONE}") from error
     try:
-        yield Cluster(Requests(client, namespace or access.namespace, program))
+        yield Cluster(Requests(client, access.namespace, program))
     finally:
         await opened.__aexit__(None, None, None)
 
 
-def _access(context: str | None) -> Access:
-    # Who names a context means the kubeconfig, also inside a pod.
-    host = "" if context else os.environ.get("KUBERNETES_SERVICE_HOST", "")
+def _access(given: Overrides) -> Access:
+    inside = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    # If you name a cluster, you mean the kubeconfig, also inside a pod.
+    elsewhere = given.context or given.kubeconfig or given.cluster or given.user or given.server
     try:
-        return find_access(context=context, host=host, port=os.environ.get("KUBERNETES_SERVICE_PORT", "443"))
+        if inside and not elsewhere:
+            port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+            found = service_account(inside, port)
+            if found is not None:
+                return with_overrides(found, given)
+        return load(given)
     except NoAccessError as error:
         raise CliError(str(error)) from error
     except (OSError, ValueError) as error:

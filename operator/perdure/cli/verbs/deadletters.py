@@ -10,6 +10,7 @@ import typer
 from perdure.api.durations import parse_duration
 from perdure.cli.asking import How, ask_several, asking_several
 from perdure.cli.cluster import Cluster, Object, connect
+from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
@@ -72,7 +73,10 @@ ActivityOption = Annotated[
     str | None, typer.Option("--activity", help="Only DeadLetters of this activity", show_default=False)
 ]
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME]...", help="Names of DeadLetters", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME]...", help="Names of DeadLetters", show_default=False, autocompletion=names_of("deadletters")
+    ),
 ]
 
 
@@ -108,7 +112,12 @@ def list_(
 
 def show(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the DeadLetter", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Name of the DeadLetter", show_default=False, autocompletion=names_of("deadletters")
+        ),
+    ],
     *,
     namespace: NamespaceOption = None,
     output: OutputOption = "text",

@@ -1,7 +1,7 @@
 """`describe`: one run, all there is to know."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen, for_people, reference
+from perdure.cli.verbs.wait import Waiter
 from perdure.kube import clock
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Examples:
   {program} describe --workflow-id A-1001
   {program} describe order-42 --namespace shop --time-format iso
   {program} describe order-42 --output json
+  {program} describe order-42 --watch
 """
 
 
@@ -44,6 +46,9 @@ def command(
     *,
     workflow_id: WorkflowIdOption = None,
     namespace: NamespaceOption = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-W", help="Show the progress until the run ends, then the whole run")
+    ] = False,
     output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -52,6 +57,10 @@ def command(
     """Show a run."""
     check_named(name, workflow_id)
     screen = Screen(color)
+    if watch:
+        if not for_people(output):
+            raise typer.BadParameter("shows text only; leave out --output", param_hint="--watch")
+        asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
     run = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
     from perdure.cli.view.data import as_data

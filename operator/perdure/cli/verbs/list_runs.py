@@ -1,11 +1,11 @@
 """`list`: all runs."""
 
 import asyncio
-from collections.abc import Collection, Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, chosen
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
@@ -15,10 +15,8 @@ from perdure.cli.options import (
     OutputOption,
     TimeFormat,
     TimeOption,
-    word_of,
 )
 from perdure.cli.terminal import Color, Screen, for_people
-from perdure.cli.view.phases import RunPhase
 from perdure.kube import clock
 
 HELP = """List runs, newest first.
@@ -27,7 +25,8 @@ HELP = """List runs, newest first.
 Examples:
   {program} list
   {program} list --all-namespaces --output wide
-  {program} list --phase Failed --phase TimedOut
+  {program} list --phase Failed --phase TimedOut --since 2h
+  {program} list -l team=shop --search-attribute Customer=C-7
   {program} list --output name
 """
 
@@ -37,14 +36,15 @@ def command(
     *,
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the runs of all namespaces")] = False,
-    phases: Annotated[
-        list[RunPhase] | None,
-        typer.Option(
-            "--phase",
-            parser=word_of(RunPhase),
-            metavar="PHASE",
-            help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
-        ),
+    phases: PhaseOption = None,
+    selector: SelectorOption = None,
+    attributes: AttributeOption = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", help="Only the newest N runs", min=1, metavar="N", show_default=False)
     ] = None,
     output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
@@ -53,17 +53,24 @@ def command(
 ) -> None:
     """List runs."""
     screen = Screen(color)
-    wanted = {phase.value for phase in phases or ()}
-    items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere, phases=wanted))
+    choice = chosen(phases, selector, attributes, since)
+
+    async def read() -> tuple[list[Object], str]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return await choice.read(found, clock.now(), everywhere=everywhere), found.namespace
+
+    items, asked = asyncio.run(read())
     items.sort(key=_named)
     items.sort(key=_created, reverse=True)
+    items = items[:limit]
     if not for_people(output):
         screen.write_objects(output, items)
         return
     if not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
-        what = f"runs in phase {' or '.join(sorted(wanted))}" if wanted else "runs"
-        advice = "" if wanted else "; start one with `kubectl apply -f run.yaml`"
+        what = f"runs in phase {' or '.join(sorted(choice.phases))}" if choice.phases else "runs"
+        filtered = selector or attributes or since
+        advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
     from perdure.cli.view.facts import read_run
@@ -81,19 +88,3 @@ def _named(run: Object) -> tuple[str, str]:
 def _created(run: Object) -> str:
     created: str = run["metadata"].get("creationTimestamp", "")  # RFC 3339 in UTC, whose order is that of the texts
     return created
-
-
-async def _read(
-    namespace: str | None, context: str | None, program: str, *, everywhere: bool, phases: Collection[str]
-) -> tuple[list[dict[str, Any]], str]:
-    # The API server does not know a run as Pending that no operator has seen yet.
-    (only,) = phases if len(phases) == 1 and "Pending" not in phases else (None,)
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        selector = {"fieldSelector": f"status.phase={only}"} if only else {}
-        items = await cluster.list("workflowruns", everywhere=everywhere, **selector)
-        return in_phases(items, phases), cluster.namespace
-
-
-def in_phases(items: Iterable[dict[str, Any]], phases: Collection[str]) -> list[dict[str, Any]]:
-    """The runs that are in one of the phases; all where none is named. One that no operator has seen is Pending."""
-    return [item for item in items if not phases or ((item.get("status") or {}).get("phase") or "Pending") in phases]

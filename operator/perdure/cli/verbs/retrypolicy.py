@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
@@ -36,7 +37,10 @@ Examples:
 def preview(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Name of a RetryPolicy", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="Name of a RetryPolicy", show_default=False, autocompletion=names_of("retrypolicies")
+        ),
     ] = None,
     *,
     file: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
+from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.moments import has_zone, moment, rfc3339
@@ -55,7 +56,12 @@ Examples:
 
 def next_times(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Name of the Schedule", show_default=False, autocompletion=names_of("schedules")
+        ),
+    ] = None,
     *,
     file: Annotated[
         str | None,

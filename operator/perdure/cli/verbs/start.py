@@ -11,6 +11,7 @@ from perdure.api.names import is_name
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.cli.asking import ParameterOption, value, with_parameters
 from perdure.cli.cluster import Object, connect
+from perdure.cli.completing import names_of
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption, seconds_of
 from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
@@ -40,7 +41,10 @@ Examples:
 def command(
     context: typer.Context,
     workflow: Annotated[
-        str | None, typer.Argument(metavar="WORKFLOW", help="Name of the Workflow", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="WORKFLOW", help="Name of the Workflow", show_default=False, autocompletion=names_of("workflows")
+        ),
     ] = None,
     *,
     kind: Annotated[

@@ -63,7 +63,7 @@ def command(
 ) -> None:
     """Follow a run until it ends."""
     check_named(name, workflow_id)
-    waiter = _Waiter(context, Screen(color), times, cluster)
+    waiter = Waiter(context, Screen(color), times, cluster)
     seconds = None if timeout is None else seconds_of(timeout, "--timeout")
     phase = asyncio.run(waiter.wait(name, workflow_id, namespace, seconds))
     if phase is None:
@@ -73,7 +73,9 @@ def command(
     raise typer.Exit(ExitCode.YES if phase == "Completed" else ExitCode.NO)
 
 
-class _Waiter:
+class Waiter:
+    """Follows a run, and shows its progress."""
+
     def __init__(self, context: typer.Context, screen: Screen, times: TimeFormat, cluster: str | None) -> None:
         self.context = context
         self.screen = screen

@@ -10,12 +10,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from perdure.controller.directory import Entry
-from perdure.controller.fleet.shards import Shards
+from perdure.controller.informers.gained_runs import GainedRuns
 from perdure.controller.informers.index import Index
 from perdure.controller.queue.keyed_queue import KeyedQueue
-from perdure.controller.queue.keys import Key, RunKey
+from perdure.controller.queue.keys import Key, RunKey, sharding_name
 from perdure.controller.runs.run import Run
-from perdure.controller.workers import Workers
+from perdure.controller.tools import Tools
+from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.observe import metrics
 
@@ -28,20 +29,20 @@ class FleetRuns:
 
     def __init__(
         self,
+        tools: Tools,
         index: Index,
         queue: KeyedQueue[Key],
-        shards: Shards,
-        workers: Workers,
         fetch: Callable[[Entry], Awaitable[Run | None]],
+        work_on: Callable[[kube.Object], Run],
     ) -> None:
         """Leave nothing to others yet.
 
         Args:
+            tools: What this member owns, and who serves workers.
             index: The runs that are worked on.
             queue: The queue of their keys.
-            shards: What this member owns.
-            workers: Who serves workers.
             fetch: Reads a run, and works on it from then on.
+            work_on: Works on a run that was read.
         """
         self.others: set[str] = set()
         """UIDs of runs that something is left to do for, by other members."""
@@ -49,9 +50,11 @@ class FleetRuns:
         """By UID of a guest, when it last got a request."""
         self._index = index
         self._queue = queue
-        self._shards = shards
-        self._workers = workers
+        self._shards = tools.shards
+        self._workers = tools.workers
         self._fetch = fetch
+        self._work_on = work_on
+        self._gained = GainedRuns(tools.client, index.directory, take=self._take, wake=self._wake)
 
     def is_guest(self, uid: str) -> bool:
         """Whether a run is a guest."""
@@ -85,9 +88,20 @@ class FleetRuns:
             del self._guests[run.ref.uid]
             run.commits_everything = False
             self._queue.wake(key_of(run))
-        for entry in filter(None, map(self._index.directory.get, self.others)):
-            if self._shards.owns(entry.namespace, entry.workflow_id):
-                self._queue.wake(RunKey(entry.namespace, entry.uid, entry.workflow_id))
+        known = filter(None, map(self._index.directory.get, self.others))
+        self._gained.read(each for each in known if self._shards.owns(each.namespace, each.workflow_id))
+
+    def _wake(self, entry: Entry) -> None:
+        self._queue.wake(RunKey(entry.namespace, entry.uid, entry.workflow_id))
+
+    def _take(self, obj: kube.Object) -> None:
+        """Work on a run that was listed, if it was left to others and this member owns it now."""
+        meta = obj["metadata"]
+        if meta["uid"] not in self.others or self._index.runs.get(meta["uid"]) is not None:
+            return
+        if self._shards.owns(meta["namespace"], sharding_name(obj)) and not meta.get("deletionTimestamp"):
+            self._work_on(obj)
+            self.others.discard(meta["uid"])
 
     async def gained(self, key: RunKey) -> Run | None:
         """Read a run that this member owns now, and that it has not in memory yet; None for any other.

@@ -56,7 +56,7 @@ class WorkflowRuns:
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards
-        self.fleet = FleetRuns(index, queue, tools.shards, tools.workers, self._fetch)
+        self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
         """Which runs other members of a fleet work on."""
         self._log = structlog.get_logger("perdure.runs")
 
@@ -198,6 +198,14 @@ class WorkflowRuns:
         self.fleet.asked(run)
         self._wake(run)
 
+    def record_start(self, entry: Entry) -> bool:
+        """Have the start of a run recorded that would wait for its first decision; whether it is not recorded yet."""
+        run = self.get(entry.uid)
+        if run is None or run.gone or not run.record_start():
+            return False
+        self._wake(run)
+        return True
+
     async def find(self, entry: Entry) -> Run | None:
         """The run in this process; None if it was deleted.
 
@@ -215,11 +223,11 @@ class WorkflowRuns:
             return None
         if obj["metadata"]["uid"] != entry.uid:
             return None
-        run = self.get(entry.uid)
-        if run is None:
-            self._neighbors.enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
-            run = self._add(obj)
-        return run
+        return self.get(entry.uid) or self._work_on(obj)
+
+    def _work_on(self, obj: kube.Object) -> Run:
+        self._neighbors.enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
+        return self._add(obj)
 
     def withdraw(self, run_id: str, request_id: str) -> None:
         """Take a request back; what the run has recorded stays done."""

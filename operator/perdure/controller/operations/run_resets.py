@@ -42,8 +42,15 @@ class RunResets:
         uid = obj["metadata"]["uid"]
         if isinstance(wanted, Retry):
             await self._check_alone(entry, name_of(entry.name, wanted, uid))
-        who = {"identity": identity(obj), "principal": created_by(obj)}
-        made = await reset(self._client, self._definitions, run, wanted, request_id=uid, **who)
+        made = await reset(
+            self._client,
+            self._definitions,
+            run,
+            wanted,
+            request_id=uid,
+            identity=identity(obj),
+            principal=created_by(obj),
+        )
         message = f"`{made.name}` continues from event {made.event_id} of `{entry.name}`"
         if made.kept:
             message += f" and keeps {made.kept} later results"

@@ -19,6 +19,8 @@ from perdure.observe import metrics
 Status = dict[str, Any]
 """The `status` of an object, as JSON."""
 
+_DEFAULTED: Final = frozenset({"phase"})
+"""Fields of a status that the API server fills in until the first write."""
 _FRESH_SECONDS: Final = 0.5
 """How long an object counts as current, from the time its request was sent. Effects are sent within that time, also by a process
 that was suspended in between."""
@@ -68,7 +70,7 @@ class Record:
             TooLargeError: the object would be larger than the API server accepts.
         """
         operations = [self._unchanged]
-        if "status" in self.object or self.status:
+        if self.status.keys() - _DEFAULTED:
             operations += json_patch(self.status, status, "/status")
         else:
             operations.append({"op": "add", "path": "/status", "value": status})

@@ -30,6 +30,7 @@ from perdure.engine import history, inputs, resetting
 from perdure.engine.decider import UndecidableError
 from perdure.engine.history import NondeterminismError
 from perdure.engine.state import PendingChild, RunState
+from perdure.engine.versioning import VersioningOverride
 from perdure.kube import client as kube
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, with_defaults
@@ -64,6 +65,7 @@ async def reset(
     wanted: operation.Reset | operation.Retry,
     *,
     request_id: str,
+    overrides: tuple[VersioningOverride | None, ...] = (),
     identity: str = "",
     principal: str = "",
 ) -> Made:
@@ -75,6 +77,7 @@ async def reset(
         run: The WorkflowRun to reset; open or closed.
         wanted: To where, and how.
         request_id: UID of the Operation that asks for it.
+        overrides: The changes of the versioning override of the new run; None removes it.
         identity: Who asks, as they say.
         principal: Who asks, as the API server says; empty where that is not known.
 
@@ -108,6 +111,7 @@ async def reset(
         reapply_signals=wanted.reapply_signals,
         reapply_updates=isinstance(wanted, operation.Reset) and wanted.reapply_updates,
         kept=found.kept,
+        overrides=overrides,
         reason=wanted.reason,
         identity=identity,
         principal=principal,
@@ -377,6 +381,9 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
         events = history.decode_events((await past_of(client, following)).events)
         told += _said_to(following, events, signals=signals, updates=updates)
         run, closing = following, events[-1] if events else None
+    for number, override in enumerate(asked.overrides):
+        request_id = f"{asked.request_id}:{number}"
+        told.append(inputs.OverrideChanged(request_id=request_id, override=override, principal=asked.principal))
     return told
 
 

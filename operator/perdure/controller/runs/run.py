@@ -1,6 +1,6 @@
 """One run: the watch events and requests it gets between reconciliations."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.reconciler import Reconciler
@@ -8,10 +8,12 @@ from perdure.controller.runs.run_parts import RunParts
 from perdure.controller.runs.run_reconciliation import RunReconciliation
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
+from perdure.engine.events import AnyEvent
 from perdure.engine.inputs import Answer
 from perdure.engine.recording import POLICY_NOT_FOUND
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
+from perdure.kube.clock import now
 
 
 class Run:
@@ -33,6 +35,19 @@ class Run:
     def state(self) -> RunState | None:
         """The state of the run, recorded as far as it must be; None before the run has started or was read."""
         return self._reconciliation.state
+
+    @property
+    def unrecorded(self) -> Sequence[AnyEvent]:
+        """The history of a run whose start is not recorded yet; empty for any other."""
+        start = self._reconciliation.start
+        return start.transition.events if start is not None else ()
+
+    def record_start(self) -> bool:
+        """Have the start of the run recorded by the next reconciliation; whether it was not recorded yet."""
+        start = self._reconciliation.start
+        if start is not None:
+            start.due = min(start.due, now())
+        return start is not None
 
     @property
     def object(self) -> kube.Object:

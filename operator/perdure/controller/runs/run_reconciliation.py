@@ -27,6 +27,7 @@ from perdure.controller.runs.run_parts import RunParts
 from perdure.controller.runs.run_record import NoRoomError, OutOfStepError
 from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.runs.starter import Deciding
+from perdure.controller.runs.unrecorded_start import LONGEST, UnrecordedStart, may_wait
 from perdure.controller.tools import Tools
 from perdure.controller.workers import look_again_at
 from perdure.controller.workflows.definitions import NotReadyError
@@ -45,6 +46,8 @@ class RunReconciliation:
         """`follow` offers the tasks of the run to workers."""
         self.state: RunState | None = None
         """The state of the run, recorded as far as it must be; None before the run has started or was read."""
+        self.start: UnrecordedStart | None = None
+        """The start of the run, if the first decision must record it."""
         self.forgotten: list[inputs.RequestForgotten] = []
         self.decide_again = False
         """Whether the decider must run again, although no event was added."""
@@ -77,6 +80,8 @@ class RunReconciliation:
     async def reconcile(self, time: datetime) -> datetime | None:
         """Observe, decide, commit, and apply the effects."""
         wake = await self._pass(time)
+        if self.start is not None:
+            return wake
         if self.state is not None:
             await self._conditions.recovered(self.state, wall_clock())
         if not self._inbox:  # requests may refer to blobs that were stored for them
@@ -111,6 +116,8 @@ class RunReconciliation:
         if more:
             return now
         self._follow()
+        if self.start is not None:  # nothing of it is outside of this process
+            return min(filter(None, (self.start.due, next_wake(state, now))))
         pods = await self._attempts.done_by_pods(state)
         await self._attempts.apply(pods, now)
         if self._attempts.untold(pods):
@@ -145,9 +152,7 @@ class RunReconciliation:
             return state, True
         observed = given.told
         try:
-            transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
-            if transition.durable or (self.commits_everything and transition.state != state):
-                transition = await self._commits.commit(state, transition, now, asked=asked)
+            transition = await self._step(state, observed, now, asked)
         except NoRoomError:
             return state, True
         except OutOfStepError:
@@ -172,6 +177,23 @@ class RunReconciliation:
         after = transition.state.code
         takes_more = not (after is not None and after.deciding) and not self._outcomes.settled
         return transition.state, transition.more or takes_more or self._inbox.one_by_one
+
+    async def _step(
+        self,
+        state: RunState,
+        observed: Sequence[inputs.RunInput],
+        now: datetime,
+        asked: Sequence[Asked[inputs.Request]],
+    ) -> RunTransition:
+        """Step the engine, and commit what must be recorded; with the start of the run, if that waits for it."""
+        transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
+        if self.start is not None:
+            transition = self.start.followed_by(transition, now)
+        if transition.durable or (self.commits_everything and transition.state != state):
+            before = None if self.start is not None else state
+            transition = await self._commits.commit(before, transition, now, asked=asked)
+            self.start = None
+        return transition
 
     async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
         """Inputs that this process has observed: pods, and that the decider must run again."""
@@ -201,6 +223,7 @@ class RunReconciliation:
 
     async def _load(self, now: datetime) -> bool:
         """Resume from the recorded state, or start; whether the run can proceed."""
+        self.start = None
         try:
             state = self._stored.state()
             if state is None:
@@ -242,7 +265,11 @@ class RunReconciliation:
         except NotYetError as error:
             await self._conditions.wait_for_definition(error, now)
         self._decide_by(begun)
-        transition = await self._commits.commit(None, begun.transition, now, origin=begun.origin)
+        transition = begun.transition
+        if not (begun.asked or self.commits_everything) and may_wait(begun, self._record, self._tools.workers):
+            self.start = UnrecordedStart(transition, now + LONGEST)
+        else:
+            transition = await self._commits.commit(None, transition, now, origin=begun.origin)
         self.state = transition.state
         self._answer(begun.asked, transition)
         if begun.origin is not None:

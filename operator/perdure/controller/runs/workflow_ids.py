@@ -36,6 +36,8 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
         case Wait(other, terminate):
             if terminate:
                 peers.ask(other, _makes_room(entry, other, reset), lambda _: None)
+            else:
+                peers.record_start(other)
             message = f"`{other.name}` has {entry.kind.id_name} `{entry.workflow_id}` and goes first"
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
         case _:

@@ -1,4 +1,4 @@
-"""Whether a Workflow can be run, as its condition `Ready` shows: its definition is checked, and its pods are tried.
+"""Whether a Workflow can be run, as its condition `Ready` tells: its definition is checked, and its pods are tried.
 
 The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo
 in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses can be fixed
@@ -20,6 +20,7 @@ from perdure.api.conditions import Condition, find_condition, read_conditions, s
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
 from perdure.api.workflow import Activity, Workflow
 from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube
@@ -47,6 +48,20 @@ class _Named:
 
     all: frozenset[str]
     missing: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A Workflow as it was read, whether it can be run, and why."""
+
+    workflow: kube.Object
+    ready: bool
+    reason: ConditionReason
+    message: str
+
+    def status(self, now: datetime) -> dict[str, Any]:
+        before, generation = self.workflow.get("status") or {}, self.workflow["metadata"].get("generation", 0)
+        return status(before, self.ready, self.reason, self.message, generation=generation, now=now)
 
 
 class Readiness:
@@ -106,17 +121,36 @@ class Readiness:
             NotYetError: it is being compiled.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
         """
+        checked: _Checked | None = None
+
+        async def compute(workflow: kube.Object) -> kube.Object | None:
+            nonlocal checked
+            checked = None
+            if workflow["metadata"].get("deletionTimestamp"):
+                return None
+            checked = await self._check(workflow)
+            return checked.status(now)
+
         url = kube.path(kube.PERDURE, namespace, "workflows", name)
         try:
-            workflow = await self._client.get(url)
-        except kube.NotFoundError:
+            workflow = await write_status(self._client, url, compute)
+        except kube.TooLargeError as error:
+            assert checked is not None
+            note = f"its spec leaves no room for its status ({error.message}): shorten it"
+            said = f"{note}; {checked.reason}: {checked.message}" if checked.message else note
+            self._warn(checked.workflow, ConditionReason.PAYLOAD_TOO_LARGE, said)
+            return None
+        if workflow is None or checked is None:
             self.forget(namespace, name)
             return None
-        if workflow["metadata"].get("deletionTimestamp"):
-            self.forget(namespace, name)
-            return None
-        findings = self._definitions.findings(namespace, workflow["spec"])
-        ready, reason, message = verdict(findings)
+        if not checked.ready and _said(checked.workflow.get("status") or {}) != _said(workflow["status"]):
+            self._warn(workflow, checked.reason, checked.message)
+        return now + ASK_AGAIN if checked.reason is ConditionReason.POD_REFUSED else None
+
+    async def _check(self, workflow: kube.Object) -> _Checked:
+        ready, reason, message = verdict(
+            self._definitions.findings(workflow["metadata"]["namespace"], workflow["spec"])
+        )
         try:
             if ready and (missing := await self._missing_policies(workflow)):
                 ready, reason, message = False, ConditionReason.RETRY_POLICY_NOT_FOUND, missing
@@ -126,21 +160,7 @@ class Readiness:
             # The API server takes pods that cannot be sent to it again: values that nest too deep, for one.
             ready, reason = False, ConditionReason.INVALID_SPEC
             message = f"the pods of its activities cannot be tried: {type(error).__name__}: {error}"
-        before = workflow.get("status") or {}
-        after = status(before, ready, reason, message, generation=workflow["metadata"].get("generation", 0), now=now)
-        if after != before:
-            # Refused if another client has changed the Workflow meanwhile: then a watch reports it.
-            try:
-                await self._client.set_status(url, workflow, after)
-            except kube.TooLargeError as error:
-                note = f"its spec leaves no room for its status ({error.message}): shorten it"
-                self._warn(
-                    workflow, ConditionReason.PAYLOAD_TOO_LARGE, f"{note}; {reason}: {message}" if message else note
-                )
-                return None
-            if not ready and _said(before) != _said(after):
-                self._warn(workflow, reason, message)
-        return now + ASK_AGAIN if reason is ConditionReason.POD_REFUSED else None
+        return _Checked(workflow, ready, reason, message)
 
     async def _missing_policies(self, workflow: kube.Object) -> str:
         """Which RetryPolicies a Workflow names that do not exist; empty where all of them do."""

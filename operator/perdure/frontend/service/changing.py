@@ -74,14 +74,13 @@ class Changing:
 
     async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
         """Let no further attempt of an activity begin."""
-        del call
         entry = self._core.runs.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=False):
             pause = inputs.PauseRequested(
                 request_id=uuid.uuid4().hex,
                 activity_id=activity.activity_id,
                 reason=request.reason,
-                identity=request.identity,
+                identity=request.identity or call.principal,
             )
             await self._core.runs.demand(entry, pause)
         return PauseActivityResponse()
@@ -143,12 +142,11 @@ class Changing:
         self, request: PauseActivityExecutionRequest, call: CallContext
     ) -> PauseActivityExecutionResponse:
         """Let no further attempt of an activity begin."""
-        del call
         pause = inputs.PauseRequested(
             request_id=_request_id(request, "pause"),
             activity_id=request.activity_id,
             reason=request.reason,
-            identity=request.identity,
+            identity=request.identity or call.principal,
         )
         await self._change(request, pause, "Scheduled", "Started", why="activity is in non-pausable state {}")
         return PauseActivityExecutionResponse()

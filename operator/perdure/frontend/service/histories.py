@@ -51,9 +51,10 @@ class Histories:
         entry = await self._core.runs.reach(request.namespace, execution, call.within(LONGEST_WAIT))
         if request.history_event_filter_type == _CLOSE_ONLY:
             return await self._end(entry, request, call)
+        run = self._core.runs.manager.runs.get(entry.uid)
         if request.wait_new_event:
             await self._wait_for(entry, first, call)
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.view(entry, run)
         with_virtual = not request.wait_new_event and call.header("client-name") not in _READERS
         events = await self._events(view, first, with_virtual=with_virtual)
         wanted = events[: page_size(request.maximum_page_size, PAGE)]
@@ -86,11 +87,12 @@ class Histories:
         self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
         """The closing event; of an open run, an empty page and where to ask again."""
+        run = self._core.runs.manager.runs.get(entry.uid)
         if request.wait_new_event:
             await self._core.runs.wait_until(
                 entry.uid, lambda: self._core.runs.is_closed(entry.uid), call.within(LONGEST_WAIT)
             )
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.view(entry, run)
         if view.state is None or not view.state.closed:
             last: list[ev.AnyEvent] = []
             if not request.wait_new_event and view.state is not None:

@@ -2,19 +2,20 @@
 
 import uuid
 
+from temporalio.api.workflow.v1 import VersioningOverride as ProtoOverride
 from temporalio.api.workflowservice.v1 import (
     UpdateWorkflowExecutionOptionsRequest,
     UpdateWorkflowExecutionOptionsResponse,
 )
 
+from perdure.controller.directory import Entry
 from perdure.engine import inputs
+from perdure.engine.versioning import PINNED, VersioningOverride
 from perdure.frontend.core import Core
-from perdure.frontend.errors import invalid, precondition
+from perdure.frontend.errors import precondition
 from perdure.frontend.history import versioning_override
-from perdure.frontend.overrides import override_of, override_refused
+from perdure.frontend.overrides import changes_override, override_of, override_refused
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
-
-_PATHS = {"versioning_override", "versioningOverride"}
 
 
 class WorkflowOptions:
@@ -27,18 +28,14 @@ class WorkflowOptions:
         self, request: UpdateWorkflowExecutionOptionsRequest, call: CallContext
     ) -> UpdateWorkflowExecutionOptionsResponse:
         """Set or remove the versioning override of a workflow."""
-        if not request.HasField("workflow_execution_options"):
-            raise invalid("WorkflowExecutionOptions is required")
-        if not request.HasField("update_mask"):
-            raise invalid("UpdateMask is required")
-        for path in request.update_mask.paths:
-            if path not in _PATHS:
-                raise invalid(f"update_mask: `{path}` cannot be changed, only `versioning_override`")
+        is_changed = changes_override(request)
         entry = await self._core.runs.reach(request.namespace, request.workflow_execution, call.within(LONGEST_WAIT))
         asked = request.workflow_execution_options
-        override = override_of(asked.versioning_override) if asked.HasField("versioning_override") else None
+        override = (
+            await self._override(entry, asked.versioning_override) if asked.HasField("versioning_override") else None
+        )
         response = UpdateWorkflowExecutionOptionsResponse()
-        if request.update_mask.paths:
+        if is_changed:
             record = self._core.visibility.get(entry.namespace, entry.uid)
             known = await self._core.deployments.load(entry.namespace)
             if refused := override_refused(known, override, record.task_queue if record is not None else ""):
@@ -53,3 +50,13 @@ class WorkflowOptions:
             found = versioning_override(code.versioning.override)
             response.workflow_execution_options.versioning_override.CopyFrom(found)
         return response
+
+    async def _override(self, entry: Entry, asked: ProtoOverride) -> VersioningOverride:
+        """A versioning override; a pinned one that names no version pins a pinned workflow to the version that it has."""
+        if asked.pinned.behavior and not asked.pinned.HasField("version"):
+            state = (await self._core.runs.view(entry)).state
+            pinned_to = state.code.versioning.pinned_to if state is not None and state.code is not None else None
+            if pinned_to is None:
+                raise precondition("pinned override: name a version, because the workflow is not pinned to any yet")
+            return VersioningOverride(behavior=PINNED, version=pinned_to)
+        return override_of(asked)

@@ -1,17 +1,21 @@
 """The RPC that resets a workflow."""
 
 import uuid
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from temporalio.api.enums.v1 import ResetReapplyExcludeType, ResetReapplyType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest, ResetWorkflowExecutionResponse
 
 from perdure.api.operation import Reset
+from perdure.controller.directory import Entry
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.runs.resets import reset
+from perdure.engine.versioning import VersioningOverride
 from perdure.frontend.core import Core
-from perdure.frontend.errors import invalid, unavailable
+from perdure.frontend.errors import invalid, precondition, unavailable
 from perdure.frontend.given import MAX_EVENT
+from perdure.frontend.overrides import changes_override, override_of, override_refused
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.kube import client as kube
 
@@ -33,8 +37,7 @@ class Resets:
         """Start a new run from a point in the history of a workflow: before the event that has ended a workflow task."""
         if request.workflow_task_finish_event_id > MAX_EVENT:
             raise invalid("WorkflowTaskFinishEventId: no history has that many events")
-        if request.post_reset_operations:
-            raise invalid("post_reset_operations: is not offered")
+        overrides = tuple(_overrides(request))
         entry = self._core.runs.entry(request.namespace, request.workflow_execution)
         if request.workflow_task_finish_event_id <= 1:
             raise invalid("WorkflowTaskFinishEventId must be > 1.")
@@ -46,6 +49,7 @@ class Resets:
             and _NO_UPDATES not in request.reset_reapply_exclude_types,
             reason=request.reason,
         )
+        await self._check(entry, overrides)
         manager, view = self._core.runs.manager, await self._core.runs.view(entry)
         attempt = partial(
             reset,
@@ -54,6 +58,7 @@ class Resets:
             view.object,
             wanted,
             request_id=request.request_id or uuid.uuid4().hex,
+            overrides=overrides,
             identity=request.identity,
             principal=call.principal,
         )
@@ -67,6 +72,14 @@ class Resets:
         await self._begun(made.run_id)
         return ResetWorkflowExecutionResponse(run_id=made.run_id)
 
+    async def _check(self, entry: Entry, overrides: Iterable[VersioningOverride | None]) -> None:
+        """Raise an error if the task queue of a run does not have the version of an override."""
+        record = self._core.visibility.get(entry.namespace, entry.uid)
+        queue = record.task_queue if record is not None else ""
+        for override in overrides:
+            if refused := override_refused(await self._core.deployments.load(entry.namespace), override, queue):
+                raise precondition(refused)
+
     async def _begun(self, run_id: str) -> None:
         """Wait until the new run has begun; then the old one has closed."""
         runs = self._core.runs
@@ -77,3 +90,19 @@ class Resets:
 
         if not await runs.wait_until(run_id, begun, _BEGIN_SECONDS):
             raise unavailable("the new run has not begun yet; it will as soon as it can")
+
+
+def _overrides(request: ResetWorkflowExecutionRequest) -> Iterator[VersioningOverride | None]:
+    """The changes of the versioning override that follow the reset; as on Temporal's server, nothing else can follow it.
+
+    Raises:
+        RpcError: an operation is another one.
+        UnfitError: an operation cannot be done.
+    """
+    for each in request.post_reset_operations:
+        if each.WhichOneof("variant") != "update_workflow_options":
+            raise invalid("post_reset_operations: only `update_workflow_options` is supported")
+        asked = each.update_workflow_options
+        if changes_override(asked):
+            options = asked.workflow_execution_options
+            yield override_of(options.versioning_override) if options.HasField("versioning_override") else None

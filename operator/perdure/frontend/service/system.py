@@ -149,6 +149,7 @@ class System:
                 async_update=True,
                 worker_heartbeats=True,
                 standalone_activities=True,
+                standalone_nexus_operation=True,
                 workflow_update_callbacks=True,
                 standalone_activity_start_delay=True,
                 standalone_activity_operator_commands=True,

@@ -99,7 +99,7 @@ class TaskDispatch:
         self, entry: Entry, *, sticky: bool, prolonged: bool = False
     ) -> PollWorkflowTaskQueueResponse | None:
         """The task that a worker has taken. One that only prolongs another does not request the same updates again."""
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.view_of_worker(entry)
         code = view.state.code if view.state is not None else None
         task = code.task if code is not None else None
         if view.state is None or code is None or task is None or task.started_time is None:

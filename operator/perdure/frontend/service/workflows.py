@@ -49,7 +49,7 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
-from perdure.engine.versioning import PINNED, UNVERSIONED
+from perdure.engine.versioning import UNVERSIONED, Versioning
 from perdure.frontend import callbacks, failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
@@ -179,7 +179,7 @@ class Workflows:
         asked = kind(
             request_id=request.request_id or uuid.uuid4().hex,
             reason=request.reason,
-            identity=request.identity,
+            identity=request.identity or call.principal,
             principal=call.principal,
         )
         runs, seconds = self._core.runs, call.within(LONGEST_WAIT)
@@ -285,7 +285,9 @@ class Workflows:
         _describe_start(response, history[0], extras_of(view.object))
         _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
-        _describe_versioning(response, view.state)
+        if view.state.code is not None:
+            _describe_search_attributes(response, history, view.state.code.versioning)
+            _describe_versioning(response, view.state.code.versioning)
         pending = (view.state.left_activities or view.state.activities).values()
         told = await self._core.whole(entry.namespace, lambda: list(map(_activity, pending)), MAX_BYTES)
         response.pending_activities.extend(told)
@@ -358,28 +360,33 @@ def _describe_builds(
             resettable=True,
         )
         point.create_time.FromDatetime(event.event_time)
-    known = _builds(completed, [point.build_id or point.binary_checksum for point in info.auto_reset_points.points])
-    info.search_attributes.indexed_fields["BuildIds"].CopyFrom(data.attribute({"type": "KeywordList", "value": known}))
     last = historian.one(completed[-1]).workflow_task_completed_event_attributes
     if last.HasField("worker_version"):
         info.most_recent_worker_version_stamp.CopyFrom(last.worker_version)
 
 
-def _builds(completed: Sequence[ev.WorkflowTaskCompleted], unversioned: Sequence[str]) -> list[str]:
-    """The search attribute BuildIds: the version that the run is pinned to, then the builds that have decided."""
-    versions = [(event.deployment_version, event.versioning_behavior) for event in completed]
-    pinned, behavior = versions[-1]
-    known = [f"pinned:{pinned}"] if pinned is not None and behavior == PINNED else []
-    if any(version is None for version, _ in versions):
-        known += [_NO_BUILD, *(f"{_NO_BUILD}:{build}" for build in dict.fromkeys(unversioned) if build)]
-    return known
+def _describe_search_attributes(
+    response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], versioning: Versioning
+) -> None:
+    """The search attributes about versions of workers, which Temporal's server writes with each workflow task."""
+    info = response.workflow_execution_info
+    versions = [event.deployment_version for event in history if isinstance(event, ev.WorkflowTaskCompleted)]
+    builds = [] if versioning.pinned_to is None else [f"pinned:{versioning.pinned_to}"]
+    if None in versions:
+        points = [point.build_id or point.binary_checksum for point in info.auto_reset_points.points]
+        builds += [_NO_BUILD, *(f"{_NO_BUILD}:{build}" for build in dict.fromkeys(points) if build)]
+    used = list(dict.fromkeys(str(version) for version in versions if version is not None))
+    for name, value in (("BuildIds", builds), ("TemporalUsedWorkerDeploymentVersions", used)):
+        if value:
+            info.search_attributes.indexed_fields[name].CopyFrom(
+                data.attribute({"type": "KeywordList", "value": value})
+            )
 
 
-def _describe_versioning(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
-    code = state.code
-    if code is None or code.versioning == UNVERSIONED:
+def _describe_versioning(response: DescribeWorkflowExecutionResponse, versioning: Versioning) -> None:
+    if versioning == UNVERSIONED:
         return
-    versioning, info = code.versioning, response.workflow_execution_info
+    info = response.workflow_execution_info
     told = info.versioning_info
     told.behavior = to_enum(VersioningBehavior, versioning.behavior)
     if versioning.version is not None:

@@ -10,6 +10,7 @@ from perdure.api.lenient import read_annotation
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.engine.failures import Failure
 from perdure.engine.starts import CarriedSignal, ParentReference, StartExtras
+from perdure.engine.versioning import VersioningOverride
 from perdure.runtime.attempts import KubeObject
 
 
@@ -64,6 +65,8 @@ class ResetOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     reapply_updates: bool = True
     kept: tuple[int, ...] = ()
     """For a retry: the later ActivityTaskCompleted events whose results are kept."""
+    overrides: tuple[VersioningOverride | None, ...] = ()
+    """The changes of the versioning override that follow the reset, each before the next; None removes it."""
     reason: str = ""
     identity: str = ""
     principal: str = ""

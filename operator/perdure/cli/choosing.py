@@ -1,0 +1,124 @@
+"""Choose runs by phase, label, search attribute, and age: the options, and which runs they take."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from perdure.api.labels import SEARCH_PREFIX
+from perdure.cli.cluster import Cluster, Object
+from perdure.cli.options import seconds_of, word_of
+from perdure.cli.view.phases import RunPhase
+
+PhaseOption = Annotated[
+    list[RunPhase] | None,
+    typer.Option(
+        "--phase",
+        parser=word_of(RunPhase),
+        metavar="PHASE",
+        help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
+    ),
+]
+SelectorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--selector", "-l", metavar="SELECTOR", help="Only runs with these labels, such as a=b,c!=d", show_default=False
+    ),
+]
+AttributeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--search-attribute",
+        metavar="NAME=VALUE",
+        help="Only runs with this search attribute; repeatable",
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which runs are chosen; None or empty: by nothing."""
+
+    phases: frozenset[str] = frozenset()
+    selector: str | None = None
+    attributes: tuple[tuple[str, str], ...] = ()
+    since: timedelta | None = None
+    """Runs that were created within this time."""
+
+    async def read(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
+        """Read the chosen runs.
+
+        Args:
+            cluster: The cluster.
+            now: The time.
+            everywhere: Whether to read the runs of all namespaces.
+
+        Raises:
+            CliError: They cannot be read.
+        """
+        query = {"labelSelector": self.selector} if self.selector else {}
+        # The API server does not know a run as Pending that no operator has seen yet.
+        if len(self.phases) == 1 and "Pending" not in self.phases:
+            query["fieldSelector"] = f"status.phase={next(iter(self.phases))}"
+        found = await cluster.list("workflowruns", everywhere=everywhere, **query)
+        return [run for run in found if self.takes(run, now)]
+
+    def takes(self, run: Object, now: datetime) -> bool:
+        """Return whether a run has a chosen phase, the search attributes, and the age."""
+        if self.phases and phase_of(run) not in self.phases:
+            return False
+        if self.since is not None and created(run) < now - self.since:
+            return False
+        meta = run["metadata"]
+        stored = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
+        return all(_has(stored.get(f"{SEARCH_PREFIX}{name}"), value) for name, value in self.attributes)
+
+
+def chosen(
+    phases: Iterable[RunPhase] | None = None,
+    selector: str | None = None,
+    attributes: Iterable[str] | None = None,
+    since: str | None = None,
+) -> Chosen:
+    """Read the options.
+
+    Raises:
+        BadParameter: One is invalid.
+    """
+    pairs = []
+    for text in attributes or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"`{text}` does not have the form NAME=VALUE", param_hint="--search-attribute")
+        pairs.append((name, value))
+    return Chosen(
+        phases=frozenset(phase.value for phase in phases or ()),
+        selector=selector,
+        attributes=tuple(pairs),
+        since=None if since is None else timedelta(seconds=seconds_of(since, "--since")),
+    )
+
+
+def phase_of(run: Object) -> str:
+    """Return the phase of a run; one that no operator has seen is Pending."""
+    return str((run.get("status") or {}).get("phase") or "Pending")
+
+
+def created(run: Object) -> datetime:
+    """Return when a run was created."""
+    given = run["metadata"].get("creationTimestamp")
+    return datetime.fromisoformat(given) if given else datetime.max.replace(tzinfo=UTC)
+
+
+def _has(stored: str | None, value: str) -> bool:
+    """Return whether a search attribute has a value, or a list of values contains it."""
+    if stored is None or stored == value or not stored.startswith("["):
+        return stored == value
+    try:
+        return value in map(str, json.loads(stored))
+    except ValueError:
+        return False

@@ -1,0 +1,34 @@
+"""Commands that users of argo, tkn, temporal, and kubectl look for."""
+
+from typing import Final
+
+OTHER_NAMES: Final = {
+    "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
+    "archive": "`{program} list` shows closed runs until their `ttlSecondsAfterFinished` expires",
+    "create": "use `{program} start WORKFLOW`, or `kubectl create -f FILE` for a manifest",
+    "cron": "use `{program} schedule`",
+    "dag": "use `{program} describe NAME`, which shows the tree of steps",
+    "edit": "use `kubectl edit workflow NAME`; the spec of a run cannot change",
+    "execute": "use `{program} start WORKFLOW --wait`",
+    "get": "use `{program} describe NAME` for a run, and `{program} list` for all of them",
+    "log": "use `{program} logs NAME`",
+    "ls": "use `{program} list`",
+    "node": "use `{program} complete NAME --step STEP`, or `{program} signal`",
+    "ps": "use `{program} list`",
+    "redo": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
+    "restart": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
+    "result": "use `{program} wait NAME`, then `{program} describe NAME`, which shows the output",
+    "resubmit": "use `{program} rerun NAME`",
+    "resume": "use `{program} unpause NAME`; if the run waits for a signal, `{program} signal NAME --name SIGNAL`",
+    "run": "use `{program} start WORKFLOW`",
+    "show": "use `{program} history NAME` for the events, or `{program} describe NAME` for the steps",
+    "status": "use `{program} describe NAME`",
+    "submit": "use `{program} start WORKFLOW`, or `kubectl create -f FILE` for a manifest",
+    "suspend": "use `{program} pause NAME`",
+    "template": "use `kubectl get workflows`",
+    "tree": "use `{program} describe NAME`",
+    "validate": "use `{program} lint -f FILE`",
+    "watch": "use `{program} wait NAME`, or `{program} describe NAME --watch`",
+    "workflow": "leave out `workflow`: `{program} list`, `{program} describe NAME`, `{program} start`",
+}
+"""What to use instead, by the name of the command."""

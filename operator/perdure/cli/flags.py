@@ -1,0 +1,137 @@
+"""The options of kubectl that every verb has: how to reach the cluster, and as whom.
+
+They can stand anywhere on the command line. `perdure options` lists them.
+"""
+
+import re
+from collections.abc import Collection
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from perdure.api.durations import parse_duration
+from perdure.kube.kubeconfig import Overrides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One of the options."""
+
+    name: str
+    field: str
+    """Of `Overrides`."""
+    help: str
+    metavar: str = ""
+    """Empty for a flag without a value."""
+    short: str = ""
+    several: bool = False
+
+
+GLOBAL = (
+    Flag(name="--as", field="impersonate", metavar="USER", help="User to impersonate"),
+    Flag(
+        name="--as-group",
+        field="impersonate_groups",
+        metavar="GROUP",
+        help="Group to impersonate; repeatable",
+        several=True,
+    ),
+    Flag(name="--as-uid", field="impersonate_uid", metavar="UID", help="UID to impersonate"),
+    Flag(
+        name="--certificate-authority",
+        field="certificate_authority",
+        metavar="FILE",
+        help="Certificate of the authority that signed the API server's certificate",
+    ),
+    Flag(name="--client-certificate", field="client_certificate", metavar="FILE", help="Client certificate"),
+    Flag(name="--client-key", field="client_key", metavar="FILE", help="Key of the client certificate"),
+    Flag(name="--cluster", field="cluster", metavar="NAME", help="Cluster of the kubeconfig"),
+    Flag(
+        name="--insecure-skip-tls-verify",
+        field="insecure_skip_tls_verify",
+        help="Do not check the API server's certificate; this makes the connection insecure",
+    ),
+    Flag(name="--kubeconfig", field="kubeconfig", metavar="FILE", help="Kubeconfig file; default: KUBECONFIG"),
+    Flag(
+        name="--request-timeout",
+        field="request_timeout",
+        metavar="DURATION",
+        help="How long one request may take, such as 30s; 0 for no limit",
+    ),
+    Flag(name="--server", field="server", metavar="URL", help="Address of the API server", short="-s"),
+    Flag(
+        name="--tls-server-name",
+        field="tls_server_name",
+        metavar="NAME",
+        help="Name in the API server's certificate, if it differs from its host",
+    ),
+    Flag(name="--token", field="token", metavar="TOKEN", help="Bearer token"),
+    Flag(name="--user", field="user", metavar="NAME", help="User of the kubeconfig"),
+)
+
+_BY_NAME = {name: flag for flag in GLOBAL for name in (flag.name, flag.short) if name}
+_given: ContextVar[dict[str, Any] | None] = ContextVar("flags", default=None)
+
+
+def take(arguments: list[str], own: Collection[str] = ()) -> list[str]:
+    """Take the global options out of the arguments of a verb, and keep what they say for `overrides`.
+
+    Args:
+        arguments: The arguments.
+        own: Names of the verb's own options, which count more.
+
+    Returns:
+        The other arguments.
+
+    Raises:
+        BadParameter: A value is missing or invalid.
+    """
+    rest, found = list[str](), dict[str, Any]()
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--":
+            rest += [argument, *remaining]
+            break
+        name, equals, text = argument.partition("=")
+        flag = None if name in own else _BY_NAME.get(name)
+        if flag is None:
+            rest.append(argument)
+        elif not flag.metavar:
+            found[flag.field] = not equals or text.lower() == "true"
+        else:
+            value = _value(flag, text if equals else next(remaining, None))
+            found[flag.field] = [*found.get(flag.field, ()), value] if flag.several else value
+    _given.set(found)
+    return rest
+
+
+def overrides(context: str | None, namespace: str | None) -> Overrides:
+    """Return what the command line says about the cluster.
+
+    Args:
+        context: The value of `--context`.
+        namespace: The value of `--namespace`.
+    """
+    return Overrides(context=context, namespace=namespace, **(_given.get() or {}))
+
+
+def takes_value(argument: str) -> bool | None:
+    """Return whether the next argument is the value of a global option; None if it is not one."""
+    name, equals, _ = argument.partition("=")
+    flag = _BY_NAME.get(name)
+    return None if flag is None else bool(flag.metavar) and not equals
+
+
+def _value(flag: Flag, text: str | None) -> Any:
+    if text is None:
+        raise typer.BadParameter("requires a value", param_hint=flag.name)
+    if flag.field != "request_timeout":
+        return text
+    if re.fullmatch(r"\d{1,6}", text):
+        return float(text)
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=flag.name) from error

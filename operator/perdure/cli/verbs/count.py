@@ -1,0 +1,59 @@
+"""`count`: how many runs there are."""
+
+import asyncio
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, chosen, phase_of
+from perdure.cli.cluster import connect
+from perdure.cli.invocation import program_of
+from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
+from perdure.cli.terminal import Screen
+from perdure.cli.view.phases import RunPhase
+from perdure.kube import clock
+
+HELP = """Count runs by phase.
+
+\b
+Examples:
+  {program} count
+  {program} count --all-namespaces --since 24h
+  {program} count --phase Failed --output json
+"""
+
+
+def command(
+    context: typer.Context,
+    *,
+    namespace: NamespaceOption = None,
+    everywhere: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Count the runs of all namespaces")
+    ] = False,
+    phases: PhaseOption = None,
+    selector: SelectorOption = None,
+    attributes: AttributeOption = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
+    ] = None,
+    output: ReportOption = "text",
+    cluster: ContextOption = None,
+) -> None:
+    """Count runs by phase."""
+    choice = chosen(phases, selector, attributes, since)
+
+    async def read() -> Counter[str]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            return Counter(map(phase_of, await choice.read(found, clock.now(), everywhere=everywhere)))
+
+    counts = asyncio.run(read())
+    ordered = {phase: counts[phase] for phase in (*RunPhase, *sorted(counts.keys() - set(RunPhase))) if counts[phase]}
+    screen = Screen()
+    if output != "text":
+        screen.write_data(output, {"total": counts.total(), "phases": ordered})
+        return
+    width = max(map(len, ("Total", *ordered)))
+    for name, number in {**ordered, "Total": counts.total()}.items():
+        screen.write(f"{name.ljust(width)}  {number}")

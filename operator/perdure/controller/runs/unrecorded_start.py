@@ -1,0 +1,51 @@
+"""The start of a run that is recorded with its first decision.
+
+Until then, the object itself says that the run starts: its creation is durable, and a process that finds it without a status
+starts it again. So one write records the start and what follows it, such as the first decision of an SDK worker or a signal.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.starter import Begun
+from perdure.controller.workers import Workers
+from perdure.engine.step import RunTransition
+from perdure.kube import client as kube
+from perdure.runtime.chains import continuation_of, parent_of
+
+LONGEST: Final = timedelta(seconds=1)
+"""How long the start of a run may stay unrecorded."""
+
+
+@dataclass(slots=True)
+class UnrecordedStart:
+    """The first transition of a run, and when it must be recorded."""
+
+    transition: RunTransition
+    due: datetime
+
+    def followed_by(self, transition: RunTransition, now: datetime) -> RunTransition:
+        """Both transitions as one. It must be committed if either must."""
+        events = (*self.transition.events, *transition.events)
+        return replace(transition, events=events, durable=transition.durable or self.due <= now)
+
+
+def may_wait(begun: Begun, record: Record, workers: Workers) -> bool:
+    """Whether the start of a run can wait for the first decision of a worker.
+
+    A parent, and clients of the run before, wait until they see that a run has started; so their runs do not wait.
+    """
+    state, obj = begun.transition.state, record.object
+    if state.code is None or state.offered_task() is None or begun.origin is not None:
+        return False
+    if parent_of(obj) is not None or continuation_of(obj) is not None or _has_conditions(obj):
+        return False
+    namespace = obj["metadata"]["namespace"]
+    return workers.polled(namespace, state.code.task_queue, version=workers.version_of(namespace, state))
+
+
+def _has_conditions(obj: kube.Object) -> bool:
+    """Whether the status says why the run has not started before: it must not stay so."""
+    return bool((obj.get("status") or {}).get("conditions"))

@@ -1,0 +1,148 @@
+"""Verbs for many runs: `list` with filters, `count`, `delete` and `prune`."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from perdure.kube import clock
+from unit.cli.apiserver import ApiServer, items
+from unit.cli.test_app import RUNS, call
+
+
+def run(name: str, phase: str = "Completed", *, days: float = 0, **search: str) -> dict[str, Any]:
+    time = (clock.now() - timedelta(days=days)).isoformat()
+    ended = {} if phase in {"Running", ""} else {"completionTime": time}
+    meta = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "creationTimestamp": time}
+    found = {f"search.perdure.dev/{key}": value for key, value in search.items()}
+    status = {"phase": phase, "startTime": time, **ended} if phase else {}
+    return {"kind": "WorkflowRun", "metadata": {**meta, "annotations": found}, "spec": {}, "status": status}
+
+
+@pytest.fixture
+def runs(server: ApiServer) -> ApiServer:
+    found = [
+        run("new", Customer="C-7"),
+        run("open", "Running", days=40, Customer='["C-7","C-8"]'),
+        run("failed", "Failed", days=2, Customer="C-9"),
+        run("old", days=40),
+        run("unseen", "", days=1),
+    ]
+    server.answers[RUNS] = items(*found)
+    server.answers |= {f"{RUNS}/{each['metadata']['name']}": each for each in found}
+    return server
+
+
+def listed(*arguments: str) -> list[str]:
+    done = call("list", "-o", "name", *arguments)
+    assert done.exit_code == 0, done.stderr
+    return [line.rpartition("/")[2] for line in done.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["--limit", "2"], ["new", "unseen"]),
+        (["--since", "36h"], ["new", "unseen"]),
+        (["--search-attribute", "Customer=C-7"], ["new", "open"]),
+        (["--search-attribute", "Customer=C-7", "--phase", "Running"], ["open"]),
+        (["--search-attribute", "Customer=C"], []),
+        (["--phase", "Pending"], ["unseen"]),
+    ],
+)
+@pytest.mark.usefixtures("runs")
+def test_list_filters(arguments: list[str], want: list[str]) -> None:
+    assert listed(*arguments) == want
+
+
+def test_labels_are_matched_by_the_api_server(runs: ApiServer) -> None:
+    listed("-l", "team=shop,tier!=a")
+    assert runs.asked[0][1]["labelSelector"] == ["team=shop,tier!=a"]
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_search_attribute_needs_a_value() -> None:
+    done = call("list", "--search-attribute", "Customer")
+    assert (done.exit_code, "does not have the form NAME=VALUE" in done.stderr) == (2, True)
+
+
+@pytest.mark.usefixtures("runs")
+def test_count_adds_up() -> None:
+    assert call("count").stdout.splitlines() == [
+        "Pending    1",
+        "Running    1",
+        "Completed  2",
+        "Failed     1",
+        "Total      5",
+    ]
+    assert json.loads(call("count", "--since", "36h", "-o", "json").stdout) == {
+        "total": 2,
+        "phases": {"Pending": 1, "Completed": 1},
+    }
+
+
+def test_delete_waits_until_the_runs_no_longer_exist(runs: ApiServer) -> None:
+    done = call("delete", "new", "old")
+    assert (done.exit_code, done.stdout) == (
+        0,
+        "workflowrun.perdure.dev/new deleted\nworkflowrun.perdure.dev/old deleted\n",
+    )
+    assert runs.deleted == ["new", "old"]
+    assert runs.asked[-1][0] == f"{RUNS}/old"
+
+
+def test_delete_says_what_still_exists(runs: ApiServer) -> None:
+    runs.stays.add(f"{RUNS}/new")
+    done = call("delete", "new", "--timeout", "1ms")
+    assert (done.exit_code, "these runs still exist after 0.001s: `new`" in done.stderr) == (124, True)
+    assert call("delete", "new", "--no-wait").exit_code == 0
+
+
+def test_delete_chooses_runs(runs: ApiServer) -> None:
+    assert call("delete", "--phase", "Failed").exit_code == 0
+    assert runs.deleted == ["failed"]
+
+
+def test_delete_of_what_does_not_exist(runs: ApiServer) -> None:
+    assert call("delete", "nope").exit_code == 2
+    assert call("delete", "nope", "--ignore-not-found").exit_code == 0
+    assert call("delete", "--phase", "TimedOut").exit_code == 1
+    assert not runs.deleted
+
+
+@pytest.mark.parametrize("arguments", [[], ["new", "--all"], ["new", "-l", "a=b"]])
+def test_delete_needs_one_choice(runs: ApiServer, arguments: list[str]) -> None:
+    assert call("delete", *arguments).exit_code == 2
+    assert not runs.deleted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        (["--older-than", "30d"], ["old"]),
+        (["--older-than", "1d"], ["failed", "old"]),
+        (["--older-than", "1d", "--phase", "Failed"], ["failed"]),
+        (["--keep", "1"], ["failed", "old"]),
+        (["--keep", "2", "--older-than", "1d"], ["old"]),
+        (["--keep", "3"], []),
+    ],
+)
+def test_prune_deletes_closed_runs_only(runs: ApiServer, arguments: list[str], want: list[str]) -> None:
+    shown = call("prune", "--dry-run", *arguments)
+    assert shown.stdout == "".join(f"workflowrun.perdure.dev/{name} deleted (dry run)\n" for name in want)
+    assert not runs.deleted
+    assert call("prune", *arguments).exit_code == 0
+    assert runs.deleted == want
+
+
+@pytest.mark.parametrize("arguments", [[], ["--keep", "1", "--phase", "Running"]])
+def test_prune_refuses_what_could_delete_open_runs(runs: ApiServer, arguments: list[str]) -> None:
+    assert call("prune", *arguments).exit_code == 2
+    assert not runs.deleted
+
+
+def test_prune_leaves_a_run_that_was_created_again(runs: ApiServer) -> None:
+    runs.answers[f"{RUNS}/old"] = run("old", "Running") | {"metadata": {"name": "old", "uid": "another"}}
+    assert call("prune", "--older-than", "30d").exit_code == 0
+    assert not runs.deleted

@@ -1,0 +1,121 @@
+"""Options of kubectl that every verb takes, completion, and the verbs of other tools."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from perdure.cli.app import VERBS, verb_first
+from perdure.cli.elsewhere import OTHER_NAMES
+from perdure.cli.flags import GLOBAL, overrides, take
+from unit.cli.apiserver import ApiServer, items
+from unit.cli.test_app import RUNS, call
+
+
+def test_flags_can_stand_anywhere() -> None:
+    assert verb_first(["--as", "ada", "-n", "shop", "--server=http://a", "list", "-o", "json"]) == [
+        *("list", "--as", "ada", "-n", "shop", "--server=http://a", "-o", "json")
+    ]
+    assert take(["run", "--as", "ada", "--as-group=a", "--as-group", "b", "-o", "json", "--", "--as"]) == [
+        *("run", "-o", "json", "--", "--as")
+    ]
+    assert overrides(None, None).impersonate == "ada"
+    assert list(overrides(None, None).impersonate_groups) == ["a", "b"]
+    take([])
+    assert overrides(None, None).impersonate is None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("30", 30.0), ("1m30s", 90.0)])
+def test_a_timeout_is_a_duration_or_seconds(text: str, seconds: float) -> None:
+    take(["--request-timeout", text])
+    assert overrides(None, None).request_timeout == seconds
+
+
+@pytest.mark.parametrize("arguments", [["--as"], ["--request-timeout", "soon"]])
+def test_an_invalid_flag_is_named(arguments: list[str]) -> None:
+    done = call("list", *arguments)
+    assert (done.exit_code, arguments[0] in done.stderr) == (2, True)
+
+
+def test_every_flag_is_listed_and_of_no_verb_already() -> None:
+    listed = call("options").stdout
+    assert all(f"{flag.name} {flag.metavar}".strip() in listed for flag in GLOBAL)
+
+
+def test_a_kubeconfig_is_chosen(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.answers[RUNS] = items()
+    chosen = os.environ["KUBECONFIG"]
+    monkeypatch.setenv("KUBECONFIG", "/no/such/file")
+    assert call("list").exit_code == 2
+    assert call("list", "--kubeconfig", chosen).exit_code == 0
+    assert call("list", f"--kubeconfig={chosen}", "--context", "x").stderr.startswith(
+        "Error: no access to a cluster: the kubeconfig has no context `x`; it has `c`"
+    )
+
+
+def test_the_version_is_an_option_too() -> None:
+    assert call("--version").stdout == call("version").stdout
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_the_verbs_of_other_tools_are_answered(name: str) -> None:
+    assert name not in VERBS
+    done = call(name, "x", program="kubectl perdure")
+    assert done.exit_code == 2
+    assert f"there is no command `{name}`; {OTHER_NAMES[name].format(program='kubectl perdure')}" in done.stderr
+
+
+def test_a_misspelled_verb_is_answered() -> None:
+    assert "Did you mean 'describe'?" in call("descibe", "x").stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "part"),
+    [
+        ("bash", "complete -o default -F _perdure_completion perdure"),
+        ("zsh", "#compdef perdure"),
+        ("fish", "complete --command perdure"),
+        ("powershell", "Register-ArgumentCompleter -Native -CommandName perdure"),
+        ("kubectl", "#!/bin/sh"),
+    ],
+)
+def test_completion_prints_the_script_of_a_shell(shell: str, part: str) -> None:
+    assert part in call("completion", shell).stdout
+
+
+def complete(words: str) -> list[str]:
+    program = "import sys; sys.argv = ['perdure']; from perdure.cli.app import main; main()"
+    split = words.split(" ")
+    environment = {
+        **os.environ,
+        "_PERDURE_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(split) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert not done.stderr, done.stderr
+    return done.stdout.split()
+
+
+def test_a_shell_completes_verbs_options_values_and_names(server: ApiServer) -> None:
+    server.answers[RUNS] = items({"metadata": {"name": "order-1"}}, {"metadata": {"name": "other"}})
+    server.answers["/apis/perdure.dev/v1alpha1/namespaces/shop/schedules"] = items({"metadata": {"name": "nightly"}})
+    server.answers["/api/v1/namespaces"] = items({"metadata": {"name": "shop"}}, {"metadata": {"name": "bank"}})
+    assert complete("perdure des") == ["describe"]
+    assert complete("perdure describe or") == ["order-1"]
+    assert complete("perdure schedule pause n") == ["nightly"]
+    assert complete("perdure list -n b") == ["bank"]
+    assert complete("perdure list --context ") == ["c"]
+    assert complete("perdure list --output js") == ["json"]
+    assert complete("perdure describe --as") == ["--as", "--as-group", "--as-uid"]
+
+
+def test_a_shell_completes_nothing_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config").write_text(yaml.safe_dump({"clusters": []}))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert complete("perdure describe or") == []

@@ -15,6 +15,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 
 CLEAN: Final = (
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "Dockerfile",
     "Makefile",
@@ -23,17 +24,7 @@ CLEAN: Final = (
     "docs",
     "examples",
     "hack",
-    "operator/perdure/activity",
-    "operator/perdure/api",
-    "operator/perdure/cli",
-    "operator/perdure/controller/operations",
-    "operator/perdure/controller/queue",
-    "operator/perdure/controller/reconcile",
-    "operator/perdure/engine",
-    "operator/perdure/handlers",
-    "operator/perdure/language/cel",
-    "operator/perdure/observe",
-    "operator/perdure/runtime",
+    "operator",
     "packages",
 )
 """Files and folders without any of the phrases. Add a folder once it is rewritten."""

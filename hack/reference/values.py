@@ -21,13 +21,13 @@ def pages() -> dict[str, str]:
     """Write the page."""
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     defaults = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    rows = [(f"`{path}`", type_, _default(defaults, path), text) for path, type_, text in leaves(schema, "")]
+    rows = [(f"`{path}`", _default(defaults, path) or type_, text) for path, type_, text in leaves(schema, "")]
     return {
         "values.md": page(
             "Chart values",
             "charts/perdure/values.yaml and values.schema.json",
             _HEAD,
-            table(("value", "type", "default", "meaning"), rows),
+            table(("value", "default, or type", "meaning"), rows),
         )
     }
 

@@ -45,7 +45,7 @@ def test_a_status_tells_what_comes_and_what_was() -> None:
     ("spec", "want"),
     [
         ({"paused": True, "notes": "the move"}, ("PausedBySpec", "`spec.paused` is true: the move")),
-        ({"remainingActions": 0}, ("OutOfActions", "All of `remainingActions` were started; change it to go on")),
+        ({"remainingActions": 0}, ("OutOfActions", "All of `remainingActions` were started; change it to continue")),
     ],
 )
 def test_what_does_not_run_says_why_and_has_no_next_times(spec: dict[str, Any], want: tuple[str, str]) -> None:
@@ -88,7 +88,7 @@ def test_the_end_of_times_is_told(spec: dict[str, Any], reason: str, words: str)
 def test_what_cannot_be_followed_is_told() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.advance()
-    problem = Problem(ConditionReason.UNKNOWN_TIME_ZONE, "there is no time zone `Mars/Base`")
+    problem = Problem(ConditionReason.UNKNOWN_TIME_ZONE, "time zone `Mars/Base` does not exist")
     status = status_of(drive, problem)
     assert condition(status, "Ready") == ("False", "UnknownTimeZone", problem.message)
     assert status["spec"] == {"summary": "* * * * *"}

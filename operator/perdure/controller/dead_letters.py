@@ -1,9 +1,9 @@
-"""DeadLetters: re-driven when an Operation asks for it, and told what came of that.
+"""DeadLetters: re-driven when an Operation requests it, with the outcome in their status.
 
     Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status tells
                    └ killed here: it is found by the Operation's UID ┘
 
-The name of the run is a lock: of two Operations at once, one starts it, and the other is told so. A name that a stranger's run
+The name of the run is a lock: of two Operations, one starts it, and the other reports that. A name that a stranger's run
 has taken is left to it.
 """
 

@@ -1,9 +1,9 @@
 """Which runs there are: by workflow id, so that at most one is open, and by parent. Filled by the watch and a first listing.
 
-Why this is enough to keep an id to one open run, without a lock in the API server. Who was once told to go stays first until the
-directory knows that it has started or is gone: its start is on its way, and nobody may overtake it, whoever turns out to have
-been made earlier. That holds within one operator whatever it hears in which order. Two operators (a rolling update) agree because
-a watch tells of objects in the order in which they were made, and of several that wait the one that was made first goes first;
+Why this is enough to keep an ID to one open run, without a lock in the API server. A run that was once admitted stays first until
+the directory knows that it has started or was deleted: its start is in progress, and no run may overtake it, even one that turns
+out to be older. That holds within one operator in any order of events. Two operators (a rolling update) agree because
+a watch reports objects in the order in which they were created, and of several that wait the one that was made first goes first;
 the start itself is a compare-and-swap on the run's own object. So an operator that knows less than another either starts the very
 run that the other would start, or loses the swap. "Made first" cannot be told by ``creationTimestamp`` alone, which has whole
 seconds: within a second the resourceVersion decides that a run had when it was first seen.
@@ -86,7 +86,7 @@ class Wait:
 
     other: Entry
     terminate: bool = False
-    """The other one is to be terminated first."""
+    """The other one must be terminated first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class Directory:
         self._by_schedule = _Index()
         self._by_name: dict[str, dict[str, str]] = {}
         self._going: dict[tuple[str, str, RunKind], str] = {}
-        """By workflow id, activity ID, or operation ID, the run that was told to go and is not known to have started."""
+        """By workflow id, activity ID, or operation ID, the run that was admitted and is not known to have started."""
         self._finished: dict[str, Tally] = {}
         """By namespace."""
 
@@ -279,7 +279,7 @@ class Directory:
         return next(iter((*open_, *waiting)), None)
 
     def gap(self, namespace: str, workflow_id: str) -> Entry | None:
-        """A run that has closed and goes on in another one, which is not there yet: the workflow is open, and no run of it."""
+        """A run that has closed and continues in another one, which does not exist yet: the workflow is open, no run is."""
         closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
         return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
 

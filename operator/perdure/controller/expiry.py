@@ -44,7 +44,7 @@ async def remove_expired(
 ) -> datetime | None:
     """Remove an object whose time is over; its spec may have been given more time since.
 
-    It is removed only as it was read: whoever gives it more time at the last moment keeps it.
+    It is removed only as it was read: a client that gives it more time at the last moment keeps it.
 
     Args:
         client: Reads and deletes.
@@ -74,7 +74,7 @@ async def remove_expired(
 
 
 async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
-    """Remove a run that has closed; one with something left to do stays for now, such as children that are to be closed.
+    """Remove a run that has closed; one with something left to do stays for now, such as children to close.
 
     Args:
         client: Reads and deletes.
@@ -104,7 +104,7 @@ def has_chores(run: kube.Object) -> bool:
 
 
 class Expiries:
-    """When finished runs are to be removed: 16 bytes for each, where a timer of its own would take hundreds."""
+    """When to remove finished runs: 16 bytes for each, where a timer of its own would take hundreds."""
 
     def __init__(self, span: float) -> None:
         """`span`: seconds between two calls of `due`."""

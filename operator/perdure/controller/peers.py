@@ -14,7 +14,7 @@ ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 NOT_FOUND = "ExternalWorkflowExecutionNotFound"
 """Failure type of a signal or cancellation for which no run is open (temporal.api.enums.v1)."""
 OVER = frozenset({inputs.CLOSED, ConditionReason.TARGET_NOT_FOUND.value})
-"""Answers of a run that has ended before it could heed a request."""
+"""Answers of a run that ended before it could process a request."""
 
 
 class Peers(Protocol):
@@ -42,5 +42,5 @@ class Peers(Protocol):
         ...
 
     def answered(self, entry: Entry, request_id: str) -> None:
-        """Tell a run that its answer to a request was recorded by whoever asked."""
+        """Tell a run that the sender has recorded its answer to a request."""
         ...

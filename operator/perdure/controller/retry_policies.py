@@ -1,7 +1,7 @@
 """RetryPolicies: what is known of them, what their status tells, and their circuit breakers.
 
 A breaker's state is shared by everything that uses the policy, and survives the operator: it stands in the policy's status,
-and is changed by compare-and-swap like a run's. A change is computed anew from whatever stands there, until a write succeeds.
+and is changed by compare-and-swap like a run's. A change is computed again from the current status until a write succeeds.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Name = tuple[str, str]
 """Namespace and name."""
 
 ASK_AGAIN = timedelta(seconds=10)
-"""How long the attempt that a half-open circuit lets through is believed to go on before its run is looked at."""
+"""How long the attempt that a half-open circuit lets through is believed to continue before its run is checked."""
 
 _TOLD = {
     CircuitState.OPEN: ("Warning", EventReason.CIRCUIT_OPENED, "Open"),
@@ -44,7 +44,7 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """A RetryPolicy as the API server has it, as far as is known, and as it was read."""
+    """A RetryPolicy as the API server has it, if known, and as it was read."""
 
     object: kube.Object
     policy: RetryPolicy | None
@@ -95,7 +95,7 @@ class Policies:
         self._looked: dict[Name, datetime] = {}
         self._log = structlog.get_logger("perdure.policies")
 
-    # What there is
+    # The policies
 
     def of(self, namespace: str) -> Mapping[str, RetryPolicy]:
         """The policies of a namespace that can be used, by name."""

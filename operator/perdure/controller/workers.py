@@ -1,4 +1,4 @@
-"""The seam to whoever serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
+"""The seam to the part that serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 
 PATIENCE = timedelta(seconds=10)
-"""What waits for so long, and nobody asks for, is told of."""
+"""Work that waits for that long, and that no worker polls for, is reported."""
 _LEAST_OFTEN = timedelta(minutes=1)
 """Where workers are busy, what waits is looked at ever more seldom, up to this."""
 
@@ -25,7 +25,7 @@ class Followed(Protocol):
 
     @property
     def state(self) -> RunState | None:
-        """Where the run stands, recorded as far as it must be; None before it has begun."""
+        """The state of the run, recorded as far as it must be; None before it has started."""
         ...
 
     @property
@@ -75,11 +75,11 @@ class Workers(Protocol):
         ...
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Whether somebody has asked for workflow tasks, or for activities, of a task queue lately."""
+        """Whether a worker has polled a task queue for workflow tasks, or for activities, lately."""
         ...
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
-        """Whether somebody has asked lately for calls of the endpoint that a run of a namespace calls, or that is not known."""
+        """Whether a worker has polled lately for calls of the endpoint that a run of a namespace calls, or that is not known."""
         ...
 
     def inlined(self, content: bytes) -> Any:
@@ -134,11 +134,11 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
     """What has waited for a while in a task queue that nobody polls; empty where nothing has.
 
     Args:
-        state: where the run stands.
+        state: The state of the run.
         now: the time.
         workers: who knows who polls.
         namespace: the namespace of the run.
-        told: whether something of that sort is told already; then it need not have waited anew.
+        told: Whether something of that sort is reported already; then it need not wait again.
     """
     task, code = _waiting_task(state), state.code
     if task is not None and code is not None:
@@ -171,7 +171,7 @@ def _of(version: str) -> str:
 
 
 def look_again_at(state: RunState, now: datetime) -> datetime | None:
-    """When it is to be looked whether anybody asks for what waits for a worker; None: nothing does."""
+    """When to check whether a worker polls for what waits; None: nothing waits."""
     since = [activity.scheduled_time for activity in state.offered_activities(now)]
     task = _waiting_task(state)
     if task is not None:

@@ -31,7 +31,7 @@ class Rate:
 
 
 class Places:
-    """Places for what is under way at the same time: so many for each key, and so many in all."""
+    """Limits what is in progress at the same time: for each key, and in total."""
 
     def __init__(self, what: str, *, each: int, total: int) -> None:
         self._what = what

@@ -128,7 +128,7 @@ def _range(said: Range, allowed: Field) -> str:
     if (said.start, end, step) == (allowed.low, allowed.high, 1) and allowed is not fields.YEAR:
         return "*"
     if step > 1:
-        return f"{said.start}-{end}/{step}"  # always with its end: without one, a step goes on to the last value
+        return f"{said.start}-{end}/{step}"  # always with its end: without one, a step extends to the last value
     return str(said.start) if end == said.start else f"{said.start}-{end}"
 
 

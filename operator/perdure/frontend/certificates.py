@@ -42,7 +42,7 @@ def renewed(stored: Mapping[str, bytes], names: Sequence[str], time: datetime) -
     """Replace what is missing, damaged or about to end.
 
     Args:
-        stored: What there is: PEM, by the names of a Secret's keys.
+        stored: The stored certificate: PEM, by the names of a Secret's keys.
         names: DNS names and IP addresses that clients connect to.
         time: Now.
 

@@ -54,7 +54,7 @@ _NO_SYSTEM_OPERATIONS = (
 
 
 class BadCommandError(Exception):
-    """A command that cannot be obeyed.
+    """A command that cannot be executed.
 
     Attributes:
         cause: Why, in the words of WorkflowTaskFailedCause.
@@ -70,7 +70,7 @@ class BadCommandError(Exception):
 
 @dataclass(slots=True)
 class TaskAnswer:
-    """What a worker's answer says: commands in order, and what became of updates."""
+    """The content of a worker's answer: commands in order, and the outcomes of updates."""
 
     commands: list[cmd.Command] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ class KnownUpdates:
     """The updates of a run."""
 
     waiting: Collection[str]
-    """Those that somebody has asked for, and no worker has accepted or rejected."""
+    """Requested updates that no worker has accepted or rejected."""
     accepted: Collection[str]
 
 
@@ -159,7 +159,7 @@ class CommandReader:
         """The whole answer.
 
         Raises:
-            BadCommandError: one of the commands cannot be obeyed.
+            BadCommandError: One of the commands cannot be executed.
             UnfitError: the answer is malformed; it changes nothing, not even the task.
         """
         _check_sequence(commands)
@@ -225,7 +225,7 @@ class CommandReader:
             raise BadCommandError(_BAD_UPDATE, f"unknown message {message.body.type_url}")
 
     def _need_asked(self, update: str, request: UpdateRequest) -> None:
-        """An update is answered once, if it was asked for; one that only the worker still knows is told with the answer."""
+        """An update is answered once, if it was asked for; one that only the worker still knows comes with the answer."""
         if self._updates is None:
             return
         if update in self._updates.accepted or update in self._decided:
@@ -248,7 +248,7 @@ class CommandReader:
             terminates = isinstance(error, OversizeError)
             raise BadCommandError(cause, f"{error} ({kind}Command)", terminates=terminates) from error
 
-    # One by one: each raises UnfitError where it cannot be obeyed
+    # One by one: each raises UnfitError if it cannot be executed
 
     def _schedule_activity(self, said: Any, metadata: Any) -> cmd.Command:
         return cmd.ScheduleActivityTask(
@@ -463,7 +463,7 @@ class CommandReader:
         "UpsertWorkflowSearchAttributes": (_upsert, "BadSearchAttributes"),
         "ModifyWorkflowProperties": (_modify, "BadModifyWorkflowPropertiesAttributes"),
     }
-    """How each kind of command is read, and what a task fails with whose command cannot be obeyed."""
+    """How each kind of command is read, and the failure of a task whose command cannot be executed."""
 
 
 def _initial_behavior(said: int) -> str:

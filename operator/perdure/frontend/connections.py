@@ -73,7 +73,7 @@ class Connections:
         return peer in self._known
 
     def close(self, peer: Peer) -> None:
-        """Close a connection, soon: all that are to be closed are looked for together."""
+        """Close a connection soon: all connections to close are looked up together."""
         if peer in self._known:
             return  # others who were admitted may share it
         if not self._closing:

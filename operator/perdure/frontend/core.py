@@ -57,7 +57,7 @@ _WORKERS_COME_WITHIN = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What whoever runs the operator decides."""
+    """What the administrator of the operator decides."""
 
     authentication: bool = True
     """Whether callers show a token of Kubernetes. Without, the address has to be a loopback one."""
@@ -96,7 +96,7 @@ class Settings:
     max_connections: int = 1_000
     """Connections at the same time, of gRPC and as many of HTTP; more are closed as they come."""
     suggest_events: int = 4_096
-    """Events of a history from which on a worker is told to continue as new."""
+    """Events of a history from which on workers get the suggestion to continue as new."""
 
 
 class Core:
@@ -181,7 +181,7 @@ class Core:
             RpcError: the options are invalid, there are too many versions, or the API server does not answer.
         """
         queue = await self.versions.polled_queue(name, options, sticky=sticky)
-        with suppress(RpcError):  # tasks go on at the last rate that was known
+        with suppress(RpcError):  # tasks continue at the last known rate
             await self.task_queues.load(name.namespace)
         return queue
 
@@ -250,7 +250,7 @@ class Core:
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
         """Whether a worker asks for calls of an operation's endpoint, or did a moment ago; or has not had the time to.
 
-        Of an endpoint that does not admit the namespace nothing is told, and nothing of one that was not read yet.
+        Reveals nothing about an endpoint that does not admit the namespace, or that was not read yet.
         """
         endpoint = self.endpoints.known(operation.endpoint_id, operation.endpoint)
         if now() < self._begun + _WORKERS_COME_WITHIN or endpoint is None or not endpoint.admits(namespace):
@@ -291,7 +291,7 @@ class Core:
                 self.updates.admit(run_id, event.update_id, request, event.principal)
 
     def _end_updates(self, run: Followed, state: RunState) -> None:
-        """A run has closed: what was accepted and has not ended fails, what nobody has accepted is told so."""
+        """A run has closed: accepted updates that have not ended fail, and the others get an answer."""
         records = state.code.updates if state.code else {}
         for update in self.updates.open(run.ref.uid):
             record = records.get(update.update_id)

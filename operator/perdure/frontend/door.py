@@ -55,7 +55,7 @@ class Door:
         self._refusal_seconds = refusal_seconds
         self._refusals = Places("refused calls", each=4, total=512)
         self._waiting = Places("long polls and other calls that wait", each=2_000, total=8_000)
-        self._others = Places("calls at once", each=500, total=1_000)
+        self._others = Places("concurrent calls", each=500, total=1_000)
         self._memory = MessageMemory(_MEMORY)
 
     async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], peer: Peer) -> User | None:

@@ -1,6 +1,6 @@
 """Nexus endpoints: names for a task queue of a namespace, and the namespaces that may call it. All in one ConfigMap.
 
-The ConfigMap is in the operator's own namespace: whoever may write there decides which namespace may call which other one.
+The ConfigMap is in the operator's own namespace: anyone who can write there decides which namespace can call which other one.
 """
 
 from collections.abc import Callable, Mapping
@@ -130,7 +130,7 @@ class EndpointRegistry:
         return (await self._change(change))[name]
 
     async def delete(self, endpoint_id: str) -> None:
-        """Delete an endpoint. Operations that were started go on; none is started by it any more.
+        """Delete an endpoint. Started operations continue; it starts no more.
 
         Raises:
             RpcError: it does not exist, or the API server does not answer.
@@ -158,7 +158,7 @@ class EndpointRegistry:
         stored = found.get("data") or {}
         before = _decoded(found)
         after = change(before)
-        # An entry that cannot be read stays for whoever has written it.
+        # An entry that cannot be read stays for its author.
         unread = {name: value for name, value in stored.items() if name not in before}
         body = {
             "apiVersion": "v1",

@@ -45,14 +45,14 @@ class RpcError(Exception):
 
 
 class CompletedError(RpcError):
-    """The run has closed before it could heed a request."""
+    """The run closed before it could process a request."""
 
     def __init__(self) -> None:
         super().__init__(grpc.StatusCode.NOT_FOUND, "workflow execution already completed", NotFoundFailure())
 
 
 def invalid(message: str, detail: Message | None = None) -> RpcError:
-    """The request cannot be understood or obeyed, now or later."""
+    """The request cannot be understood or executed, now or later."""
     return RpcError(grpc.StatusCode.INVALID_ARGUMENT, message, detail)
 
 
@@ -132,7 +132,7 @@ def unavailable(message: str) -> RpcError:
 
 
 def damaged(message: str) -> RpcError:
-    """What is kept of a run cannot be read, until somebody mends it."""
+    """The stored state of a run cannot be read until someone repairs it."""
     return RpcError(grpc.StatusCode.DATA_LOSS, message)
 
 

@@ -201,7 +201,7 @@ class Guard:
 
 
 def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
-    """What somebody may not do, and what would let them."""
+    """What a user is not allowed to do, and which permission would allow it."""
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f" in namespace {namespace!r}" if namespace else ""
     other = "; or there is no such namespace" if namespace else ""

@@ -1,7 +1,7 @@
 """Histories: our events as Temporal's.
 
 Events and attributes bear Temporal's names, so most of it goes by the fields of the message: what has our value's name is
-filled with it, each type of field in its own way. What stands elsewhere on Temporal's side is told in `_SPECIAL`.
+filled with it, each type of field in its own way. `_SPECIAL` lists what is elsewhere in Temporal's messages.
 """
 
 import uuid

@@ -30,7 +30,7 @@ def to_update(entry: Entry, request_id: str) -> Link:
 
 
 def to_attachment(entry: Entry, request_id: str) -> Link:
-    """To the event that tells of callbacks which a start has attached to an open run."""
+    """To the event that records callbacks which a start has attached to an open run."""
     return _by_request(entry, request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED)
 
 

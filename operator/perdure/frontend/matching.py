@@ -216,11 +216,11 @@ class Matching:
         return {name.namespace for polled in self._polled.values() for name in polled.polled}
 
     def alive(self, name: QueueName) -> bool:
-        """Whether somebody polls a queue, or did a moment ago, at any member."""
+        """Whether a worker polls a queue, or did a moment ago, at any member."""
         return self.queues.alive(name) or any(name in polled.alive for polled in self._polled.values())
 
     def has_pollers(self, name: QueueName) -> bool:
-        """Whether somebody has polled a queue lately, at any member."""
+        """Whether a worker has polled a queue lately, at any member."""
         return bool(self.queues.pollers(name)) or any(name in polled.polled for polled in self._polled.values())
 
 

@@ -19,7 +19,7 @@ from perdure.kube.clock import now
 _KEPT = timedelta(minutes=5)
 """How long a ConfigMap that was read is remembered at least."""
 _MANY = 1_000
-"""So many namespaces are remembered without a look at whether somebody still asks about them."""
+"""Maximum number of namespaces to remember without a check whether clients still ask about them."""
 _TRIES = 20
 _MAX_KEY = 253
 _log = structlog.get_logger("perdure.frontend.registry")
@@ -185,7 +185,7 @@ class NamespaceRegistry(Generic[Entry]):
         return deployments
 
     def _forget(self) -> None:
-        """Forget the namespaces that nobody has asked about for a while; their entries are read again when somebody does."""
+        """Forget the namespaces that nobody has asked about for a while; their entries are read again on the next request."""
         since = now() - _KEPT
         self._read = {namespace: read for namespace, read in self._read.items() if read[0] > since}
         for namespace in [

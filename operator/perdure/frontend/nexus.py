@@ -1,6 +1,6 @@
 """Calls of Nexus handlers, in memory: handed to workers that poll for them, and their answers to the run that waits.
 
-The run's state says which handlers are to be called, and repeats a call that is not answered in time. So nothing here is needed
+The run's state says which handlers to call, and repeats a call that is not answered in time. So nothing here is needed
 after a restart. A call leaves the namespace of the run only if the endpoint admits that namespace, as it is at that moment.
 """
 

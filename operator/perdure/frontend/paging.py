@@ -12,7 +12,7 @@ MAX_BYTES = 3 * 1024 * 1024
 
 
 def page_size(wanted: int, most: int) -> int:
-    """How many a page has: as many as are wanted, as long as there may be so many; else that."""
+    """The size of a page: the requested number, up to the maximum."""
     return min(wanted, most) if wanted > 0 else most
 
 

@@ -20,7 +20,7 @@ FORGOTTEN_AFTER = timedelta(minutes=5)
 """A poller that was not seen for so long is not listed any more."""
 _RATE_OVER = timedelta(seconds=30)
 _MANY = 1_000
-"""So many queues are kept without a look at whether they are still used."""
+"""Maximum number of queues to keep without a check whether they are still used."""
 MOST_POLLED = 4_000
 """Queues of one namespace that can be polled: each worker has one of its own."""
 MOST_POLLERS = 1_000
@@ -196,7 +196,7 @@ class TaskQueues:
                 del self._queues[name]
                 self._of_namespace[name.namespace] -= 1
 
-    # What is to be done
+    # Offers
 
     def settle(self, key: str, offers: Mapping[Offer, QueueName]) -> None:
         """Set all offers of a key, such as those of a run; what it had before and has no more is withdrawn."""
@@ -282,7 +282,7 @@ class TaskQueues:
             raise
         self._leave(queue, poller)
         queue.last_poll = now()
-        # Whoever offers something meanwhile has been told that nobody waits here.
+        # Offers made in the meantime got the answer that nobody waits here.
         return poller.result() if poller.done() else None
 
     @staticmethod
@@ -300,7 +300,7 @@ class TaskQueues:
             self._moved(offer)
 
     def alive(self, name: QueueName) -> bool:
-        """Whether somebody polls a queue, or did a moment ago."""
+        """Whether a worker polls a queue, or did a moment ago."""
         queue = self._queues.get(name)
         if queue is None or queue.last_poll is None:
             return False
@@ -321,7 +321,7 @@ class TaskQueues:
         return dict(queue.pollers)
 
     def polled(self) -> tuple[list[QueueName], list[QueueName]]:
-        """The queues that somebody polls, or did a moment ago; and those that somebody has polled lately."""
+        """The queues that workers poll, or did a moment ago; and those that workers have polled lately."""
         names = list(self._queues)
         return [name for name in names if self.alive(name)], [name for name in names if self.pollers(name)]
 

@@ -1,7 +1,7 @@
 """How fast task queues hand out what waits in them. Pure: times are arguments, in seconds of one clock.
 
 The rules are those of Temporal's server (service/matching/ratelimit_manager.go): the rate that
-`UpdateTaskQueueConfig` sets counts before the one that workers ask for, and both allow as many at once as in a second.
+`UpdateTaskQueueConfig` sets counts before the one that workers ask for, and both allow bursts of one second's worth.
 """
 
 import math
@@ -16,7 +16,7 @@ _MANY_KEYS = 2_000
 
 @dataclass(slots=True)
 class Throttle:
-    """Allows a number per second, and several at once after a pause (generic cell rate algorithm)."""
+    """Allows a number per second, and a burst after a pause (generic cell rate algorithm)."""
 
     per_second: float
     at_once: float | None = None

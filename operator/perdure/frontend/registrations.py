@@ -31,7 +31,7 @@ _Waiting = dict[Registration, asyncio.Future[None]]
 
 
 class Registrations:
-    """What is to be registered. What comes while a namespace waits for its next write goes with that."""
+    """What to register. What comes while a namespace waits for its next write goes with that."""
 
     def __init__(
         self, registry: NamespaceRegistry[Deployment], removable: Callable[[str], Callable[[DeploymentVersion], bool]]

@@ -1,4 +1,4 @@
-"""Which right in Kubernetes each RPC needs: that of whoever would do the same with kubectl. Pure.
+"""Which right in Kubernetes each RPC needs: the one that the same request with kubectl needs. Pure.
 
 Workers need a right of their own, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): with it they
 decide about runs, and do their activities, through the frontend, which says what is valid; it lets them write no status.
@@ -58,7 +58,7 @@ DEPRECATED = frozenset(
 )
 """Earlier forms of worker versioning, which are not supported."""
 FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"}) | DEPRECATED
-"""What anybody may ask who is known; nothing of it tells of a namespace."""
+"""What any authenticated user can request; it reveals nothing about a namespace."""
 _RIGHTS: dict[str, tuple[Right, ...]] = {
     "StartWorkflowExecution": (_START,),
     "SignalWithStartWorkflowExecution": (_START, _TELL),
@@ -165,10 +165,10 @@ _WORKER, _CLIENT = "perdure-temporal-worker", "perdure-temporal-client"
 
 
 def remedy(user: str, namespace: str | None, right: Right) -> str:
-    """What gives somebody a right: one of the roles that the chart brings, where that has it.
+    """What grants a user a right: one of the roles that the chart brings, where that has it.
 
     Args:
-        user: Whose it is to be.
+        user: The user.
         namespace: Where; None: everywhere.
         right: Which.
     """

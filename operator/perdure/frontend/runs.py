@@ -165,7 +165,7 @@ class Runs:
 
         while not execution.run_id and (before := gap()) is not None:
             if not await self.wait_until(before.uid, partial(bridged, before), seconds):
-                raise unavailable("the workflow goes on in another run, which is not there yet")
+                raise unavailable("the workflow continues in another run, which does not exist yet")
         entry = self.entry(namespace, execution, first_run_id=first_run_id)
         if entry.continues:
             await self.has_begun(entry.uid, seconds)
@@ -174,7 +174,7 @@ class Runs:
     async def along(
         self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Told]]
     ) -> _Told:
-        """Do something with a run; where it closes first and goes on in another one, with that.
+        """Do something with a run; if it closes first and continues in another one, with that.
 
         Args:
             entry: The run.
@@ -183,7 +183,7 @@ class Runs:
             do: What to do.
 
         Raises:
-            RpcError: what `do` raises; CompletedError where the workflow does not go on.
+            RpcError: what `do` raises; CompletedError if the workflow does not continue.
         """
         while True:
             try:
@@ -313,7 +313,7 @@ class Runs:
 
         with suppress(kube.ApiError, *kube.TRANSIENT):  # then it is asked again and again
             await self.manager.runs.find(entry)
-        if not self._damage(entry.uid):  # or it would be done when that is mended
+        if not self._damage(entry.uid):  # or it would be done when that is repaired
             self.manager.runs.ask(entry, request, told)
         await self.wait_until(entry.uid, lambda: bool(answers or self._damage(entry.uid)), None)
         if not answers:
@@ -322,7 +322,7 @@ class Runs:
         return answers[0]
 
     def _damage(self, run_id: str) -> str:
-        """Why a run does not go on whose status was found damaged; empty for one that goes on."""
+        """Why a run with a damaged status does not continue; empty for a run that continues."""
         run = self.manager.runs.get(run_id)
         if run is None or run.state is not None:
             return ""

@@ -218,9 +218,9 @@ def _json(told: msgspec.Struct) -> str:
 
 
 def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeObject:
-    """A schedule that tells of the runs that are there, each with its id.
+    """A schedule that lists the existing runs, each with its ID.
 
-    What is decided is written before it is done, so for a moment the status names runs that are about to be made: whoever asks
+    What is decided is written before it is done, so for a moment the status names runs that are about to be created: a request
     for one of these would not find it.
 
     Args:

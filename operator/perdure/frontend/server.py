@@ -49,7 +49,7 @@ from perdure.frontend.tls import Served, encryption
 from perdure.kube import client as kube
 
 _STREAMS = 500
-"""RPCs at once on one connection. Those of one worker that polls with many pollers have room."""
+"""Concurrent RPCs on one connection. Those of one worker that polls with many pollers have room."""
 _REVIEW_CONNECTIONS = 8
 _STATUS_DETAILS = "grpc-status-details-bin"
 
@@ -366,7 +366,7 @@ def _served(rpc: Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
 
 
 def _health() -> grpc.GenericRpcHandler:
-    """grpc.health.v1: that this process answers is what there is to know. The message is one enum, 1 for SERVING."""
+    """grpc.health.v1: the answer itself is the information. The message is one enum, 1 for SERVING."""
 
     async def check(unread: Any, context: Any) -> bytes:  # noqa: ARG001 (gRPC's form)
         return b"\x08\x01"

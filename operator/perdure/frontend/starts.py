@@ -23,7 +23,7 @@ from perdure.kube.clock import now
 from perdure.runtime.chains import retry_policy_json
 
 _MOST_BESIDE = 128 * 1024
-"""Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that go on to the next run."""
+"""Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that pass to the next run."""
 _NO_JSON = "Input: cannot be passed on as JSON"
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 TIMEOUTS = (
@@ -37,7 +37,7 @@ TIMEOUTS = (
 def run_asked_for(
     asked: Any, types: Mapping[str, str], namespace: str, *, apart: bool = False
 ) -> tuple[dict[str, Any], StartExtras]:
-    """The spec of a WorkflowRun, and what there is beside it.
+    """The spec of a WorkflowRun, and its other parts.
 
     Args:
         asked: A NewWorkflowExecutionInfo, or a request to start that has the same fields.

@@ -26,4 +26,4 @@ TASK_QUEUES = EntryKind(
     config_map="perdure-task-queues",
     fresh=timedelta(minutes=1),
 )
-"""Few namespaces have such settings, and a change through the frontend takes effect at once; so they are read seldom."""
+"""Few namespaces have such settings, and a change through the frontend takes effect immediately, so they are read seldom."""

@@ -69,7 +69,7 @@ class Certificate(Protocol):
         """The authorities that clients should trust, PEM; empty where that is not known."""
 
     async def renew(self) -> None:
-        """Look whether it is to be replaced."""
+        """Check whether it must be replaced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Update:
         self.ended.set()
 
     def message(self, sequencing_event_id: int) -> Message:
-        """How a worker is told of it."""
+        """How a worker gets it."""
         body = AnyMessage()
         body.Pack(self.request)
         return Message(
@@ -119,7 +119,7 @@ class Updates:
         self._of_run.pop(run_id, None)
 
     def forget(self, run_id: str, update_id: str) -> None:
-        """What became of it stands in the history now, or nobody asks any more."""
+        """Its outcome is in the history now, or nobody asks for it anymore."""
         known = self._of_run.get(run_id, {})
         known.pop(update_id, None)
         if not known:

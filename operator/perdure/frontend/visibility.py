@@ -48,7 +48,7 @@ _UNPACKABLE = 2_048
 _MOST_NAMES = 1_000
 """Names of search attributes that are remembered for a namespace."""
 _BREATH = 1_000
-"""So many records are looked at before others have their turn."""
+"""Number of records to look at before others have their turn."""
 
 
 class NotKeptError(Exception):
@@ -271,7 +271,7 @@ def record_of(obj: kube.Object) -> VisibilityRecord:
 
 
 def versioning_attributes(versioning: Mapping[str, Any]) -> dict[str, Any]:
-    """The search attributes that tell of the versioning of a run, as its state is recorded."""
+    """The search attributes of the versioning of a run, from its recorded state."""
     override, version = mapping(versioning.get("override")), mapping(versioning.get("version"))
     if override.get("version"):
         version = mapping(override["version"])

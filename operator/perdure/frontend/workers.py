@@ -1,4 +1,4 @@
-"""Who works: what workers tell of themselves once in a minute, and those that only poll. In memory, for some minutes."""
+"""The workers: what they report once a minute, and those that only poll. In memory, for some minutes."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -14,11 +14,11 @@ from perdure.frontend.queues import FORGOTTEN_AFTER, TaskQueues
 from perdure.kube.clock import now
 
 MOST = 10_000
-"""Of so many workers something is kept; of those that have told of themselves last."""
+"""Maximum number of workers to remember; those that reported last."""
 MOST_BYTES = 32 * 1024 * 1024
 """So much is kept in all."""
 LARGEST = 16 * 1024
-"""Bytes that one worker can tell of itself."""
+"""Bytes that one worker can report."""
 
 
 class KnownWorkers:
@@ -30,7 +30,7 @@ class KnownWorkers:
         self._bytes = 0
 
     def tell(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
-        """Workers of a namespace tell of themselves; whoever gives itself no key does not.
+        """Record the reports of workers of a namespace; one without a key does not report.
 
         One that has shut down is forgotten, as on Temporal's server (service/matching/workers/registry_impl.go).
 
@@ -78,7 +78,7 @@ class KnownWorkers:
 
 
 def listed(beat: WorkerHeartbeat) -> WorkerListInfo:
-    """What a list tells of a worker."""
+    """The entry of a worker in a list."""
     made = WorkerListInfo(
         worker_instance_key=beat.worker_instance_key,
         worker_identity=beat.worker_identity,

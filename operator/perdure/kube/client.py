@@ -79,7 +79,7 @@ _PAGE_BYTES: Final = 16 * 1024 * 1024
 _SILENT_SECONDS: Final = 70
 """Bookmarks come every minute; a watch that is silent for longer is dead."""
 _LONGEST_LINE: Final = 1 << 20
-"""Bytes of a line of text that are held at once."""
+"""Bytes of a line of text that are held at a time."""
 _FIRST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 500
 """Objects of a page."""
@@ -339,7 +339,7 @@ class Client:
             status: Its new status.
 
         Raises:
-            ConflictError: somebody has.
+            ConflictError: Another client has.
             NotFoundError: it was deleted.
         """
         operations = [

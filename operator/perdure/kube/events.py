@@ -34,7 +34,7 @@ class Recorder:
         """By namespace; the first is the next."""
         self._any = asyncio.Event()
         self._dropped = 0
-        """Since the log was told last."""
+        """Since the last line in the log."""
         self._log = structlog.get_logger("perdure.events")
 
     def record(

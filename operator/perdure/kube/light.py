@@ -36,7 +36,7 @@ _REQUEST_SECONDS: Final = 30
 _SILENT_SECONDS: Final = 70
 """How long a stream may be silent; bookmarks of watches come every minute."""
 _LONGEST_LINE: Final = 1 << 20
-"""Bytes of a line of text that are held at once."""
+"""Bytes of a line of text that are held at a time."""
 _FIRST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 500
 _PAGE_BYTES: Final = 16 * 1024 * 1024

@@ -139,7 +139,7 @@ class _Compiler:
         try:
             return input_check(given.schema_, given.default)
         except InputSchemaError as error:
-            self.found(f"{path}.schema", f"is no JSON Schema: {error}")
+            self.found(f"{path}.schema", f"is not a valid JSON Schema: {error}")
             return InputCheck(given.default)
 
     def template(self, path: str, value: Any, names: Iterable[str], *, condition: bool = False) -> Template:
@@ -242,7 +242,7 @@ class _FlowCompiler:
         )
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
-        """What each step needs; what cannot be is told, and left out."""
+        """What each step needs; what cannot be is reported and left out."""
         names = [step.name for step in steps]
         needs: dict[str, tuple[str, ...]] = {}
         for i, step in enumerate(steps):

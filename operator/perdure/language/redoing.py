@@ -59,7 +59,7 @@ def redo(
 
     Raises:
         NondeterminismError, UndecidableError: The program decides differently.
-        ValueError: Nothing is to be done again, or a step has not begun; as a sentence.
+        ValueError: There is nothing to redo, or a step has not started; as a sentence.
     """
     seen = _Observer(program, run, input=input, start_time=start_time)
     history.retrace(events, seen)
@@ -168,7 +168,7 @@ class _Order:
         return len(mine) >= len(other)
 
     def _needs(self, frame: str, name: str, before: str) -> bool:
-        """Whether a step of a frame needs another one, at once or by way of others."""
+        """Whether a step of a frame needs another one, directly or by way of others."""
         block = self._trace[frame].block if frame in self._trace else ""
         flow = self._program.flows.get(block)
         todo, known = [name], set[str]()

@@ -97,7 +97,7 @@ def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
 def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
     """The same, if an event is what a node of the failure reports.
 
-    An open activity begins again after a reset. Children, timers and signals to others do not: what became of them is
+    An open activity begins again after a reset. Children, timers and signals to others do not: their outcome is
     applied once more.
     """
     match event:

@@ -69,7 +69,7 @@ class Matcher:
         return bool(self.days(today.year, today.month, first) >> today.day & 1)
 
     def days(self, year: int, month: int, first: int) -> int:
-        """The days of a month that match, as a set; `first` is the ordinal of its first day. It may go on beyond its end."""
+        """The days of a month that match, as a set; `first` is the ordinal of its first day. It can extend beyond its end."""
         if not (self.year >> year & 1 and self.month >> month & 1):
             return 0
         return self.months[first % WEEK][_length(year, month) - SHORTEST]

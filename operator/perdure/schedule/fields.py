@@ -2,7 +2,7 @@
 
 A set is an integer whose bit n stands for the value n, since the next value from some place on is then a shift away. The
 forms are those of Temporal's CalendarSpec (temporal/api/schedule/v1/message.proto): ``*``, ``5``, ``Mon-Fri``, ``0/15``
-(from 0 on to the end), ``9-17/2``, and lists of these with commas. A range whose end comes before its start goes round, as in
+(from 0 to the end), ``9-17/2``, and lists of these with commas. A range whose end comes before its start goes round, as in
 croniter: ``Fri-Mon``, ``22-2``.
 
 croniter itself cannot read them: it refuses years after 2099 and names that are not three letters, takes ``5-5`` for every value,
@@ -73,7 +73,7 @@ def read_field(kind: Field, text: str) -> int:
 
 
 def follows_the_clock(hour: str) -> bool:
-    """Whether the hours of a calendar are told by `*` or a step: then it follows the real hours when clocks are set."""
+    """Whether the hours of a calendar are given by `*` or a step: then it follows the real hours when clocks are set."""
     return "*" in hour or "/" in hour
 
 

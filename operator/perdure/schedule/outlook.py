@@ -17,11 +17,11 @@ class Outlook:
     reason: ConditionReason
     message: str = ""
     path: str = ""
-    """The field that is to be changed, where it is not ready."""
+    """The field to change, if it is not ready."""
 
 
 def has_times(spec: ScheduleSpec) -> bool:
-    """Whether anything is to be started by time; else runs are only started when an Operation triggers them."""
+    """Whether runs start by time; otherwise they start only when an Operation triggers them."""
     return bool(spec.cron or spec.intervals or spec.calendars)
 
 
@@ -29,7 +29,7 @@ def outlook(spec: ScheduleSpec, *, comes: bool) -> Outlook:
     """Judge a schedule.
 
     Args:
-        spec: What it was told to do.
+        spec: Its spec.
         comes: Whether there is a time to come.
     """
     if not has_times(spec):

@@ -9,7 +9,7 @@ def request_of(spec: OperationSpec, uid: str) -> inp.ScheduleRequest:
 
     Args:
         spec: The Operation's; its target is a Schedule.
-        uid: The Operation's: the id of the request, so that it is heeded once.
+        uid: The Operation's: the id of the request, so that it is processed once.
 
     Raises:
         ValueError: It asks nothing that a schedule could be asked; the API server refuses that.

@@ -34,7 +34,7 @@ class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     name: str
     scheduled_time: datetime
     request: str = ""
-    """Of what somebody asked for: id of that request."""
+    """ID of the request for it, if there was one."""
     last_completion_result: Any = None
     last_failure: dict[str, Any] | None = None
 
@@ -58,7 +58,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
 
     Args:
         schedule: The Schedule.
-        run: What is to be started.
+        run: The run to start.
         state: The state in which that was decided: the run is given the last result and failure of that moment.
     """
     meta, template = schedule["metadata"], schedule["spec"]["workflowRunTemplate"]
@@ -77,10 +77,10 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
     if workflow_id != run.name:
         spec["workflowId"] = workflow_id
     if run.attempt > 1 or run.start.request:
-        # One of the same id may have run before; that somebody asks for another, or it failed, is reason enough.
+        # One of the same ID may have run before; a request for another, or its failure, is reason enough.
         spec["workflowIdReusePolicy"] = "AllowDuplicate"
     own = template.get("metadata") or {}
-    # What ties runs together is the operator's: whoever writes a Schedule must not write it by way of the operator.
+    # What ties runs together is the operator's: someone who writes a Schedule must not write it by way of the operator.
     foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
     said = _start_of(schedule)
     return {
@@ -111,7 +111,7 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
 
 
 def id_of(schedule: KubeObject) -> str:
-    """What Temporal's clients call a schedule: its name, where they have not called it something that is no name."""
+    """The schedule's ID for Temporal's clients: its name, unless they gave it an ID that is not valid as a name."""
     meta = schedule["metadata"]
     return str((meta.get("annotations") or {}).get(labels.SCHEDULE_ID_ANNOTATION) or meta["name"])
 
@@ -135,7 +135,7 @@ def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
 
 
 def _start_of(schedule: KubeObject) -> dict[str, str]:
-    """What code is told beside the spec: what the Temporal client has said that made the schedule."""
+    """What code gets in addition to the spec: what the Temporal client that created the schedule has set."""
     if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
         return {}
     said = read_annotation(schedule, labels.START_ANNOTATION, StartExtras) or StartExtras()

@@ -1,6 +1,6 @@
 """What a schedule remembers between two passes.
 
-All of it is written in one commit: the times that were dealt with (`cursor`) together with the runs that are to be started for
+All of it is written in one commit: the times that were dealt with (`cursor`) together with the runs to start for
 them (`running`). A run without a `run_id` may not have been made yet; its name is always the same, so that making it again does
 no harm.
 """
@@ -17,7 +17,7 @@ NAME_FORM = "%Y%m%dt%H%M%Sz"
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Something that is to be started, or was."""
+    """A run to start, or one that was started."""
 
     nominal: datetime
     """The time it is for; of a triggered one, when that was asked for."""
@@ -31,7 +31,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
     @property
     def by_time(self) -> bool:
-        """Whether the spec asks for it, and not somebody."""
+        """Whether the spec, and not a request, asks for it."""
         return not self.request
 
     def run_name(self, schedule: str, attempt: int = 1, instead: str = "") -> str:
@@ -68,9 +68,9 @@ class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     renamed: int = 0
     """How many of its names were taken."""
     cancel: bool = False
-    """It is to be asked to cancel itself."""
+    """A cancellation must be requested."""
     terminate: bool = False
-    """It is to be terminated."""
+    """It must be terminated."""
     overlapping: bool = False
     """It was started by AllowAll: it is in nobody's way, and no overlap policy ends it (as in temporal:
     service/worker/scheduler/workflow.go, recordAction)."""

@@ -34,7 +34,7 @@ def compose(
 
     Args:
         old: The status so far.
-        rules: What it was told to do.
+        rules: The rules of its spec.
         state: Where it stands.
         problem: Why its times cannot be followed, if they cannot.
         generation: `metadata.generation` of the spec.
@@ -124,7 +124,7 @@ def _paused(rules: Rules, state: ScheduleState) -> _Verdict:
             f"Paused, as {state.paused.reason}; an unpause Operation ends that",
         )
     if state.remaining == 0:
-        return True, ConditionReason.OUT_OF_ACTIONS, "All of `remainingActions` were started; change it to go on"
+        return True, ConditionReason.OUT_OF_ACTIONS, "All of `remainingActions` were started; change it to continue"
     return False, ConditionReason.NOT_PAUSED, ""
 
 

@@ -6,7 +6,7 @@ clocks are set, wall time jumps:
     forward, 02:00 to 03:00      01:59 | 03:00      02:30 does not exist: it counts as 03:00 (RunAfter), or not at all (Skip)
     back, 03:00 to 02:00         02:59 | 02:00      02:30 comes twice: the first counts (First), or both (Both)
 
-A calendar whose hour is `*` or has a step does not mean an hour of the day but every so many hours: it follows the real hours,
+A calendar whose hour is `*` or has a step does not mean an hour of the day but an interval of hours: it follows the real hours,
 is never moved, and counts in both.
 
 Bounds. A search looks 40 years ahead, since 29 February on a given weekday may be that far. What is excluded is taken out of a
@@ -46,7 +46,7 @@ _SUMMARY = 256
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When something is to be started."""
+    """When a run must start."""
 
     nominal: datetime
     """The time as the spec has it, UTC, in whole seconds."""

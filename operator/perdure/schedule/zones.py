@@ -1,4 +1,4 @@
-"""Time zones: what is to be added to UTC at an instant, and when that changes.
+"""Time zones: the offset from UTC at an instant, and when it changes.
 
 An instant is a number of seconds since 1970-01-01T00:00:00Z. A wall time is what clocks in the zone show, as the number
 of seconds that this would be in UTC. The rules are those of the tz database by way of `zoneinfo`; a zone without a name
@@ -108,7 +108,7 @@ def named_zone(name: str) -> Zone:
     if name not in known:
         close = difflib.get_close_matches(name, known, 1) or [n for n in known if n.lower() == name.lower()]
         hint = f"; did you mean `{close[0]}`?" if close else ": use an IANA name such as `Europe/Berlin`"
-        raise InvalidTimesError(f"there is no time zone `{name}`{hint}", ConditionReason.UNKNOWN_TIME_ZONE)
+        raise InvalidTimesError(f"time zone `{name}` does not exist{hint}", ConditionReason.UNKNOWN_TIME_ZONE)
     return _named(name)
 
 

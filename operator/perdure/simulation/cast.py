@@ -83,7 +83,7 @@ def read_cast(manifests: Iterable[Manifest], scenario: Scenario, source: str) ->
         source: Where the scenario was read.
 
     Raises:
-        BadFileError: a manifest is wrong, or it is not clear what is to be simulated.
+        BadFileError: A manifest is wrong, or it is not clear what to simulate.
     """
     shelf = _Shelf()
     for manifest in manifests:

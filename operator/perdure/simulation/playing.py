@@ -78,7 +78,7 @@ class Play:
             give_up=self._give_up,
         )
         self._lead = self.transcript.lead
-        self._server = _Server(self._loop, Random(0))  # noqa: S311 - it is to be the same every time
+        self._server = _Server(self._loop, Random(0))  # noqa: S311 - it must be the same every time
         self._server.admit = self._admit
         self._server.observers.append(self._observe)
         ScriptedKubelet(self._loop, self._server, Script(scenario.activities), self.transcript.started)
@@ -87,7 +87,7 @@ class Play:
         """Let everything happen, until nothing more will.
 
         Raises:
-            EndlessError: it goes on and on.
+            EndlessError: It does not end.
         """
         with logs.silent():
             copy_context().run(self._play)
@@ -97,7 +97,7 @@ class Play:
                 run.tree.close(run.state.close_time)
         for error in self._trouble:
             if self._lead.open or not isinstance(error, EndlessError):
-                raise error  # what goes on after the run has closed, such as an abandoned child, goes on as long as it may
+                raise error  # what continues after the run has closed, such as an abandoned child, has no limit
 
     def _play(self) -> None:
         clock.polling.set(False)
@@ -112,8 +112,8 @@ class Play:
             except TooLateError:
                 self._trouble.append(
                     EndlessError(
-                        f"the run goes on beyond 100 years of virtual time{self.transcript.at_what()}; end it with `cancelAt` or "
-                        "`terminateAt`, or let it come to an end"
+                        f"the run continues beyond 100 years of virtual time{self.transcript.at_what()}; end it with "
+                        "`cancelAt` or `terminateAt`, or let it come to an end"
                     )
                 )
             loop.run_until_complete(operator.kill())

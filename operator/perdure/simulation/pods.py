@@ -76,7 +76,7 @@ class ScriptedKubelet(Kubelet):
         return entry.starts_after.total_seconds()
 
     def stop_seconds(self, pod: Object) -> float:
-        """At once, or when the grace period is over."""
+        """Immediately, or when the grace period is over."""
         playing = self._playing[pod["metadata"]["uid"]]
         return float(pod["metadata"]["deletionGracePeriodSeconds"]) if playing.entry.ignores_cancel else 0.0
 

@@ -1,4 +1,4 @@
-"""What came of a simulation, as JSON; and whether that was expected."""
+"""The outcome of a simulation, as JSON; and whether it was expected."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ _SLACK = timedelta(milliseconds=1)
 
 
 class Report:
-    """What came of a simulation that has been played."""
+    """The outcome of a simulation."""
 
     def __init__(self, world: Play) -> None:
         self.transcript = world.transcript
@@ -36,7 +36,7 @@ class Report:
         closed = self.last.state.close_time if self.last.state else None
         self.elapsed = (closed or self.transcript.end) - self.start
 
-    # What there is to know
+    # Details
 
     @property
     def phase(self) -> str:

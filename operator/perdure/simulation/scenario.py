@@ -107,7 +107,7 @@ class Reply(ScenarioModel):
     """How long it takes. Default 0s."""
 
     output: Json = None
-    """What comes of it. Default null."""
+    """Its result. Default: null."""
 
     fail: ScriptedFailure | None = None
     """It fails, and how."""
@@ -116,7 +116,7 @@ class Reply(ScenarioModel):
     """It never ends by itself."""
 
     ignores_cancel: Flag = False
-    """It goes on when it is asked to stop. Default false: it stops, and is cancelled."""
+    """It continues when a stop is requested. Default: false, so it stops and is cancelled."""
 
 
 class ScriptedAttempt(Reply):
@@ -191,7 +191,7 @@ def _read_elapsed(value: Any) -> timedelta | Between:
 
 
 Outcome = Literal["Completed", "Failed", "TimedOut", "Lost", "Cancelled", "Stopped", "Running"]
-"""How an attempt ended; `Stopped`: it was cut off when the run ended, `Running`: it has not."""
+"""How an attempt ended; `Stopped`: the end of the run stopped it, `Running`: it has not ended."""
 
 
 OUTCOMES = get_args(Outcome)
@@ -266,7 +266,7 @@ class Scenario(ScenarioModel):
     """Input of the run. Default: that of the WorkflowRun, or the Workflow's own default."""
 
     activities: dict[str, list[ScriptedAttempt]] = Field(default_factory=dict)
-    """By activity, one entry for each attempt; the last one repeats. Default: they complete at once with null."""
+    """By activity, one entry for each attempt; the last one repeats. Default: they complete immediately with null."""
 
     children: dict[str, list[ScriptedChild]] = Field(default_factory=dict)
     """By Workflow, one entry for each child whose Workflow is in none of the files; the last one repeats."""

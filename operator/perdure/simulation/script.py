@@ -44,7 +44,7 @@ def fits(given: Any, wanted: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Beats:
-    """When an attempt heartbeats: every so often, so many times."""
+    """When an attempt heartbeats: the interval, and the number of heartbeats."""
 
     start: datetime
     every: timedelta

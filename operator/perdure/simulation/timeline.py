@@ -10,7 +10,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.language.coercion import shown
 
 Told = tuple[str, str, str]
-"""Step, how it stands from then on, and what is told."""
+"""Step, its status from then on, and the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Moment:
     path: str
     """The step; empty for what is about the run."""
     word: str
-    """How it stands from then on, as a status of a step or run."""
+    """Its status from then on, as that of a step or run."""
     told: str
 
 
@@ -44,7 +44,7 @@ def _given(value: Any, before: str = "") -> str:
 
 
 def tell(event: ev.AnyEvent) -> Told | None:
-    """What an event tells; None of those that stand beside what is told of attempts."""
+    """The entry of an event; None for those that the entries of attempts cover."""
     return _of_step(event) or _of_run(event)
 
 
@@ -96,7 +96,7 @@ def _of_run(event: ev.AnyEvent) -> Told | None:  # noqa: C901, PLR0911, PLR0912 
         case ev.WorkflowExecutionPaused():
             return "", "Paused", ""
         case ev.WorkflowExecutionUnpaused():
-            return "", "Running", "goes on"
+            return "", "Running", "continues"
         case ev.WorkflowExecutionCompleted():
             return "", "Completed", _given(event.result)
         case ev.WorkflowExecutionFailed():

@@ -52,7 +52,7 @@ class Tree:
         self._closed: datetime | None = None
 
     def close(self, now: datetime) -> None:
-        """The run has closed: what was open is cut off."""
+        """The run has closed: what was open is stopped."""
         self._closed = now
 
     @property

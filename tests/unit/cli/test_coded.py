@@ -284,7 +284,7 @@ def test_who_follows_a_run_hears_once_that_its_task_fails_and_that_it_does_no_mo
     before = seen(run)
     fail_task(run, 22)
     after = seen(run)
-    again = "the workflow task is tried again: WorkflowWorkerUnhandledFailure: RuntimeError: no such step"
+    again = "the workflow task is retried: WorkflowWorkerUnhandledFailure: RuntimeError: no such step"
     failing = f"+22s ● k9 Running: WorkflowTaskFailed; {again}"
     assert list(changes(before, after, page(run))) == [failing]
     fail_task(run, 23)

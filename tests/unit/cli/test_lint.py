@@ -189,7 +189,7 @@ spec:
         ('cron: ["0 0 30 2 *"]', [("Error", "spec.cron", "No time fits within the next 40 years")]),
         (
             'cron: ["0 2 * * *"]\n  timeZone: Mars/Olympus',
-            [("Error", "spec.timeZone", "there is no time zone `Mars/Olympus`")],
+            [("Error", "spec.timeZone", "time zone `Mars/Olympus` does not exist")],
         ),
         (
             'cron: ["TZ=UTC 0 0 * * *", "TZ=Asia/Tokyo 0 0 * * *"]',
@@ -301,7 +301,7 @@ def test_one_run_reports_every_mistake() -> None:
         ("Schedule/nightly", "spec.cron[1]", "must be a cron line"),
         ("Schedule/nightly", "spec.intervals[0]", "must be whole seconds"),
         ("Schedule/nightly", "spec.intervals[1].every", "'1.5h' must be a duration"),
-        ("Schedule/nightly", "spec.timeZone", "there is no time zone `Mars/Olympus`"),
+        ("Schedule/nightly", "spec.timeZone", "time zone `Mars/Olympus` does not exist"),
         ("Schedule/nightly", "spec.workflowRunTemplate.spec.workflow.name", "did you mean `broken`"),
     }
     missing = [one for one in want if not any(one[:2] == each[:2] and one[2] in each[2] for each in found)]

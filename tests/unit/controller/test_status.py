@@ -378,7 +378,7 @@ def test_a_run_that_no_worker_polls_for_says_so() -> None:
 def test_a_run_whose_workflow_task_fails_says_why() -> None:
     told = of_code(failed=True)
     assert told["reason"] == "WorkflowTaskFailed"
-    assert told["message"] == "the workflow task is tried again: WorkflowWorkerUnhandledFailure: no class Order"
+    assert told["message"] == "the workflow task is retried: WorkflowWorkerUnhandledFailure: no class Order"
 
 
 def test_a_run_whose_worker_has_failed_and_gone_says_both() -> None:

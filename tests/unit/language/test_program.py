@@ -175,7 +175,7 @@ def test_a_compensation_cannot_continue_as_new() -> None:
 def test_the_schema_of_the_input_has_to_be_one() -> None:
     assert findings(input={"schema": {"type": "object"}}) == []
     (found,) = findings(input={"schema": {"type": "objekt"}})
-    assert found.startswith("spec.input.schema: is no JSON Schema: ")
+    assert found.startswith("spec.input.schema: is not a valid JSON Schema: ")
 
 
 def test_a_schema_fetches_nothing() -> None:

@@ -1,7 +1,7 @@
 """What one member knows of its fleet, and what it may decide by that. Pure: times are arguments, in seconds of a monotonic clock.
 
     A renews at 0 ─────── A may decide until 5 ┐ margin ┌ B, which has seen that renewal at 0 or later, lists again at 6 or later:
-                                               └────────┘ unchanged, so A has stopped; B takes over at once
+                                               └────────┘ unchanged, so A has stopped; B takes over now
 
 No clock is compared with another: a member measures how long it has not seen a Lease change, and when it has sent its own last
 renewal. A member that joins gets shards of others. It waits until their Leases say that they count on it; and if it has been a

@@ -13,7 +13,7 @@ from perdure.kube import client as kube
 _MANY: Final = 50
 """Fewer runs of a namespace are read one by one, several at the same time."""
 _FINISHED_EACH: Final = 8
-"""Pages have finished runs, too. So many of them cost as much as a request for one run."""
+"""Finished runs of a page that cost as much as a request for one run."""
 
 
 class GainedRuns:

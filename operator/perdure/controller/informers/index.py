@@ -10,7 +10,7 @@ from perdure.kube import client as kube
 
 @dataclass(slots=True)
 class Index:
-    """What is known. Whoever adds to it wakes those whom it concerns."""
+    """What is known. The code that adds to it wakes the keys that are affected."""
 
     directory: Directory = field(default_factory=Directory)
     """Every run that there is, with what others need to know of it."""

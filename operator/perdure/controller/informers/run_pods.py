@@ -87,7 +87,7 @@ class RunPods:
         return run_id if run is None else run.workflow_id
 
     async def release(self, key: OrphanKey) -> None:
-        """Let go of a pod whose run is closed or gone. While its run is open and just not seen yet, nothing is done.
+        """Release a pod whose run is closed or deleted. While its run is open and just not seen yet, nothing is done.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.

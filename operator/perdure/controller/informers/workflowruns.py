@@ -101,7 +101,7 @@ class WorkflowRuns:
                 self.fleet.others.discard(uid)
                 if before is not None and holds and _was_edited(before, obj):
                     self.suspect(obj)
-                return  # closed: nothing is left to do but to let go of pods, which tell of themselves
+                return  # closed: nothing is left to do except to release pods, which have events of their own
             if holds:
                 self._add(obj)
             else:
@@ -117,7 +117,7 @@ class WorkflowRuns:
         return True
 
     def made(self, obj: kube.Object) -> None:
-        """A run was made by this process: it is worked on before a watch tells of it."""
+        """A run was made by this process: it is reconciled before a watch reports it."""
         if self.get(obj["metadata"]["uid"]) is None:
             self.take(obj)
 
@@ -236,7 +236,7 @@ class WorkflowRuns:
             run.withdraw(request_id)
 
     def answered(self, entry: Entry, request_id: str) -> None:
-        """Tell a run that its answer to a request was recorded by whoever asked."""
+        """Tell a run that the sender has recorded its answer to a request."""
         run = self.get(entry.uid)
         if run is not None:
             run.forget(request_id)

@@ -26,7 +26,7 @@ _FIELDS: Mapping[type[Any], tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Inlined:
-    """What a run is told."""
+    """The inputs of a run."""
 
     told: list[inputs.RunInput]
     refused: inputs.RunInput | None = None
@@ -37,7 +37,7 @@ class Inlined:
 async def inlined(
     told: Sequence[inputs.RunInput], namespace: str, blobs: Blobs, workers: Workers, *, code: bool
 ) -> Inlined:
-    """What a run is told, with the values that it cannot follow references to.
+    """The inputs of a run, with the values that it cannot follow references to.
 
     Args:
         told: As others have said it.

@@ -158,7 +158,7 @@ class Blobs:
         return content
 
     async def remove(self, namespace: str, saved: Saved) -> None:
-        """Remove a blob that no run refers to; one that somebody has taken over since stays.
+        """Remove a blob that no run refers to; one that a run has taken over since stays.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
@@ -212,7 +212,7 @@ class BlobsOfRun:
             carried: Events and state, in which bytes come that are not stored yet.
 
         Returns:
-            What is to be `committed`.
+            What to pass to `committed`.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
@@ -280,7 +280,7 @@ class BlobsOfRun:
 
 
 async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
-    """Make a run one of the owners of a blob. One that is gone stays gone: whoever reads it is told.
+    """Make a run one of the owners of a blob. One that is deleted stays deleted: reading it reports that.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.

@@ -140,7 +140,7 @@ class Pods:
 
         Raises:
             AttemptRefusedError, AttemptImpossibleError: it will never have one.
-            AttemptBlockedError: something that may pass is in the way.
+            AttemptBlockedError: Something that may pass blocks it.
             ApiError, OSError: the API server cannot be asked.
         """
         try:
@@ -193,7 +193,7 @@ class Pods:
     async def refusal(self, namespace: str, definition: Activity) -> str | None:
         """Why the API server would not take the pods of an activity: its own words. None where it would, or cannot say.
 
-        Nothing is made: it is a dry-run. What only stands in the way for now, such as a quota that is used up, is no refusal.
+        Nothing is made: it is a dry-run. What blocks it only for now, such as a quota that is used up, is no refusal.
 
         Raises:
             ApiError, OSError: the API server cannot be asked.
@@ -342,10 +342,10 @@ class Pods:
 
         Args:
             pod: The pod, as it was seen.
-            expires: When it is to be deleted; None: never for its age.
+            expires: When to delete it; None: never because of its age.
 
         Raises:
-            AttemptBlockedError: somebody else keeps changing the pod, or a policy refuses the change; to be tried later.
+            AttemptBlockedError: Another client keeps changing the pod, or a policy refuses the change; retry later.
         """
         meta = pod["metadata"]
         url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])

@@ -62,7 +62,7 @@ class ActivityIdentity:
         self._checked[namespace] = self._clock()
 
     def forget(self, namespace: str) -> None:
-        """Look again next time: the namespace may have been made anew."""
+        """Look again next time: the namespace may have been re-created."""
         self._checked.pop(namespace, None)
 
     async def _create(self, url: str, body: kube.Object) -> None:

@@ -20,7 +20,7 @@ from perdure.runtime.retention import Limits, surplus
 _WAIT: Final = timedelta(seconds=10)
 """Between two looks at a namespace: each costs as much as the namespace has finished runs."""
 _GRACE: Final = timedelta(minutes=1)
-"""A run that has just finished is kept for a while, so that whoever waits for its result can read it."""
+"""A run that has just finished is kept for a while, so that clients that wait for its result can read it."""
 _MOST: Final = 500
 """Runs that are removed in one pass, so that other work of the namespace gets its turn."""
 
@@ -59,7 +59,7 @@ class NamespaceRetention:
         self._log = structlog.get_logger("perdure.retention")
 
     def observe(self, namespace: str) -> datetime | None:
-        """A run of a namespace has finished or is gone: when `enforce` is to be called; None for never."""
+        """A run of a namespace has finished or is gone: when to call `enforce`; None for never."""
         tally = self._index.directory.finished(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
         if namespace in self._waiting or not self._limits.exceeded_by(tally):

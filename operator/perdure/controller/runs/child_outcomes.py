@@ -104,7 +104,7 @@ class ChildOutcomes:
         if has_successor(status):
             return []
         if refused := successor_refused(status):
-            failure = application_failure(SUCCESSOR_REFUSED, f"the run was to go on in another one: {refused}")
+            failure = application_failure(SUCCESSOR_REFUSED, f"the run could not continue in another one: {refused}")
         if failure is not None and failure.type == ALREADY_STARTED:
             return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
         return [
@@ -188,11 +188,11 @@ def _result(status: dict[str, Any]) -> Any:
 
 
 def successor_refused(status: dict[str, Any]) -> str:
-    """Why the run that was to go on in another one does not; empty where it does, or was not to."""
+    """Why a run does not continue in another one; empty if it does, or need not."""
     return str((status.get("state") or {}).get("successorRefused", ""))
 
 
 def has_successor(status: dict[str, Any]) -> bool:
-    """Whether the run goes on in another one."""
+    """Whether the run continues in another one."""
     events = (status.get("history") or {}).get("events") or [{}]
     return not successor_refused(status) and bool(events[-1].get("newWorkflowRun") or events[-1].get("resetRun"))

@@ -47,7 +47,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Decides for a run that only points to another one: it completes at once."""
+    """Decides for a run that only points to another one: it completes immediately."""
 
     name: str
     run_id: str
@@ -162,9 +162,9 @@ def first_event(
         now: When it begins.
         policy: How it is retried.
         parent: The run it is a child of.
-        continues: The run that it continues or retries; the execution timeout goes on from there.
+        continues: The run that it continues or retries; the execution timeout continues from there.
         extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
-        schedule: The Schedule that has started it: code is told how the run before it has ended.
+        schedule: The Schedule that has started it: code gets the outcome of the run before it.
         principal: The user that has made it, as the API server says.
     """
     beside: dict[str, Any] = {}

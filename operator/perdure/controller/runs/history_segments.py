@@ -1,8 +1,8 @@
 """Sealing: the long tail of a run's history becomes a HistorySegment before the commit that drops it from the status.
 
-Only what is committed is sealed, never what the pass under way has decided: after a crash that may be decided differently. So of
-whoever seals, today or after a restart, here or in another operator, each has the same events for the same name; one of them may
-have had fewer of them, and what that one has sealed counts.
+Only what is committed is sealed, never what this reconciliation has decided: after a crash that may be decided differently.
+So everyone who seals, today or after a restart, here or in another operator, has the same events for the same name; one of them
+may have had fewer of them, and what that one has sealed counts.
 
     create segment n ──▶ commit: tail without its events, segments: n + 1, lastSegmentHash
          │ killed here: the segment is found by its name, and is dropped from the tail if it is what stands there
@@ -26,12 +26,12 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.segments import Damage, Past
 
 _AGAIN_AFTER = 50
-"""Events. Where sealing was refused, it is tried again when the tail has grown by as many."""
+"""Events. Where sealing was refused, it is retried when the tail has grown by that number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a commit goes on from."""
+    """What a commit continues from."""
 
     status: Status
     damage: Damage | None = None
@@ -39,7 +39,7 @@ class Sealed:
 
 
 class ForeignSegmentError(Exception):
-    """A segment that is to be made has a name that another object has. The message says what to do."""
+    """Another object has the name of a segment to create. The message says what to do."""
 
 
 async def past_of(client: kube.Client, run: kube.Object) -> Past:
@@ -96,7 +96,7 @@ class Segments:
                 wrong = f"{wrong}; delete it, so that the history can be sealed"
                 return _told(status, segments.changed(segment["metadata"]["name"], wrong), now)
         except kube.ApiError as error:
-            # A quota, a policy, a missing role. The tail goes on growing meanwhile; how large it may become is bounded.
+            # A quota, a policy, a missing role. The tail keeps growing meanwhile; how large it may become is bounded.
             for_now = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS
             if for_now and not isinstance(error, kube.TooLargeError):
                 raise

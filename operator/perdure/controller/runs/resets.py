@@ -5,8 +5,8 @@
                    ▼
     fork the history ─▶ have the open run of the workflow id closed ─▶ take over its children ─▶ write the segments ─▶ commit
 
-The name of the new run is a lock, made of the request's id: however often it is asked for, and whoever is killed meanwhile, there
-is one. From then on everything is that run's own affair; each step of its beginning is found done by the next operator.
+The name of the new run is a lock, made of the request's ID: however often it is requested, and whichever operator is killed
+meanwhile, there is one. From then on, everything concerns only that run; the next operator finds each finished step of its start.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ async def reset(
     Args:
         client: Of the API server.
         definitions: Finds and compiles definitions.
-        run: The WorkflowRun that is to be reset; open or closed.
+        run: The WorkflowRun to reset; open or closed.
         wanted: To where, and how.
         request_id: UID of the Operation that asks for it.
         overrides: The changes of the versioning override of the new run; None removes it.
@@ -161,7 +161,7 @@ async def _redo(
     if _is_code(events):
         raise RefusedError(reason, f"workers decide `{name}`, and know what to do again; reset it instead")
     if following := getattr(last, "new_workflow_run", ""):
-        raise RefusedError(reason, f"`{name}` goes on as `{following}`; retry that run")
+        raise RefusedError(reason, f"`{name}` continues as `{following}`; retry that run")
     spec, difference = _spec_of(base), "its definition is gone"
     assert isinstance(first, ev.WorkflowExecutionStarted)
     async for definition in _definitions(definitions, base, spec):
@@ -244,7 +244,7 @@ async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Where a run begins that goes on with another one's history."""
+    """The start of a run that continues another one's history."""
 
     base: kube.Object
     """The run that was reset, as it was read."""
@@ -264,11 +264,11 @@ class Fork:
 
     @property
     def requests(self) -> tuple[str, ...]:
-        """Those that the other run has heeded, and whose askers may not know it yet."""
+        """Requests that the other run has processed, and whose senders may not know it yet."""
         return tuple(((self.base.get("status") or {}).get("state") or {}).get("requests") or ())
 
     def event(self, run: RunRef, asked: ResetOrigin, now: datetime) -> ev.WorkflowTaskFailed:
-        """The event that tells of the reset."""
+        """The event that records the reset."""
         first = history.decode_events(self.events[:1])[0]
         assert isinstance(first, ev.WorkflowExecutionStarted)
         point = history.decode_events(self.events[-1:])[0]
@@ -332,7 +332,7 @@ async def _fork(
             start_time=first.event_time,
         )
         try:
-            # A long history takes seconds: everything else goes on meanwhile.
+            # A long history takes seconds: everything else continues meanwhile.
             return await asyncio.to_thread(history.fork, events, point, decider), definition
         except ValueError as error:
             raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error

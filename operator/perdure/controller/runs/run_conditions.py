@@ -50,7 +50,7 @@ class RunConditions:
         self._compiling_since: datetime | None = None
 
     async def wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
-        """Say why the run does not start or go on; once, not at each try.
+        """Record why the run does not start or continue; once, not at each attempt.
 
         Raises:
             ConflictError, TooLargeError: as `Record.write`.
@@ -86,9 +86,9 @@ class RunConditions:
             await self._stored.write(run_status.repaired(status, self._facts(now, state), state, now))
 
     async def hindered(self, state: RunState, now: datetime, *, offers: bool) -> None:
-        """Say what the run waits for, although nothing else is to be recorded.
+        """Say what the run waits for, although there is nothing else to record.
 
-        It waits for a worker that asks for what is to be done, or for an object that the API server refuses to create.
+        It waits for a worker that polls, or for an object that the API server refuses to create.
 
         Args:
             state: The state, committed.
@@ -119,7 +119,7 @@ class RunConditions:
 
 
 def lacks_worker(status: Status) -> str:
-    """What a status tells of work that nobody asks for; empty where nothing is."""
+    """What a status shows of work that no worker polls for; empty if there is none."""
     return run_status.message_of(status, ConditionReason.NO_WORKER)
 
 

@@ -35,7 +35,7 @@ def _by(
 
 
 class Teller:
-    """Tells of one run."""
+    """Records the Events of one run."""
 
     def __init__(self, recorder: Recorder, run: RunRef) -> None:
         self._recorder = recorder
@@ -61,7 +61,7 @@ class Teller:
         self._record("Warning", EventReason.CREATE_REFUSED, note, "Create")
 
     def pod_waits(self, note: str, pod: str) -> None:
-        """Say what is in the way of an attempt's pod."""
+        """Record what blocks an attempt's pod."""
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
         self._record("Warning", EventReason.ATTEMPT_NOT_STARTING, note, "StartPod", related)
 
@@ -93,7 +93,7 @@ class Teller:
             self.warn(EventReason.SUCCESSOR_REFUSED, after.successor_refused, "Continue")
         failure = after.code.failure if after.code is not None and not after.closed else ""
         if failure and not (before is not None and before.code is not None and before.code.failure):
-            self.warn(EventReason.WORKFLOW_TASK_FAILED, f"The workflow task is tried again: {failure}", "Decide")
+            self.warn(EventReason.WORKFLOW_TASK_FAILED, f"The workflow task is retried: {failure}", "Decide")
         if after.task and (before is None or before.task is None):
             reason = EventReason(after.task.reason or EventReason.WORKFLOW_TASK_FAILED)
             self.warn(reason, after.task.message, "Decide")
@@ -103,14 +103,14 @@ class Teller:
         return "The run has started" + (f", with the workflow id `{own}`" if own != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
-        """What somebody has asked for, or has to see to."""
+        """Requests, and what someone must attend to."""
         match event:
             case ev.WorkflowExecutionCancelRequested():
                 self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Asked to cancel itself", event), "Cancel")
             case ev.WorkflowExecutionPaused():
                 self._record("Normal", EventReason.PAUSED, _by("Paused", event), "Pause")
             case ev.WorkflowExecutionUnpaused():
-                self._record("Normal", EventReason.UNPAUSED, _by("Goes on", event), "Unpause")
+                self._record("Normal", EventReason.UNPAUSED, _by("Unpaused", event), "Unpause")
             case ev.MarkerRecorded() if event.marker_name == DEAD_LETTER:
                 note = f"Step {event.details['step']}: set aside as a DeadLetter: {full_message_of(event.details['failure'])}"
                 self.warn(EventReason.DEAD_LETTERED, note, "SetAside")
@@ -138,7 +138,7 @@ class Teller:
             note += f"; {without}" if without else ""
         following = getattr(transition.events[-1], "new_workflow_run", "")
         if following:
-            note = f"{note}; goes on as {following}"
+            note = f"{note}; continues as {following}"
         kind = "Normal" if outcome in _WELL else "Warning"
         self._record(kind, EventReason(outcome.value), note, "Close")
 

@@ -47,7 +47,7 @@ class RunReconciliation:
         self.state: RunState | None = None
         """The state of the run, recorded as far as it must be; None before the run has started or was read."""
         self.start: UnrecordedStart | None = None
-        """The start of the run, if it is to be recorded with the first decision."""
+        """The start of the run, if the first decision must record it."""
         self.forgotten: list[inputs.RequestForgotten] = []
         self.decide_again = False
         """Whether the decider must run again, although no event was added."""
@@ -165,7 +165,7 @@ class RunReconciliation:
             if self._inbox.blamed(asked, error):
                 return state, True
             if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
-                self.state = None  # what is only kept in memory may be the reason: go on from what is recorded
+                self.state = None  # what is only kept in memory may be the reason: continue from what is recorded
             raise
         self._inbox.taken(asked)
         self.state = transition.state

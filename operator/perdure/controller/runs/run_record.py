@@ -22,7 +22,7 @@ Facts = Callable[[RunState], RunFacts]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a run stands before its first commit, if it begins with another one's history."""
+    """The state of a run before its first commit, if it starts with another one's history."""
 
     status: Status
     state: RunState
@@ -98,17 +98,17 @@ class RunRecord:
         """Record a transition: one write, refused if anyone has written since.
 
         Args:
-            state: Where the run stands; None before it has begun.
+            state: The state of the run; None before it has started.
             transition: What the engine has come to.
             now: The time.
             decider: Decides nothing more than how the run ends, if it has to.
             facts: What the status tells beside the state.
-            origin: Where a run goes on from that begins with another one's history.
+            origin: The point from which a run continues that starts with another one's history.
             may_end: End the run where the transition does not fit into the object.
 
         Raises:
             OutOfStepError: the transition does not continue the stored history.
-            ConflictError: somebody else has written.
+            ConflictError: Another client has written.
             NoRoomError: it does not fit, and the run is not to end for that.
             TooLargeError: not even the end of the run fits.
         """

@@ -67,7 +67,7 @@ MAX_STATUS = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a status tells of a run beside its state."""
+    """What a status shows in addition to the state."""
 
     name: str
     uid: str
@@ -88,7 +88,7 @@ class RunFacts:
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
-    """The status of a run that cannot start, or go on, until somebody acts; and why."""
+    """The status of a run that cannot start or continue until someone acts, with the reason."""
     return {
         **old,
         "observedGeneration": facts.generation,
@@ -102,8 +102,8 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
 
     Args:
         old: the status so far; its history is continued.
-        facts: what is told beside the state.
-        state: where the run stands.
+        facts: What the status shows in addition to the state.
+        state: The state of the run.
         new_events: events to append to the history.
         now: the time of this write.
     """
@@ -189,7 +189,7 @@ def next_event_id(status: Status) -> int:
 
 
 def stored_state(status: Status) -> RunState | None:
-    """Where a run stands by its status; None for one that has not begun.
+    """The state of a run from its status; None for one that has not started.
 
     Raises:
         DamagedStateError: it does not say.
@@ -245,7 +245,7 @@ def too_large(text: bytes) -> str | None:
 
 
 def refused_as_too_large(message: str) -> str:
-    """Why a run cannot go on whose object the API server or etcd has refused for its size; `message` is their own."""
+    """Why a run cannot continue whose object the API server or etcd has refused for its size; `message` is their own."""
     return (
         "the run's object, which holds its spec, history and outputs, would become larger than the API server takes "
         f"({message}): give the run and its activities less, or divide the work into several runs"
@@ -304,7 +304,7 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
         reason = ConditionReason.ATTEMPT_NOT_STARTING
     failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
     if failing and not state.closed:
-        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is tried again: {failing}"
+        reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
     if facts.unserved:
         message = facts.unserved + (f"; the last try of the workflow task: {failing}" if failing else "")
         reason = ConditionReason.NO_WORKER

@@ -145,7 +145,7 @@ class RunStarter:
         Raises:
             NotReadyError: it cannot begin yet, and was not asked to end.
             NotYetError: its definition is being compiled, and it was not asked to terminate.
-            ConflictError: somebody has written to it.
+            ConflictError: Another client has written to it.
         """
         draft = _Draft(self._run.name)
         try:
@@ -174,7 +174,7 @@ class RunStarter:
         Raises:
             NotReadyError, NotYetError: the run cannot begin yet.
             InvalidWorkflowError: it asks for what cannot be.
-            ConflictError: somebody has written to it.
+            ConflictError: Another client has written to it.
         """
         spec = draft.spec
         check_options(spec)
@@ -287,7 +287,7 @@ class RunStarter:
     async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> Begun:
         """Begin with the history of another run, up to a point of it.
 
-        All that is made before the commit is found again by whoever begins anew after a crash: the other run is closed, its
+        All that is made before the commit is found again after a crash: the other run is closed, its
         children are this one's, and the segments have the same names and the same events.
 
         Raises:

@@ -6,7 +6,7 @@
                                               conflict ──────┘ someone else moved: read again, decide again
 
 Crash windows. Before the commit the times are still due. Between commit and effects, the committed state names the runs: they
-are made by whoever comes next, before anything else is decided, so that they are given the result that was the last one then.
+are created by the next operator, before anything else is decided, so that they get the result that was the last one then.
 Their names are locks. A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
 """
 
@@ -104,7 +104,7 @@ class ReconciledSchedule:
         return self._record.observe(obj)
 
     def observe_gone(self) -> None:
-        """The Schedule was deleted. Its runs are removed by the garbage collector, or stay, as whoever deleted it wanted."""
+        """The Schedule was deleted. Its runs are removed by the garbage collector, or stay, as the deletion requested."""
         self._record.gone = True
 
     def observe_workflow(self, name: str) -> bool:
@@ -126,7 +126,7 @@ class ReconciledSchedule:
         return any(run_id == self._runs.id_of(run) for run in self._state.running)
 
     def withdraw(self, request_id: str) -> None:
-        """Whoever has asked does not want it any more: it is not done, unless it was recorded already."""
+        """The request was withdrawn: it is not executed, unless it was recorded already."""
         for each in self._inbox.withdraw(request_id):
             each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="it was withdrawn"))
 
@@ -206,7 +206,7 @@ class ReconciledSchedule:
         return now if transition.more or self._runs.news or self._inbox.one_by_one or again else wake
 
     async def _load(self, now: datetime) -> bool:
-        """Go on where the stored status stands; whether the schedule can go on."""
+        """Continue from the stored status; whether the schedule can continue."""
         status, self._state = self._record.status, None
         damage = self._witness.damage(self._record.latest())
         try:
@@ -265,7 +265,7 @@ class ReconciledSchedule:
         spec: dict[str, Any] = self._record.object["spec"]["workflowRunTemplate"].get("spec") or {}
         return spec
 
-    # What it was told to do
+    # Its spec
 
     def _rules_now(self) -> tuple[Rules, Problem | None]:
         if self._rules is None or self._rules[0] != self._generation:

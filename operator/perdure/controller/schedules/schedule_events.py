@@ -18,7 +18,7 @@ _COUNTED: Final = {
 
 
 class ScheduleTeller:
-    """Tells of one Schedule."""
+    """Records the Events of one Schedule."""
 
     def __init__(self, recorder: Recorder, namespace: str, name: str, uid: str) -> None:
         self._recorder = recorder

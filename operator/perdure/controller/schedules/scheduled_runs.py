@@ -31,7 +31,7 @@ from perdure.schedule.state import Running, ScheduleState
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
 _LONGEST_TRY: Final = timedelta(hours=1)
-"""How long a run that the API server refuses for now is tried again: the catch-up window, within these (Temporal:
+"""How long a run that the API server refuses for now is retried: the catch-up window, within these (Temporal:
 service/worker/scheduler, startWorkflow)."""
 _LATE: Final = timedelta(minutes=5)
 """A run that is made later than this was not delayed by the operator: its time was caught up with."""
@@ -175,9 +175,9 @@ class ScheduledRuns:
         self.news.append(inp.RunRefused(name=run.name, message=message))
 
     async def _stop(self, run: Running) -> None:
-        """Ask a run that is in the way to stop: each link of its chain that is open.
+        """Ask a run that blocks the next one to stop: each link of its chain that is open.
 
-        A link that closes at that very moment may be followed by another, which is asked when the watch tells of it.
+        A link that closes at that very moment may be followed by another, which is asked when the watch reports it.
         """
         run_id, how = self.id_of(run), "terminate" if run.terminate else "cancel"
         reason = f"the next run of schedule `{self._name}` is due (overlapPolicy)"
@@ -262,7 +262,7 @@ class ScheduledRuns:
     # Removing
 
     async def remove_old(self, spec: ScheduleSpec, state: ScheduleState) -> None:
-        """Keep so many closed runs of either sort, the newest, each with its whole chain.
+        """Keep that number of closed runs of either sort, the newest, each with its whole chain.
 
         Raises:
             ConflictError: the Schedule is not as it was read.

@@ -1,8 +1,8 @@
 """From a WorkflowRun to something that can be interpreted: the definition is found, checked, compiled, kept.
 
-A large definition takes seconds to compile. It is compiled in a thread, so that everything else continues meanwhile; who needs
-it is told to come back, and holds no worker. Namespaces take turns, and each has one thread at most, so that a namespace
-with many large definitions only delays itself.
+A large definition takes seconds to compile. It is compiled in a thread, so that everything else continues meanwhile; a
+reconciliation that needs it comes back later, and holds no worker. Namespaces take turns, and each has one thread at most, so
+that a namespace with many large definitions only delays itself.
 
 Threads, not processes: what is compiled consists of closures, which cannot be handed from one process to another, and every
 process costs 80 MiB. A thread that computes delays the event loop, which needs the interpreter for each answer that it gets,
@@ -48,7 +48,7 @@ THREADS = 2
 
 
 class NotReadyError(Exception):
-    """The run cannot start until someone mends something; it is tried again when the Workflow changes."""
+    """The run cannot start until someone fixes something; it is retried when the Workflow changes."""
 
     def __init__(self, reason: ConditionReason, message: str) -> None:
         super().__init__(message)
@@ -87,7 +87,7 @@ class Definitions:
         self._compiled: OrderedDict[bytes, _Compiled] = OrderedDict()
         self._cached = 0
         self._in_use: WeakValueDictionary[bytes, _Compiled] = WeakValueDictionary()
-        """What somebody still holds, kept or not: who was told to come back finds it, whatever was compiled since."""
+        """What a caller still holds, cached or not: a caller that comes back finds it, whatever was compiled since."""
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
         self._pool = FairPool(slots=THREADS, each=1)
         self._asked: dict[tuple[str, bytes], asyncio.Future[_Compiled]] = {}
@@ -104,7 +104,7 @@ class Definitions:
 
         Raises:
             NotYetError: it is being compiled.
-            NotReadyError: the Workflow is missing or invalid; it may be mended.
+            NotReadyError: The Workflow is missing or invalid; someone can fix it.
             InvalidWorkflowError: the run itself asks for what cannot be; a run's spec does not change, so it has failed.
         """
         if inline is not None:
@@ -123,7 +123,7 @@ class Definitions:
         try:
             return Definition(self.compile(namespace, found["spec"]), workflow, found["spec"])
         except InvalidWorkflowError as error:
-            message = f"Workflow `{workflow}` cannot be run: {error}; the run starts when it is mended"
+            message = f"Workflow `{workflow}` cannot be run: {error}; the run starts when you fix it"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
 
     async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
@@ -197,7 +197,7 @@ class Definitions:
 
         Raises:
             NotYetError: it is being compiled.
-            InvalidWorkflowError: it is no JSON that could be kept.
+            InvalidWorkflowError: It is not JSON that can be stored.
         """
         try:
             key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)

@@ -1,8 +1,8 @@
 """Whether a Workflow can be run, as its condition `Ready` tells: its definition is checked, and its pods are tried.
 
 The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo
-in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses may be mended
-without a change of the Workflow, so a refusal is asked again after a while; it keeps no run from starting.
+in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses can be fixed
+without a change of the Workflow, so a refused pod is retried after a while; it keeps no run from starting.
 
 A Workflow that names a RetryPolicy which does not exist is not ready either: its runs wait for that. It is checked again when
 the RetryPolicies of its namespace change.
@@ -28,7 +28,7 @@ from perdure.kube.events import Recorder
 from perdure.language.program import Finding, Severity
 
 ASK_AGAIN = timedelta(minutes=1)
-"""After how long a pod that was refused is tried again."""
+"""How long after a refusal a pod is retried."""
 _MOST_TOLD = 10
 """Findings in the message."""
 _FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "schema", "default", "details"})
@@ -65,7 +65,7 @@ class _Checked:
 
 
 class Readiness:
-    """Tells of Workflows whether they can be run."""
+    """Reports whether Workflows can run."""
 
     def __init__(
         self, client: kube.Client, definitions: Definitions, pods: Pods, policies: Policies, recorder: Recorder

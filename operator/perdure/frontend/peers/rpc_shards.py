@@ -91,7 +91,7 @@ def _of_token(raw: bytes, namespace: str, workflow_of: Callable[[str], str]) -> 
     try:
         token: Token = unpack(raw, (WorkflowTaskToken, ActivityToken, QueryToken, NexusToken), namespace)
     except RpcError:
-        return None  # whoever handles it refuses it
+        return None  # the member that handles it refuses it
     if isinstance(token, NexusToken):
         return token.shard
     named = token.workflow_id or workflow_of(token.run_id)

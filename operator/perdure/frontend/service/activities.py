@@ -103,7 +103,7 @@ class Activities:
     async def record_activity_task_heartbeat(
         self, request: RecordActivityTaskHeartbeatRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatResponse:
-        """An attempt goes on; the answer says whether it should stop."""
+        """An attempt continues; the answer says whether it should stop."""
         token = self._token(request)
         said = await self._beat(self._entry(token), token, request, call)
         return RecordActivityTaskHeartbeatResponse(**said)

@@ -1,6 +1,6 @@
 """RPCs about batches: one request to many workflows. A batch is made of Operations, one for each run.
 
-So it goes on whoever is killed, each run is asked once, and kubectl sees it. What the whole batch is stands on each of them.
+So it survives restarts, each run gets one request, and kubectl shows it. What the whole batch is stands on each of them.
 """
 
 import asyncio

@@ -61,7 +61,7 @@ class _Found:
     activity: PendingActivity | None
     """None where it is not open."""
     state: str
-    """How it stands or, where it has closed, how its run does."""
+    """Its state or, if it has closed, that of its run."""
     requests: Collection[str]
     """IDs of the requests that its run has processed."""
 
@@ -86,7 +86,7 @@ class Changing:
         return PauseActivityResponse()
 
     async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
-        """Let an activity go on; where that is wanted, with its attempts counted anew."""
+        """Unpause an activity; on request, restart the count of its attempts."""
         del call
         entry = self._core.runs.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.unpause_all):
@@ -100,7 +100,7 @@ class Changing:
         return UnpauseActivityResponse()
 
     async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
-        """Count the attempts of an activity anew. One that runs is told so by its next heartbeat."""
+        """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
         del call
         entry = self._core.runs.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.match_all):

@@ -83,8 +83,8 @@ class RunMaker:
     async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
         """Create a run, after the blobs that it refers to; those of a run that is refused are removed.
 
-        The run takes them over before anything else. If it is not known whether there is a run, they are left to whoever
-        removes those without a run.
+        The run takes them over before anything else. If it is not known whether there is a run, they are left to the
+        removal of blobs without a run.
         """
         manager = self._core.runs.manager
         saved = [found for each in large if (found := await manager.blobs.save(namespace, each, None)) is not None]
@@ -125,7 +125,7 @@ class RunMaker:
         other_id = (status.get("output") or {}).get("runId", "")
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await manager.client.delete(url, uid=entry.uid)
-        # Until that is known, whoever asks for the same again would find it.
+        # Until that is known, a repeated request would find it.
         await self._core.runs.wait_until(entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS)
         other = manager.directory.get(other_id) or next(
             (e for e in manager.directory.sharing(entry) if not e.refused), None

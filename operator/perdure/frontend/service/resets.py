@@ -36,7 +36,7 @@ class Resets:
     ) -> ResetWorkflowExecutionResponse:
         """Start a new run from a point in the history of a workflow: before the event that has ended a workflow task."""
         if request.workflow_task_finish_event_id > MAX_EVENT:
-            raise invalid("WorkflowTaskFinishEventId: no history has so many events")
+            raise invalid("WorkflowTaskFinishEventId: no history has that many events")
         overrides = tuple(_overrides(request))
         entry = self._core.runs.entry(request.namespace, request.workflow_execution)
         if request.workflow_task_finish_event_id <= 1:

@@ -59,14 +59,14 @@ from perdure.schedule.runs import id_of
 from perdure.schedule.times import EARLIEST, Times
 
 MAX_TIMES = 1_000
-"""Times that are told at once (Temporal: service/worker/scheduler, maxListMatchingTimesCount)."""
+"""Maximum number of times in one response (Temporal: service/worker/scheduler, maxListMatchingTimesCount)."""
 PAGE = 1_000
 _TRIES = 20
 _FIELDS = {"ScheduleId": "Keyword", "TemporalSchedulePaused": "Bool"}
 
 
 class Scheduling:
-    """Makes, changes and tells of Schedules."""
+    """Creates, changes and describes Schedules."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -132,7 +132,7 @@ class Scheduling:
             raise _refused(error) from error
 
     async def update_schedule(self, request: UpdateScheduleRequest, call: CallContext) -> UpdateScheduleResponse:
-        """Change a schedule; what it has started goes on."""
+        """Change a schedule; runs that it has started continue."""
         del call
         types = await self._core.registry.types(request.namespace)
 
@@ -176,7 +176,7 @@ class Scheduling:
         return PatchScheduleResponse()
 
     async def delete_schedule(self, request: DeleteScheduleRequest, call: CallContext) -> DeleteScheduleResponse:
-        """Remove a schedule. Its runs stay, and open ones go on, as with Temporal's server."""
+        """Remove a schedule. Its runs stay, and open ones continue, as on Temporal's server."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         url = kube.path(kube.PERDURE, request.namespace, "schedules", obj["metadata"]["name"])
@@ -266,7 +266,7 @@ class Scheduling:
     async def _change(
         self, namespace: str, schedule_id: str, change: Callable[[kube.Object], kube.Object]
     ) -> kube.Object:
-        """Write a schedule anew; whenever somebody else has written meanwhile, it is read again."""
+        """Replace a schedule; if another client has written in the meantime, read it again."""
         url = kube.path(kube.PERDURE, namespace, "schedules", _name(schedule_id))
         for _ in range(_TRIES):
             obj = await self._read(namespace, schedule_id)

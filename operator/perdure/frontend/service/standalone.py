@@ -60,7 +60,7 @@ _TIMEOUTS = (
 
 
 class StandaloneActivities:
-    """Starts standalone activities, tells of them, and stops them."""
+    """Starts, describes, and stops standalone activities."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -182,7 +182,7 @@ class StandaloneActivities:
     async def request_cancel_activity_execution(
         self, request: RequestCancelActivityExecutionRequest, call: CallContext
     ) -> RequestCancelActivityExecutionResponse:
-        """Ask an activity to cancel itself. One that no worker does is canceled at once."""
+        """Request the cancellation of an activity. One that no worker runs is canceled immediately."""
         entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.cancel(entry, request, call)
         return RequestCancelActivityExecutionResponse()
@@ -243,7 +243,7 @@ def _check_attaching(request: StartActivityExecutionRequest) -> None:
 
 
 def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) -> tuple[dict[str, Any], StartExtras]:
-    """The spec of the WorkflowRun of a standalone activity, and what there is beside it.
+    """The spec of the WorkflowRun of a standalone activity, and its other parts.
 
     Raises:
         UnfitError: it cannot be started so.

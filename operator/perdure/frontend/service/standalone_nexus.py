@@ -63,7 +63,7 @@ _STAGES = {
 
 
 class StandaloneNexusOperations:
-    """Starts standalone Nexus operations, tells of them, and stops them."""
+    """Starts, describes, and stops standalone Nexus operations."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -228,7 +228,7 @@ def _check(request: StartNexusOperationExecutionRequest) -> None:
 def _asked_for(
     request: StartNexusOperationExecutionRequest, endpoint: Endpoint, types: dict[str, str]
 ) -> tuple[dict[str, Any], StartExtras]:
-    """The spec of the WorkflowRun of a standalone Nexus operation, and what there is beside it.
+    """The spec of the WorkflowRun of a standalone Nexus operation, and its other parts.
 
     Raises:
         UnfitError: it cannot be started so.

@@ -165,7 +165,7 @@ class Starting:
         Args:
             request: What to start; also one that signals.
             conflict: What to do if it is open, where the request does not say.
-            signal: What it is told with its start.
+            signal: The signal that it gets with its start.
             principal: The user that asks for it, as the API server says.
 
         Raises:

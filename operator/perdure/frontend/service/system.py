@@ -61,7 +61,7 @@ _CLIENTS = {
 
 
 class System:
-    """Tells of the server."""
+    """Describes the server."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

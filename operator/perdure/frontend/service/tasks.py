@@ -79,7 +79,7 @@ class WorkflowTasks:
             )
             answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
-            # A further attempt is left to run out, or it would be refused again and again at once.
+            # A further attempt is left to run out, or it would be refused repeatedly without a delay.
             if token.attempt == 1 or error.terminates:
                 failure = Failure(kind=FailureKind.APPLICATION, type=error.cause, message=str(error))
                 who = {"identity": request.identity, "principal": call.principal}

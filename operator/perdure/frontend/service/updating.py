@@ -54,7 +54,7 @@ class _MissedError(Exception):
 
 
 class Updating:
-    """Gives updates to workflows, and waits for what becomes of them."""
+    """Delivers updates to workflows, and waits for their outcomes."""
 
     def __init__(self, core: Core, starting: Starting) -> None:
         self._core = core
@@ -215,7 +215,7 @@ class Updating:
     async def poll_workflow_execution_update(
         self, request: PollWorkflowExecutionUpdateRequest, call: CallContext
     ) -> PollWorkflowExecutionUpdateResponse:
-        """Wait for what becomes of an update."""
+        """Wait for the outcome of an update."""
         del call
         entry = self._core.runs.entry(request.namespace, request.update_ref.workflow_execution)
         update = await self._known(entry, request.update_ref.update_id)

@@ -40,7 +40,7 @@ _NO_VERSION = "__unversioned__"
 
 
 class TaskWorkers:
-    """Tells of task queues, and of who works."""
+    """Describes task queues and their workers."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -143,7 +143,7 @@ class TaskWorkers:
     async def record_worker_heartbeat(
         self, request: RecordWorkerHeartbeatRequest, call: CallContext
     ) -> RecordWorkerHeartbeatResponse:
-        """Workers tell of themselves."""
+        """Record what workers report about themselves."""
         del call
         self._core.workers.tell(request.namespace, request.worker_heartbeat)
         return RecordWorkerHeartbeatResponse()

@@ -91,7 +91,7 @@ _MAX_RESET_POINTS = 20
 _TERMINATED = "terminated by user via frontend"
 """The reason of a termination where a client gives none, as on Temporal's server."""
 _MAX_FAILED_ATTEMPTS = 3
-"""A query fails at once where the workflow's code has failed so often in a row: no worker could answer it."""
+"""A query fails immediately if the workflow's code has failed that often in a row: no worker could answer it."""
 
 
 class Workflows:

@@ -62,7 +62,7 @@ _WANTED: Final = {
     **dict.fromkeys(("duration", "timeout", "waitTimeout", *_TIMEOUTS), _DURATION),
     "until": ({"string", "timestamp"}, "a time, such as `now + duration('2h')`"),
 }
-"""The kinds of values that a part of a step takes, and how they are told."""
+"""The kinds of values that a part of a step takes, and how to recognize them."""
 _FIELDS: Final = {
     "items": "forEach.items",
     "duration": "sleep.duration",

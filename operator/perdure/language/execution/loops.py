@@ -114,7 +114,7 @@ class Loops:
             self.stop(path, outcome)
 
     def _run_is_full(self) -> bool:
-        """Whether so many tasks are open that loops must wait."""
+        """Whether loops must wait because of the number of open tasks."""
         tasks = self._context.memory.tasks
         return len(tasks) >= MAX_OPEN or sum(task.size for task in tasks.values()) > MAX_OPEN_BYTES
 

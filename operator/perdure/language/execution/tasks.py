@@ -16,7 +16,7 @@ from perdure.language.step_failures import StepError, application, as_json, as_v
 
 MAX_WAITING: Final = (MAX_PENDING - 1) // 2
 """Tasks of a run that may wait for something: an activity, a child, a timer, a signal. One more fails its step. Each has at
-most two timers, and a handler has one, so the engine can always obey, unless abandoned activities use up its room."""
+most two timers, and a handler has one, so the engine can always follow, unless abandoned activities use up its room."""
 
 
 class Tasks:

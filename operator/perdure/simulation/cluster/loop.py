@@ -76,7 +76,7 @@ class VirtualLoop(Loop):
 
     @property
     def _clock_resolution(self) -> float:
-        """Timers due within so many seconds are due: after months, time has larger steps than asyncio reckons with."""
+        """Timers due within that number of seconds are due: after months, time has larger steps than asyncio reckons with."""
         return self._clock.resolution
 
     @_clock_resolution.setter

@@ -25,7 +25,7 @@ class Watch:
         self.open = True
 
     def start(self) -> None:
-        """List what there is, and hear what follows."""
+        """List the objects, and receive the events that follow."""
         self._server.observers.append(self._observe)
         self.list()
 
@@ -56,6 +56,6 @@ class Watch:
         self.loop.call_soon(self.tell, type_, obj)
 
     def tell(self, type_: str | None, obj: dict[str, Any]) -> None:
-        """Tell of an event, unless the watch was stopped meanwhile."""
+        """Send an event, unless the watch was stopped meanwhile."""
         if self.open:
             self._deliver(type_, copy(obj))

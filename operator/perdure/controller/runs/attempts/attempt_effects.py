@@ -69,7 +69,7 @@ class AttemptEffects:
                     assert_never(effect)
 
     async def release(self) -> None:
-        """Let go of the pods that are to be let go."""
+        """Release the pods that no attempt needs."""
         for uid, (pod, keep) in list(self._held.leaving.items()):
             await self._context.api.release(pod, keep=keep)
             self._held.released(uid)
@@ -83,7 +83,7 @@ class AttemptEffects:
             await self._context.api.stop(run, key)
 
     async def _start(self, activity: PendingActivity, now: datetime) -> None:
-        """Make the pod of an attempt, and its Lease where it has one, unless something is in the way."""
+        """Make the pod of an attempt, and its Lease where it has one, unless something blocks it."""
         blocked = self._context.blocked
         if blocked.waits(PodKey.of(activity), now) or not await self._is_admitted(activity, now):
             return
@@ -115,7 +115,7 @@ class AttemptEffects:
 
         Raises:
             AttemptRefusedError, AttemptImpossibleError: the attempt will never have a pod.
-            AttemptBlockedError: something that may pass is in the way.
+            AttemptBlockedError: Something that may pass blocks it.
         """
         pods, run, key = self._context.api, self._context.run, PodKey.of(activity)
         attempt, pod = self._context.definitions.attempt(activity), self._held.pods.get(key)

@@ -17,12 +17,12 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.circuits import Held
 
 _LONGEST_REASON = 1_024
-"""Characters of what is told of a refusal; it rides in the run's status."""
+"""Characters of the message of a refusal; it rides in the run's status."""
 
 
 @dataclass(slots=True)
 class _Block:
-    """Something is in the way of an attempt."""
+    """Something blocks an attempt."""
 
     until: datetime
     message: str
@@ -35,7 +35,7 @@ class Blocked:
     """The attempts of one run whose pods could not be made."""
 
     def __init__(self, run: RunRef, tell: Callable[[str, str], None]) -> None:
-        """Nothing is in the way yet.
+        """Start without blocked attempts.
 
         Args:
             run: The run.
@@ -59,7 +59,7 @@ class Blocked:
         return bool(self._refused)
 
     def refused(self) -> list[AttemptFailed]:
-        """Those that can never have a pod, for the engine; each is told once."""
+        """Those that can never have a pod, for the engine; each is reported once."""
         refused, self._refused = self._refused, []
         return refused
 
@@ -79,7 +79,7 @@ class Blocked:
         self._blocks[key] = _Block(held.until or now + ASK_AGAIN, held.reason, by_circuit=True)
 
     def clear(self, key: PodKey) -> None:
-        """Nothing is in the way of an attempt."""
+        """Note that nothing blocks an attempt."""
         self._blocks.pop(key, None)
 
     def waits(self, key: PodKey, now: datetime) -> bool:
@@ -88,7 +88,7 @@ class Blocked:
         return block is not None and now < block.until
 
     def reason(self, key: PodKey) -> str | None:
-        """What is in the way of an attempt, as far as there is room to tell it; None where nothing is."""
+        """What blocks an attempt, shortened; None if nothing does."""
         block = self._blocks.get(key)
         return _cut(block.message) if block is not None else None
 

@@ -23,7 +23,7 @@ class Heartbeats:
         self._pulses: dict[PodKey, Pulse] = {}
 
     async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
-        """Read the Leases that are due, all at once; what shows a heartbeat, or too long a silence."""
+        """Read the Leases that are due, all together; what shows a heartbeat, or too long a silence."""
         due = [activity for activity, look in self._looks(state, now) if now >= look]
         beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
         heard: dict[PodKey, HeartbeatRead] = {}
@@ -59,7 +59,7 @@ class Heartbeats:
         return pulse is not None and timeout is not None and pulse.lost(timeout)
 
     def next_looks(self, state: RunState, now: datetime) -> Iterator[datetime]:
-        """When Leases are to be read."""
+        """When to read Leases."""
         return (look for _, look in self._looks(state, now))
 
     def forget(self, key: PodKey) -> None:

@@ -1,4 +1,4 @@
-"""The pods of one run's attempts: those that are known, and those that are to be let go."""
+"""The pods of one run's attempts: those that are known, and those to release."""
 
 from collections.abc import Callable
 from typing import Final
@@ -18,7 +18,7 @@ _LEAVE_POD: Final = {
     AttemptOutcome.TIMED_OUT,
     AttemptOutcome.LOST,
 }
-"""Attempts that end so leave their pod, unless their activity says otherwise: somebody will want its log."""
+"""Attempts that end so leave their pod, unless their activity says otherwise, because of the log."""
 
 
 class HeldPods:
@@ -38,7 +38,7 @@ class HeldPods:
         self.unread: set[PodKey] = set()
         """Those that have changed since what they say was read."""
         self.leaving: dict[str, tuple[kube.Object, Retention]] = {}
-        """By uid: pods that are to be let go, and how long they stay."""
+        """By UID: pods to release, and how long they stay."""
         self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
 
     @property
@@ -68,9 +68,9 @@ class HeldPods:
         self.unread.add(key)
 
     def adopt(self, key: PodKey, pod: kube.Object) -> None:
-        """An attempt that is to be started has this pod."""
+        """An attempt to start has this pod."""
         if self.pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
-            self.unread.add(key)  # somebody else has made it: it may have ended already
+            self.unread.add(key)  # another client created it: it may have ended already
 
     def look_again(self) -> None:
         """Take everything for unread."""
@@ -79,7 +79,7 @@ class HeldPods:
     # Letting pods go
 
     def retire(self, key: PodKey, outcome: AttemptOutcome) -> None:
-        """The end of an attempt was recorded: its pod, if it has one, is to be let go."""
+        """The end of an attempt was recorded: release its pod, if it has one."""
         pod = self._drop(key)
         if pod is not None:
             succeeded = outcome is AttemptOutcome.COMPLETED

@@ -18,7 +18,7 @@ from perdure.runtime.outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.waiting import hinders, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
-"""How long something may be in the way of an attempt before it is told: much of it passes by itself."""
+"""How long something can block an attempt before it is reported: much of it passes by itself."""
 
 
 class Reading:
@@ -29,7 +29,7 @@ class Reading:
 
         Args:
             context: The run, and what is known of its attempts.
-            hindered: Told what is in the way of a pod, and its name: once, until that pod has started.
+            hindered: Called with what blocks a pod, and its name: once, until that pod has started.
             wake: Asks for another pass of the run.
         """
         self._context = context
@@ -37,11 +37,11 @@ class Reading:
         self._tell_hindered = hindered
         self._logs = LogsOfRun(context.api.logs, wake)
         self._heartbeats = Heartbeats(context)
-        self._hindered: dict[PodKey, datetime] = {}  # since when something is in the way of an attempt
-        self._told_of: PodKey | None = None  # the one that was told of: one tells for all
+        self._hindered: dict[PodKey, datetime] = {}  # since when something blocks an attempt
+        self._told_of: PodKey | None = None  # the one that was reported: one stands for all
 
     async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
-        """What is to be told of the attempts that count; deadlines that are due have been looked into."""
+        """The inputs for the attempts that count; deadlines that are due have been checked."""
         observed: list[inputs.AttemptInput] = []
         for key, known in self._held.pods.items():
             again = recheck_time(known) if known is not None else None
@@ -72,7 +72,7 @@ class Reading:
     ) -> list[inputs.AttemptInput]:
         """What a pod tells about its attempt; None: the pod has disappeared.
 
-        A failure is told with the end of the log, so it waits until that is read; not where a deadline of the attempt is due.
+        A failure is reported with the end of the log, so it waits until that is read; not where a deadline of the attempt is due.
         """
         definitions = self._context.definitions
         attempt, definition = definitions.attempt(activity), definitions.of(activity)
@@ -107,7 +107,7 @@ class Reading:
         return []
 
     def _waiting(self, activity: PendingActivity, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
-        """Why an attempt has not started; once something has been in its way for a while, it is told."""
+        """Why an attempt has not started; reported once something has blocked it for a while."""
         key = PodKey.of(activity)
         if activity.started_time is not None:
             self._hindered.pop(key, None)
@@ -132,11 +132,11 @@ class Reading:
     # Waking
 
     def is_due(self, now: datetime) -> bool:
-        """Whether something is to be read now."""
+        """Whether there is something to read now."""
         return any(until <= now for until in self._reads(now))
 
     def next_looks(self, state: RunState, now: datetime) -> list[datetime]:
-        """When something is to be looked at although nothing was heard of it."""
+        """When to look at something although no event arrived."""
         self._hindered = {key: since for key, since in self._hindered.items() if key.due(state)}
         return [
             *self._reads(now),
@@ -146,7 +146,7 @@ class Reading:
         ]
 
     def _reads(self, now: datetime) -> list[datetime]:
-        """When pods that have changed are to be read: a failure may wait for its log."""
+        """When to read changed pods: a failure may wait for its log."""
         return [self._logs.waits_until(self._held.pods.get(key)) or now for key in self._held.unread]
 
 

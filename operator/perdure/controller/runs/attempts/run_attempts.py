@@ -44,7 +44,7 @@ class Attempts:
             run: The run.
             record: The run's object, which is confirmed before anything is done by its state.
             refused: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
-            hindered: Told what is in the way of a pod, and its name: once, until that pod has started.
+            hindered: Called with what blocks a pod, and its name: once, until that pod has started.
             wake: Asks for another pass of the run.
         """
         self._run = run
@@ -112,7 +112,7 @@ class Attempts:
         return [*self._blocked.refused(), *await self._reading.gather(state, now)]
 
     def retire(self, transition: RunTransition) -> None:
-        """The attempts whose end was recorded: their pods are to be let go."""
+        """The attempts whose end was recorded: release their pods."""
         for attempt in transition.retired:
             self._held.retire(PodKey(attempt.scheduled_event_id, attempt.attempt), attempt.outcome)
 
@@ -139,7 +139,7 @@ class Attempts:
         return self._blocked.untold(state, self._held.pods)
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
-        """When something is to be looked at or tried again although nothing was heard of it."""
+        """When to look at or retry something although no event arrived."""
         if self._blocked.any_refused or self._reading.is_due(now):
             return now
         times = (*self._blocked.next_tries(state), *self._reading.next_looks(state, now))

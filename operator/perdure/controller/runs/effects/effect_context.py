@@ -18,7 +18,7 @@ class EffectRetry(Protocol):
     """Applies an effect once more."""
 
     def __call__(self, effect: Effect, seconds: float = 0.0) -> None:
-        """Apply it again after a moment, or after so many seconds."""
+        """Apply it again after a moment, or after that number of seconds."""
         ...
 
 

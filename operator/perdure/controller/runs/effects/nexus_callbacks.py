@@ -101,7 +101,7 @@ def _completion(events: Sequence[ev.AnyEvent], update_id: str) -> ev.WorkflowExe
 
 
 def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
-    """The run that has scheduled the operation; where that was reset, the one that goes on with it."""
+    """The run that has scheduled the operation; where that was reset, the one that continues it."""
     found = context.peers.directory.get(token.run_id)
     if found is not None and found.standing is not Standing.CLOSED:
         return found if found.namespace == token.namespace else None

@@ -162,7 +162,11 @@ def test_a_zone_as_data_is_like_the_zone_by_name() -> None:
             "InvalidSpec",
             r"^spec.cron\[1\]: a Schedule has one",
         ),
-        ({"cron": ["TZ=Mars/Base 0 0 * * *"]}, "UnknownTimeZone", r"^spec.cron\[0\]: time zone `Mars/Base` does not exist"),
+        (
+            {"cron": ["TZ=Mars/Base 0 0 * * *"]},
+            "UnknownTimeZone",
+            r"^spec.cron\[0\]: time zone `Mars/Base` does not exist",
+        ),
         (
             {"cron": ["0 2 * * *", "0 25 * * *"]},
             "InvalidSpec",

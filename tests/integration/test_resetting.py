@@ -44,7 +44,7 @@ def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -
     """Id of an event of a run, once it is there."""
 
     def look() -> int:
-        if "status" not in (namespace.get("workflowrun", run) or {}):
+        if "history" not in ((namespace.get("workflowrun", run) or {}).get("status") or {}):
             return 0
         recorded = history.decode_events(namespace.whole(run)["status"]["history"]["events"])
         found = [each.event_id for each in recorded if isinstance(each, kind)]

@@ -185,7 +185,7 @@ BUGS = (
         changes=(
             Change(
                 file="controller/informers/run_pods.py",
-                good="            self._orphans[key] = obj\n            self._queue.wake(key)\n",
+                good='            self._orphans[self._wake(meta["uid"])] = obj\n',
                 bad="            pass\n",
             ),
         ),

@@ -36,11 +36,11 @@ def pod(name: str = "pod", **meta: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, **meta}, "spec": {"containers": []}}
 
 
-def test_a_new_object_gets_defaults_and_no_status(server: ApiServer) -> None:
+def test_a_new_object_gets_defaults_and_no_status_of_its_own(server: ApiServer) -> None:
     status, made = send(server, "POST", RUNS, run())
     assert status == 201
     assert made["spec"]["ttlSecondsAfterFinished"] == 86_400
-    assert "status" not in made
+    assert made["status"] == {"phase": "Pending"}
     assert send(server, "POST", RUNS, run())[1]["reason"] == "AlreadyExists"
 
 

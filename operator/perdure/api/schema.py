@@ -51,6 +51,8 @@ def structural_schema(kind: type[Resource]) -> Schema:
     if kind.info.has_status:
         # The operator writes the status; clients see something before that.
         properties["status"].pop("default", None)
+        # One writer, one entry in `managedFields`: the API server would otherwise track every field at each write.
+        properties["status"]["x-kubernetes-map-type"] = "atomic"
         if kind.info.initial_phase:
             properties["status"]["default"] = {"phase": kind.info.initial_phase}
     return {key: schema[key] for key in ("description", "type", "required", "properties") if key in schema} | {

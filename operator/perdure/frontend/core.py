@@ -143,7 +143,7 @@ class Core:
         else:
             self.matching.settle(run_id, self._offers(run, state, now()))
             if run.unrecorded:
-                self.visibility.started(run_id)
+                self.visibility.started(run_id, state.start_time)
         self.calls.follow(run, None if run.gone else state)
         if state is not None and state.closed:
             self._end_updates(run, state)

@@ -315,12 +315,15 @@ class Visibility:
         """By namespace, the search attributes that its runs have, and the type of each."""
         self._coded: dict[str, set[str]] = {}
         """By namespace, those of them that runs of Temporal SDK workers have."""
-        self._started: set[str] = set()
-        """IDs of the runs that have started, which is not recorded yet."""
+        self._started: dict[str, datetime] = {}
+        """By run ID, when a run has started whose start is not recorded yet."""
 
-    def started(self, run_id: str) -> None:
-        """A run has started, which is not recorded yet."""
-        self._started.add(run_id)
+    def started(self, run_id: str, time: datetime) -> None:
+        """A run has started, which is not recorded yet.
+
+        Its object says to the second when it was created, which does not tell which of two runs is the newer one.
+        """
+        self._started[run_id] = time
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
         """A run is there, has changed, or is gone."""
@@ -333,7 +336,7 @@ class Visibility:
             return
         record = record_of(obj)
         if record.has_begun:
-            self._started.discard(uid)
+            self._started.pop(uid, None)
         types = self._types.setdefault(namespace, {})
         for name, value in record.search_attributes.items():
             if len(types) < _MOST_NAMES:
@@ -343,7 +346,7 @@ class Visibility:
         self._records.setdefault(namespace, {})[uid] = _packed(record) if record.close_time else record
 
     def _drop(self, namespace: str, uid: str) -> None:
-        self._started.discard(uid)
+        self._started.pop(uid, None)
         records = self._records.get(namespace, {})
         records.pop(uid, None)
         if not records:
@@ -354,7 +357,12 @@ class Visibility:
     def get(self, namespace: str, run_id: str) -> VisibilityRecord | None:
         """One run."""
         known = self._records.get(namespace, {}).get(run_id)
-        return _unpacked(namespace, run_id, known) if isinstance(known, bytes) else known
+        if isinstance(known, bytes):
+            return _unpacked(namespace, run_id, known)
+        started = self._started.get(run_id)
+        if known is None or started is None:
+            return known
+        return msgspec.structs.replace(known, start_time=started, execution_time=started)
 
     async def find(
         self, namespace: str, query: Filter, kind: RunKind = RunKind.WORKFLOW

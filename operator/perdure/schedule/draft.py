@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.api.reasons import EventReason
 from perdure.engine.inputs import Answer
 from perdure.schedule.rules import Rules
-from perdure.schedule.state import Answered, Running, ScheduleState
+from perdure.schedule.state import AnsweredRequest, Running, ScheduleState
 
 MAX_ANSWERS = 100
 """Answers that are kept in the state, for requests that arrive again."""
@@ -73,7 +73,7 @@ class ScheduleDraft:
     def answer(self, request_id: str, answer: Answer) -> None:
         """Answer a request, and keep the answer for the case that the request arrives again."""
         self.answers[request_id] = answer
-        kept = Answered(
+        kept = AnsweredRequest(
             request=request_id, ok=answer.ok, reason=answer.reason, message=answer.message, result=answer.result
         )
         self.change(answered=(*self.state.answered, kept)[-MAX_ANSWERS:])

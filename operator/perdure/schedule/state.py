@@ -124,7 +124,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     buffer_dropped: int = 0
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A request that was dealt with."""
 
     request: str
@@ -174,7 +174,7 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """When the run completed that the last completion result is from."""
     closed_time: datetime | None = None
     """When the run closed that the last failure is from, or that has cleared it."""
-    answered: tuple[Answered, ...] = ()
+    answered: tuple[AnsweredRequest, ...] = ()
 
     # In the status, but not in its `state`: they may be large, and stand there already.
     result: Any = None

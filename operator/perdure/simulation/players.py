@@ -101,7 +101,7 @@ class SimulatedChain:
 
 
 @dataclass(slots=True, kw_only=True)
-class ScriptedChild:
+class ChildPlayer:
     """A child whose Workflow is in none of the files."""
 
     workflow_type: str
@@ -118,7 +118,7 @@ class ScriptedChild:
         return self.end is None
 
 
-Player = SimulatedChain | ScriptedChild
+Player = SimulatedChain | ChildPlayer
 
 
 def make_run(

@@ -25,7 +25,7 @@ from perdure.simulation.cluster.process import Operator, task_factory
 from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.session import Session
 from perdure.simulation.cluster.storage import Object, ObjectKey
-from perdure.simulation.players import Role, ScriptedChild, SimulatedChain, workflow_id_of
+from perdure.simulation.players import ChildPlayer, Role, SimulatedChain, workflow_id_of
 from perdure.simulation.pods import ScriptedKubelet
 from perdure.simulation.scenario import Scenario
 from perdure.simulation.script import Script, stand_in
@@ -179,7 +179,7 @@ class Play:
             return
         obj["spec"]["inline"] = stand_in(self._children.next(named, obj["spec"].get("input")))
         del obj["spec"]["workflow"]
-        child = ScriptedChild(
+        child = ChildPlayer(
             workflow_type=named,
             workflow_id=obj["spec"].get("workflowId") or key.name,
             run_id="",

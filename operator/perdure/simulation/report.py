@@ -13,7 +13,7 @@ from perdure.engine.state import RunStatus
 from perdure.language.coercion import shown
 from perdure.language.interpreter import load_memory
 from perdure.language.step_failures import as_json, matches
-from perdure.simulation.players import ScriptedChild, SimulatedChain, SimulatedRun, Try
+from perdure.simulation.players import ChildPlayer, SimulatedChain, SimulatedRun, Try
 from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect
 from perdure.simulation.timeline import length
@@ -123,8 +123,8 @@ class Report:
         for event, data in zip(run.events, history.encode(run.events), strict=True):
             yield {**data, "run": run.name, "time": self._since(event.event_time)}
 
-    def _child(self, child: SimulatedChain | ScriptedChild) -> Json:
-        if isinstance(child, ScriptedChild):
+    def _child(self, child: SimulatedChain | ChildPlayer) -> Json:
+        if isinstance(child, ChildPlayer):
             return {
                 "workflow": child.workflow_type,
                 "workflowId": child.workflow_id,

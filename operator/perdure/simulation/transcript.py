@@ -13,9 +13,9 @@ from perdure.simulation.cluster.loop import VirtualLoop
 from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.storage import Object
 from perdure.simulation.players import (
+    ChildPlayer,
     Player,
     Role,
-    ScriptedChild,
     SimulatedChain,
     SimulatedRun,
     Try,
@@ -71,7 +71,7 @@ class Transcript:
         self._runs: dict[str, SimulatedRun] = {}
         self._chains: dict[str, SimulatedChain] = {}
         """By the UID of each of their runs."""
-        self._scripted: dict[str, ScriptedChild] = {}
+        self._scripted: dict[str, ChildPlayer] = {}
         self._busiest: Counter[str] = Counter()
 
     @property
@@ -85,7 +85,7 @@ class Transcript:
         assert tie is not None
         return self._runs[tie.run_id], tie.initiated_event_id
 
-    def expect(self, name: str, child: ScriptedChild) -> None:
+    def expect(self, name: str, child: ChildPlayer) -> None:
         """Take the WorkflowRun of this name, which is about to be created, for a child that the scenario speaks for."""
         self._scripted[name] = child
 

@@ -57,7 +57,7 @@ class ShownCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelatedRuns:
+class ShownChain:
     """The runs beside this one: its parent, and those before and after it in its chain."""
 
     attempt: int = 1
@@ -108,7 +108,7 @@ class ShownRun:
     input: Any
     output: Any
     failure: Json | None
-    chain: RelatedRuns
+    chain: ShownChain
     conditions: tuple[ShownCondition, ...]
     paused: OpenRequest | None
     """None where it is not."""
@@ -248,10 +248,10 @@ def _condition(entry: Json) -> ShownCondition:
     )
 
 
-def _chain(metadata: Json, status: Json, told: ShownHistory) -> RelatedRuns:
+def _chain(metadata: Json, status: Json, told: ShownHistory) -> ShownChain:
     first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
     annotations = mapping(metadata.get("annotations"))
-    return RelatedRuns(
+    return ShownChain(
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),

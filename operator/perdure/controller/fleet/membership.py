@@ -183,6 +183,7 @@ class Membership:
         metrics.FLEET_TAKE_OVERS.inc(len(expired))
         for each in expired:
             self._report_lost(each)
+        self._note()  # first of all: the fence counts from this list on
         for each in self._view.outdated(_time()):
             await self._delete(each)
 

@@ -14,7 +14,7 @@ from perdure.controller.runs.run_conditions import RunConditions
 from perdure.controller.runs.run_events import Teller
 from perdure.controller.runs.run_facts import CurrentFacts
 from perdure.controller.runs.run_record import RunRecord
-from perdure.controller.runs.starter import Starter
+from perdure.controller.runs.starter import RunStarter
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.kube import client as kube
@@ -36,7 +36,7 @@ class RunParts:
     outcomes: ChildOutcomes
     inbox: Inbox[inputs.Request]
     commits: RunCommits
-    starter: Starter
+    starter: RunStarter
 
     @classmethod
     def assemble(cls, tools: Tools, peers: Peers, obj: kube.Object, wake: Callable[[], None]) -> "RunParts":
@@ -67,5 +67,5 @@ class RunParts:
             outcomes=ChildOutcomes(effects, pending),
             inbox=inbox,
             commits=RunCommits(ref, stored, facts, inbox, peers=peers, conditions=conditions, teller=teller),
-            starter=Starter(tools, effects.context, stored, inbox),
+            starter=RunStarter(tools, effects.context, stored, inbox),
         )

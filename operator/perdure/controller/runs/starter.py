@@ -85,7 +85,7 @@ class _Draft:
     extras: StartExtras | None = None
 
 
-class Starter:
+class RunStarter:
     """Takes up one run."""
 
     def __init__(self, tools: Tools, context: EffectContext, record: RunRecord, inbox: Inbox[inputs.Request]) -> None:

@@ -1,0 +1,49 @@
+"""Runs of Workflows, and of workflows in code, in Temporal's Web UI."""
+
+import re
+from typing import Any
+
+import pytest
+
+from webui.flows import QUEUE
+from webui.stand import Stand
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
+
+
+def order(name: str, wait: str = "1d") -> dict[str, Any]:
+    return {"id": name, "items": ["lamp", "table"], "amount": 349, "changeOfMind": wait}
+
+
+def opened(page: Any, workflow_id: str, tab: str = "") -> Any:
+    """Open a run, and one of its tabs."""
+    page.goto(f"/namespaces/default/workflows/{workflow_id}")
+    page.get_by_role("heading", name=workflow_id).wait_for()
+    if tab:
+        page.get_by_role("tab", name=tab).click()
+    return page.get_by_role("main")
+
+
+def see(where: Any, text: str | re.Pattern[str]) -> None:
+    """Wait until a text is visible."""
+    where.get_by_text(text).filter(visible=True).first.wait_for()
+
+
+def status(page: Any, wanted: str) -> None:
+    page.get_by_role("status").filter(has_text=wanted).first.wait_for()
+
+
+def test_the_timeline_names_the_steps_and_the_activities(page: Any, ui: Stand) -> None:
+    ui.start("order-flow", "order-timeline", order("A-1", "1s"))
+    main = opened(page, "order-timeline", "Timeline")
+    status(page, "Completed")
+    for name in ("reserve-stock", "charge-card", "change-of-mind", "ship"):
+        main.get_by_role("button", name=re.compile(f"^Event {name}.*: (Completed|Fired)$")).wait_for()
+    step = main.get_by_role("button", name="Event charge-card").locator("iframe").content_frame
+    see(step.locator("body"), re.compile("charge-card.*charge$|^charge$"))
+    page.get_by_role("tab", name="Event History").click()
+    see(main, "Timer Started")
+    ui.start("Order", "code-timeline", "A-2", queue=QUEUE)
+    main = opened(page, "code-timeline", "Timeline")
+    step = main.get_by_role("button", name="Event charge-card").locator("iframe").content_frame
+    see(step.locator("body"), "Charge the card")

@@ -53,6 +53,8 @@ class Registry:
         )
         self.version = 1_000
         """The resourceVersion of the last write."""
+        self._without_status: set[str] = set()
+        """UIDs of the objects that show a status by default which is not stored, so that even an empty change writes it."""
         self._loop = loop
         self._random = random
 
@@ -81,6 +83,8 @@ class Registry:
         obj = self.prepare(key, body)
         obj["metadata"]["resourceVersion"] = self._next_version()
         self.objects.put(key, obj)
+        if kinds()[plural].defaults is not None and "status" in obj:
+            self._without_status.add(obj["metadata"]["uid"])
         self._report("ADDED", key, None, obj, actor)
         self.garbage.created(obj)
         return obj
@@ -200,8 +204,9 @@ class Registry:
 
     def _store(self, key: ObjectKey, new: Object, actor: str, *, asked: bool = False) -> Object:
         old = self.objects[key]
-        if new == old:
+        if new == old and new["metadata"]["uid"] not in self._without_status:
             return old
+        self._without_status.discard(new["metadata"]["uid"])
         meta = new["metadata"]
         if "generation" in meta and new.get("spec") != old.get("spec"):
             meta["generation"] += 1
@@ -216,6 +221,7 @@ class Registry:
 
     def _remove(self, key: ObjectKey, actor: str, *, asked: bool) -> Object:
         old = self.objects.pop(key)
+        self._without_status.discard(old["metadata"]["uid"])
         last = {**old, "metadata": {**old["metadata"], "resourceVersion": self._next_version()}}
         self._report("DELETED", key, old, last, actor, asked=asked)
         self.garbage.removed(old["metadata"]["uid"])

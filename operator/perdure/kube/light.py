@@ -302,6 +302,7 @@ async def _in_thread(connection: http.client.HTTPConnection, work: Callable[[], 
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Answer] = loop.create_future()
+    abandoned = threading.Event()
 
     def settle(result: Any, error: BaseException | None) -> None:
         if done.cancelled():
@@ -317,6 +318,10 @@ async def _in_thread(connection: http.client.HTTPConnection, work: Callable[[], 
             result = work()
         except Exception as raised:  # noqa: BLE001 - it is raised where it is awaited
             error = raised
+        if abandoned.is_set():  # it may have connected since, or have begun to read
+            if isinstance(result, http.client.HTTPResponse):
+                result.close()
+            connection.close()
         with suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, result, error)
 
@@ -324,6 +329,7 @@ async def _in_thread(connection: http.client.HTTPConnection, work: Callable[[], 
     try:
         return await done
     except BaseException:
+        abandoned.set()
         if connection.sock is not None:
             _shut(connection.sock)
         connection.close()

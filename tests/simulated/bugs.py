@@ -144,7 +144,7 @@ BUGS = (
             Change(
                 file="controller/runs/run_reconciliation.py",
                 good="                self.state = None"
-                "  # what is only kept in memory may be the reason: go on from what is recorded\n",
+                "  # what is only kept in memory may be the reason: continue from what is recorded\n",
                 bad="                pass\n",
             ),
         ),

@@ -44,15 +44,19 @@ def test_a_new_object_gets_defaults_and_no_status_of_its_own(server: ApiServer) 
     assert send(server, "POST", RUNS, run())[1]["reason"] == "AlreadyExists"
 
 
+def _patched(server: ApiServer, version: str, *changes: dict[str, Any]) -> Any:
+    """The run after a JSON patch of its status that expects a resourceVersion."""
+    expected = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
+    return send(server, "PATCH", f"{RUNS}/run/status", [expected, *changes], headers=JSON_PATCH)[1]
+
+
 def test_a_write_from_an_old_version_is_a_conflict_and_one_that_changes_nothing_is_none(server: ApiServer) -> None:
-    version = send(server, "POST", RUNS, run())[1]["metadata"]["resourceVersion"]
-    same = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}]
-    add = [*same, {"op": "add", "path": "/status", "value": {"phase": "Running"}}]
-    assert (
-        send(server, "PATCH", f"{RUNS}/run/status", same, headers=JSON_PATCH)[1]["metadata"]["resourceVersion"]
-        == version
-    )
-    changed = send(server, "PATCH", f"{RUNS}/run/status", add, headers=JSON_PATCH)[1]
+    created = send(server, "POST", RUNS, run())[1]["metadata"]["resourceVersion"]
+    stored = _patched(server, created)["metadata"]["resourceVersion"]
+    assert stored != created, "the default status is stored with the first change, even an empty one"
+    assert _patched(server, stored)["metadata"]["resourceVersion"] == stored
+    changed = _patched(server, stored, {"op": "add", "path": "/status", "value": {"phase": "Running"}})
+    same = [{"op": "replace", "path": "/metadata/resourceVersion", "value": stored}]
     assert (changed["status"], changed["metadata"]["generation"]) == ({"phase": "Running"}, 1)
     assert send(server, "PATCH", f"{RUNS}/run/status", same, headers=JSON_PATCH)[0] == 409
     failing = [{"op": "test", "path": "/spec/workflow/name", "value": "other"}]

@@ -92,6 +92,8 @@ def test_a_run_that_is_given_more_time_at_the_last_moment_stays(place: Place) ->
 
 
 def test_a_state_that_was_confirmed_counts_for_half_a_second(place: Place) -> None:
+    place.server.update(KEY, lambda obj: obj["status"].update(phase="Running"))
+
     async def play() -> None:
         record = Record(place.client, await place.client.get(URL))
         await record.confirm()

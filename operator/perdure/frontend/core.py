@@ -128,7 +128,7 @@ class Core:
         self._memory = MessageMemory(_MEMORY)
         self._tasks: set[asyncio.Task[None]] = set()
         self.reserved: set[str] = set()
-        """Runs whose first task is for the client that has started them: run ids."""
+        """IDs of the runs whose first task no worker gets yet: it is for the client that started them, or waits for an update."""
 
     # From the controller
 

@@ -45,12 +45,12 @@ class RunMaker:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def make(self, body: kube.Object, *, eager: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
+    async def make(self, body: kube.Object, *, reserved: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
         """Make a WorkflowRun, or find it made; wait until it has begun.
 
         Args:
             body: What to make.
-            eager: Whether the first workflow task is for the client that starts it.
+            reserved: Whether no worker gets the first workflow task before `Core.release` is called.
             large: The large payloads that it refers to.
 
         Raises:
@@ -71,7 +71,7 @@ class RunMaker:
             raise invalid(error.message) from error
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        if eager:
+        if reserved:
             self._core.reserved.add(made["metadata"]["uid"])
         manager.runs.made(made)
         try:

@@ -158,7 +158,13 @@ class Starting:
             )
 
     async def begin(
-        self, request: Any, conflict: str, signal: StartSignal | None = None, *, principal: str = ""
+        self,
+        request: Any,
+        conflict: str,
+        signal: StartSignal | None = None,
+        *,
+        principal: str = "",
+        reserved: bool = False,
     ) -> StartedRun:
         """Start a workflow, or find it open, as the policies say.
 
@@ -167,6 +173,7 @@ class Starting:
             conflict: What to do if it is open, where the request does not say.
             signal: The signal that it gets with its start.
             principal: The user that asks for it, as the API server says.
+            reserved: Whether no worker gets the first workflow task of a new run before `Core.release` is called.
 
         Raises:
             RpcError: it cannot be started.
@@ -199,7 +206,7 @@ class Starting:
             large = [*with_content(body["spec"]), *with_content(signal)]
         else:
             large = [*with_content(body["spec"])]
-        return await self._maker.make(body, eager=eager, large=large)
+        return await self._maker.make(body, reserved=eager or reserved, large=large)
 
     async def _may_begin_eagerly(self, request: Any) -> bool:
         """Whether the client gets the first workflow task itself.

@@ -108,6 +108,7 @@ class Updating:
         is_new = known is None
         if known is None:
             known = await self._admit(entry, request, call.principal)
+        self._release(entry)
         with self._core.updates.awaited(entry.uid, known):
             if is_new:
                 await self._want_task(entry, known)
@@ -287,7 +288,7 @@ class Updating:
     ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
         begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
         try:
-            begun = begun or await self._starting.begin(start, "Fail", principal=call.principal)
+            begun = begun or await self._starting.begin(start, "Fail", principal=call.principal, reserved=True)
         except RpcError as error:
             raise several(0, [error, None]) from error
         try:
@@ -297,6 +298,13 @@ class Updating:
             if error.code is grpc.StatusCode.NOT_FOUND:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
+        finally:
+            self._release(begun.entry)
+
+    def _release(self, entry: Entry) -> None:
+        """Let workers have the first task of a run, which waited for the update that it carries."""
+        if entry.uid in self._core.reserved:
+            self._core.release(entry.uid)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.

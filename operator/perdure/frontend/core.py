@@ -127,8 +127,8 @@ class Core:
         self.calls = HandlerCallsOpen(self)
         self._memory = MessageMemory(_MEMORY)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.reserved: set[str] = set()
-        """IDs of the runs whose first task no worker gets yet: it is for the client that started them, or waits for an update."""
+        self.reserved: set[tuple[str, str]] = set()
+        """Namespaces and names of runs whose first task no worker gets yet: it is for their client, or waits for an update."""
 
     # From the controller
 
@@ -261,7 +261,7 @@ class Core:
         namespace, run_id = run.ref.namespace, run.ref.uid
         offers: dict[Offer, Destination] = {}
         task = state.offered_task()
-        if state.code is not None and task is not None and run_id not in self.reserved:
+        if state.code is not None and task is not None and (namespace, run.ref.name) not in self.reserved:
             version = self.versions.of_task(namespace, state)
             queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
             sticky = task.sticky_queue if version == state.code.versioning.version else ""
@@ -418,10 +418,11 @@ class Core:
         if not query.answer.done():
             self.matching.settle(key_of(offer), {offer: Destination(normal)})
 
-    def release(self, run_id: str) -> None:
+    def release(self, namespace: str, name: str) -> None:
         """The first task of a run is for anyone again."""
-        self.reserved.discard(run_id)
-        run = self.runs.manager.runs.get(run_id)
+        self.reserved.discard((namespace, name))
+        entry = self.runs.manager.directory.named(namespace, name)
+        run = self.runs.manager.runs.get(entry.uid) if entry is not None else None
         if run is not None:
             self.follow(run)
 

@@ -56,6 +56,17 @@ class RunMaker:
         Raises:
             RpcError: it cannot be made, is refused, or does not begin in time.
         """
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        if reserved:  # before it exists: its creation is seen before its response
+            self._core.reserved.add((namespace, name))
+        try:
+            return await self._make(body, large)
+        except BaseException:
+            if reserved:
+                self._core.release(namespace, name)
+            raise
+
+    async def _make(self, body: kube.Object, large: Sequence[Reference]) -> StartedRun:
         manager = self._core.runs.manager
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         try:
@@ -71,14 +82,8 @@ class RunMaker:
             raise invalid(error.message) from error
         except kube.TooLargeError as error:
             raise invalid(TOO_LARGE) from error
-        if reserved:
-            self._core.reserved.add(made["metadata"]["uid"])
         manager.runs.made(made)
-        try:
-            return await self._begun(made)
-        except BaseException:
-            self._core.release(made["metadata"]["uid"])
-            raise
+        return await self._begun(made)
 
     async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
         """Create a run, after the blobs that it refers to; those of a run that is refused are removed.

@@ -64,11 +64,11 @@ class Starting:
         """Start a workflow."""
         begun, attached = await self._begin_or_attach(request, call)
         eager = None
-        if begun.entry.uid in self._core.reserved:
+        if (begun.entry.namespace, begun.entry.name) in self._core.reserved:
             try:
                 eager = await self._tasks.take_at_once(begun.entry, request.identity)
             finally:
-                self._core.release(begun.entry.uid)
+                self._core.release(begun.entry.namespace, begun.entry.name)
         return StartWorkflowExecutionResponse(
             eager_workflow_task=eager,
             run_id=begun.entry.uid,

@@ -303,8 +303,8 @@ class Updating:
 
     def _release(self, entry: Entry) -> None:
         """Let workers have the first task of a run, which waited for the update that it carries."""
-        if entry.uid in self._core.reserved:
-            self._core.release(entry.uid)
+        if (entry.namespace, entry.name) in self._core.reserved:
+            self._core.release(entry.namespace, entry.name)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.

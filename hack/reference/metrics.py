@@ -18,7 +18,7 @@ All values count from the start of the operator. Counters also have a `…_creat
 def pages() -> dict[str, str]:
     """Write the page."""
     rows = [
-        (f"`{name}`", str(metric._type), _labels(metric), metric._documentation)  # noqa: SLF001 - there is no other way
+        (f"`{name}`", str(metric._type), _labels(metric), metric._documentation)  # noqa: SLF001 - the library has no public accessor
         for metric in vars(metrics).values()
         if isinstance(metric, MetricWrapperBase)
         for name in [f"{metric._name}_total" if metric._type == "counter" else metric._name]  # noqa: SLF001

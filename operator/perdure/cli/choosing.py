@@ -37,6 +37,10 @@ AttributeOption = Annotated[
         show_default=False,
     ),
 ]
+SinceOption = Annotated[
+    str | None,
+    typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

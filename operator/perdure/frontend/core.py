@@ -419,7 +419,9 @@ class Core:
             self.matching.settle(key_of(offer), {offer: Destination(normal)})
 
     def release(self, namespace: str, name: str) -> None:
-        """The first task of a run is for anyone again."""
+        """Let any worker have the first task of a run, if it was reserved."""
+        if (namespace, name) not in self.reserved:
+            return
         self.reserved.discard((namespace, name))
         entry = self.runs.manager.directory.named(namespace, name)
         run = self.runs.manager.runs.get(entry.uid) if entry is not None else None

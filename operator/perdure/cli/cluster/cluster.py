@@ -125,7 +125,7 @@ class Cluster:
             The token, and when it expires.
 
         Raises:
-            CliError: there is no such ServiceAccount, or the user may not do that.
+            CliError: the ServiceAccount does not exist, or the user may not create tokens for it.
         """
         requests = self._requests
         try:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, chosen, phase_of
+from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, SinceOption, chosen, phase_of
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
@@ -34,10 +34,7 @@ def command(
     phases: PhaseOption = None,
     selector: SelectorOption = None,
     attributes: AttributeOption = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
-    ] = None,
+    since: SinceOption = None,
     output: ReportOption = "text",
     cluster: ContextOption = None,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, chosen
+from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, SinceOption, chosen
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
@@ -39,10 +39,7 @@ def command(
     phases: PhaseOption = None,
     selector: SelectorOption = None,
     attributes: AttributeOption = None,
-    since: Annotated[
-        str | None,
-        typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
-    ] = None,
+    since: SinceOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", help="Only the newest N runs", min=1, metavar="N", show_default=False)
     ] = None,

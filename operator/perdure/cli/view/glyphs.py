@@ -15,7 +15,7 @@ class Glyphs:
     pipe: str
     ellipsis: str
     dash: str
-    """What stands where there is no value."""
+    """Shown where a value is missing."""
 
 
 UNICODE = Glyphs(

@@ -31,7 +31,7 @@ class PortForward:
         """The URL that leads to the Service.
 
         Raises:
-            CliError: there is no way to it.
+            CliError: the Service cannot be reached.
         """
         async with self._starting:
             if self.process is None or self.process.returncode is not None:
@@ -61,7 +61,7 @@ class PortForward:
             line = b""
         ready = _READY.search(line)
         if ready is None:
-            raise CliError(f"there is no way to the {self._what}: {await self._complaint(process)}")
+            raise CliError(f"cannot reach the {self._what}: {await self._complaint(process)}")
         self._address = f"http://{ready[1].decode()}"
         # kubectl prints a line for each connection: unread, they would fill the pipe and block it.
         self._drain = asyncio.create_task(_read_all(process), name="output of kubectl")

@@ -191,9 +191,9 @@ class Pods:
             raise
 
     async def refusal(self, namespace: str, definition: Activity) -> str | None:
-        """Why the API server would not take the pods of an activity: its own words. None where it would, or cannot say.
+        """Return why the API server would reject the pods of an activity, in its own words; None if it would not, or cannot say.
 
-        Nothing is made: it is a dry-run. What blocks it only for now, such as a quota that is used up, is no refusal.
+        This is a dry run: no pod is created. A temporary obstacle, such as an exhausted quota, does not count.
 
         Raises:
             ApiError, OSError: the API server cannot be asked.

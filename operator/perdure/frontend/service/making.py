@@ -62,8 +62,7 @@ class RunMaker:
         try:
             return await self._make(body, large)
         except BaseException:
-            if reserved:
-                self._core.release(namespace, name)
+            self._core.release(namespace, name)
             raise
 
     async def _make(self, body: kube.Object, large: Sequence[Reference]) -> StartedRun:

@@ -108,7 +108,7 @@ class Updating:
         is_new = known is None
         if known is None:
             known = await self._admit(entry, request, call.principal)
-        self._release(entry)
+        self._core.release(entry.namespace, entry.name)
         with self._core.updates.awaited(entry.uid, known):
             if is_new:
                 await self._want_task(entry, known)
@@ -299,12 +299,7 @@ class Updating:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
         finally:
-            self._release(begun.entry)
-
-    def _release(self, entry: Entry) -> None:
-        """Let workers have the first task of a run, which waited for the update that it carries."""
-        if (entry.namespace, entry.name) in self._core.reserved:
-            self._core.release(entry.namespace, entry.name)
+            self._core.release(begun.entry.namespace, begun.entry.name)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.

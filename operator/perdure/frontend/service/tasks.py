@@ -31,7 +31,8 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import failures, versions
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import BadCommandError, CommandReader, KnownUpdates, TaskAnswer, asked_by
+from perdure.frontend.command_conversion import BadCommandError
+from perdure.frontend.commands import CommandReader
 from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
@@ -45,6 +46,7 @@ from perdure.frontend.service.activities import handed_out
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
 from perdure.frontend.tokens import QueryToken, WorkflowTaskToken, unpack
+from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, asked_by
 from perdure.frontend.versions import version_of
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024

@@ -25,7 +25,7 @@ from perdure.api.fields import (
 )
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, at_least_one_of, cel_name, exactly_one_of
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy

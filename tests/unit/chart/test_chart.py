@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.runtime import payloads
 

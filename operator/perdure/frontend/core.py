@@ -24,6 +24,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import failures, priorities, routing_events
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.deployments import is_registered
+from perdure.frontend.direct_calls import DirectCalls
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError, damaged
 from perdure.frontend.given import UNLIMITED
@@ -125,6 +126,7 @@ class Core:
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.matching, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)
+        self.direct_calls = DirectCalls(self.matching)
         self._memory = MessageMemory(_MEMORY)
         self._tasks: set[asyncio.Task[None]] = set()
         self.reserved: set[tuple[str, str]] = set()

@@ -31,6 +31,9 @@ Object = dict[str, Any]
 TRANSIENT: Final = (OSError, http.client.HTTPException, TimeoutError)
 """What a request raises when the API server could not be asked."""
 
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Hosts that are this machine."""
+
 _CONNECT_SECONDS: Final = 5
 _REQUEST_SECONDS: Final = 30
 _SILENT_SECONDS: Final = 70
@@ -55,6 +58,8 @@ class LightClient:
         self._user_agent = user_agent
         self._free = asyncio.Semaphore(connections)
         self._idle: list[http.client.HTTPConnection] = []
+        self.date = ""
+        """When the API server sent its last answer, as it wrote the time."""
 
     @classmethod
     @asynccontextmanager
@@ -205,6 +210,7 @@ class LightClient:
                 connection = self._connect(self.access.timeout)
                 response = await self._send(connection, method, url, query, body, accept=accept)
             raw: bytes = await _in_thread(connection, response.read)
+            self.date = response.getheader("Date", "")
             if response.will_close:
                 connection.close()
             else:
@@ -287,8 +293,8 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _proxy_of(scheme: str, host: str) -> str:
-    """Return the proxy that the environment names for a host; empty for none."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
+    """Return the proxy that the environment names for a host; empty for none, as for this machine."""
+    if host in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - slow to import, and rarely needed
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from perdure.frontend.command_conversion import BadCommandError
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.command.v1 import Command
 from temporalio.api.common.v1 import Payload, Payloads, RetryPolicy
@@ -29,6 +28,7 @@ from perdure.engine.commands import (
 from perdure.frontend import failures, given
 from perdure.frontend import payloads as data
 from perdure.frontend.calendars import to_times
+from perdure.frontend.command_conversion import BadCommandError
 from perdure.frontend.commands import CommandReader
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError

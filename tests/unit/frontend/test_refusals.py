@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from grpc import StatusCode
-from perdure.frontend.command_conversion import BadCommandError
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.batch.v1 import BatchOperationReset
 from temporalio.api.command.v1 import Command
@@ -19,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.retry import RetryPolicy
+from perdure.frontend.command_conversion import BadCommandError
 from perdure.frontend.commands import CommandReader
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError

@@ -102,7 +102,7 @@ def test_whatever_is_put_in_and_removed_each_item_comes_out_once(seed: int) -> N
 
 def test_many_keys_and_removals_leave_nothing_behind() -> None:
     waiting = backlog(Item(-1, Rank(level=1, fairness_key="stays")))
-    with bounded_memory(128 * 1024):  # a key alone takes 300 bytes
+    with bounded_memory(256 * 1024):  # all keys and items together take 2 MiB
         for number in range(5_000):
             item = Item(number, Rank(level=1, fairness_key=str(number)))
             waiting.put(item, NOW)

@@ -23,6 +23,7 @@ WAITING = frozenset(
     {
         "DescribeActivityExecution",
         "DescribeNexusOperationExecution",
+        "DispatchNexusTask",
         "ExecuteMultiOperation",
         "GetWorkflowExecutionHistory",
         "PollActivityExecution",

@@ -113,7 +113,7 @@ class Connections:
                 self.close(peer)
 
     def close_now(self) -> None:
-        """Close the connections that are to be closed soon."""
+        """Close the connections that `close` has named, without waiting."""
         closing, self._closing = self._closing, set()
         for peer, connection in self._accepted():
             if peer in closing:

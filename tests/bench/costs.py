@@ -1,149 +1,64 @@
-"""What things cost in requests to the API server, counted in memory: `PYTHONPATH=operator:tests python -m bench.costs`.
+"""What servers use while something is measured: CPU time, and requests to the API server."""
 
-Prints one line for each: requests, and bytes of their bodies and of their responses, per run, step, or start. Only requests of
-the operator count: not the watches, and not what it does once a minute or second, however much there is.
-"""
+import re
+import urllib.request
+from pathlib import Path
 
-import asyncio
-import logging
-from collections import Counter
-from collections.abc import Callable
-from datetime import timedelta
-from typing import Any
+from kube import Cluster
+from temporal.server import Operator
 
-import structlog
-from temporalio import activity, workflow
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
-
-from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
-from perdure.simulation.cluster.storage import Object
-from simulated.world import Setting, World, simulate
-from temporal.memory import serving_in_memory
-
-RUNS = 100
-_KINDS = {"workflowruns", "pods", "schedules", "operations", "retrypolicies", "payloads", "configmaps"}
-"""What is listed again and again."""
-_WORK = {"name": "work", "startToCloseTimeout": "5m", "container": {"image": "image", "command": ["work"]}}
+_REQUESTS = re.compile(r"apiserver_request_total\{([^}]*)\} (\S+)")
 
 
-class Count:
-    """Requests since it was cleared."""
-
-    def __init__(self) -> None:
-        """Count all requests from now on."""
-        self.requests: Counter[str] = Counter()
-        self.sent = self.received = 0
-        handle = ApiServer.handle
-
-        def counted(server: ApiServer, request: Request) -> Response:
-            response = handle(server, request)
-            path = request.url.partition("?")[0].rstrip("/")
-            is_periodic = request.method == "GET" and path.split("/")[-1] in _KINDS
-            if not is_periodic:
-                parts = path.split("/")
-                kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
-                self.requests[f"{request.method} {kind}"] += 1
-                self.sent += len(request.body)
-                self.received += len(response.body)
-            return response
-
-        ApiServer.handle = counted  # type: ignore[method-assign,assignment]
-
-    def clear(self) -> None:
-        self.requests.clear()
-        self.sent = self.received = 0
-
-    def show(self, what: str, number: int) -> None:
-        total = self.requests.total() / number
-        each = ", ".join(
-            f"{name} {count / number:.2f}" for name, count in self.requests.most_common() if count >= number / 20
-        )
-        print(
-            f"{what}: {total:.2f} requests, {self.sent / number:.0f} B sent, {self.received / number:.0f} B received ({each})"
-        )
+def operator_cpu(operator: Operator) -> float:
+    """Milliseconds of CPU time that an operator has used."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{operator.health}/metrics", timeout=60) as answer:
+        return _cpu(str(answer.read(), "utf-8"))
 
 
-def steps(number: int, step: Callable[[int], Object]) -> Object:
-    return {"inline": {"activities": [_WORK], "steps": [step(n) for n in range(number)]}}
+class ApiServerCosts:
+    """CPU time and requests of the API server since the beginning of a measurement."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._before = self._read()
+
+    def _read(self) -> tuple[float, float]:
+        text = self._cluster("get", "--raw", "/metrics")
+        return _cpu(text), sum(float(count) for labels, count in _REQUESTS.findall(text) if _is_counted(labels))
+
+    def spent(self) -> tuple[float, float]:
+        """Milliseconds of CPU time, and requests for Perdure's objects and Events."""
+        cpu, requests = self._read()
+        return cpu - self._before[0], requests - self._before[1]
 
 
-def nap(number: int) -> Object:
-    return {"name": f"nap-{number}", "sleep": {"duration": "5s"}}
+def _is_counted(labels: str) -> bool:
+    ours = 'group="perdure.dev"' in labels or 'resource="events"' in labels
+    return ours and 'verb="WATCH"' not in labels
 
 
-def work(number: int) -> Object:
-    return {"name": f"work-{number}", "activity": {"name": "work"}}
+def _cpu(metrics: str) -> float:
+    line = next(line for line in metrics.splitlines() if line.startswith("process_cpu_seconds_total "))
+    return 1000 * float(line.split()[1])
 
 
-def of_workflows(count: Count) -> None:
-    """Runs of Workflows, in virtual time."""
-    for what, spec in {
-        "a run with one sleep": steps(1, nap),
-        "a run with eleven sleeps": steps(11, nap),
-        "a run with one activity in a pod": steps(1, work),
-        "a run with eleven activities in pods": steps(11, work),
-    }.items():
-
-        async def scenario(world: World, what: str = what, spec: Object = spec) -> None:
-            world.begin()
-            await asyncio.sleep(5)
-            count.clear()
-            for number in range(RUNS):
-                world.create("WorkflowRun", f"run-{number}", spec)
-            await asyncio.sleep(600)
-            assert all(run["status"]["phase"] == "Completed" for run in world.runs().values())
-            count.show(what, RUNS)
-
-        simulate(scenario, Setting(seed=1, faults=0, kills=0))
-
-    async def schedules(world: World) -> None:
-        world.begin()
-        spec = {"intervals": [{"every": "60s"}], "workflowRunTemplate": {"spec": steps(1, nap)}}
-        world.create("Schedule", "each-minute", spec)
-        await asyncio.sleep(65)
-        count.clear()
-        await asyncio.sleep(RUNS * 60)
-        count.show("a start by a Schedule, with a run with one sleep", RUNS)
-
-    simulate(schedules, Setting(seed=1, faults=0, kills=0))
+def cpu_of_server(address: str) -> float | None:
+    """Milliseconds of CPU time of the process that listens at an address of this machine; None if there is none."""
+    port = int(address.rpartition(":")[2])
+    sockets = {inode for file in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / file, port)}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            files = {str(file.readlink()) for file in (process / "fd").iterdir()}
+            if sockets & files:
+                return (
+                    sum(int((task / "schedstat").read_text().split()[0]) for task in (process / "task").iterdir()) / 1e6
+                )
+        except OSError:
+            continue  # it has ended, or belongs to another user
+    return None
 
 
-@activity.defn
-async def echo(number: int) -> int:
-    return number
-
-
-@workflow.defn
-class Calls:
-    @workflow.run
-    async def run(self, number: int) -> None:
-        for each in range(number):
-            await workflow.execute_activity(echo, each, start_to_close_timeout=timedelta(seconds=10))
-
-
-async def of_code(count: Count) -> None:
-    """Workflows of an SDK, one after the other, in real time."""
-    with serving_in_memory() as server:
-        client = await server.connect()
-        worker = Worker(
-            client,
-            task_queue="costs",
-            workflows=[Calls],
-            activities=[echo],
-            workflow_runner=UnsandboxedWorkflowRunner(),
-        )
-        async with worker:
-            options: dict[str, Any] = {"task_queue": "costs"}
-            await client.execute_workflow(Calls.run, 1, id="warm", **options)
-            for number in (1, 11):
-                count.clear()
-                for run in range(RUNS // 5):
-                    await client.execute_workflow(Calls.run, number, id=f"calls-{number}-{run}", **options)
-                count.show(f"a workflow of code with {number} activities", RUNS // 5)
-
-
-if __name__ == "__main__":
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    counting = Count()
-    of_workflows(counting)
-    asyncio.run(of_code(counting))
+def _listening(file: Path, port: int) -> set[str]:
+    rows = [line.split() for line in file.read_text(encoding="ascii").splitlines()[1:]] if file.exists() else []
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port}

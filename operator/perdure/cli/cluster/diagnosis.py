@@ -1,4 +1,4 @@
-"""What `doctor` reads: objects of any kind, permissions, and the clock of the API server."""
+"""Objects of any kind, permissions, and the clock of the API server: what `doctor` reads."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ class Diagnosis:
         answer = _or_none(self._requests.client.list_all(url, **selectors))
         found: Sequence[Object] | None = await self._requests.ask(answer)
         return found or ()
+
+    async def text(self, url: str) -> str | None:
+        """Read text; None if it does not exist."""
+
+        async def read() -> str:
+            lines = [line async for line in self._requests.client.lines(url)]
+            return b"\n".join(lines).decode(errors="replace")
+
+        found: str | None = await self._requests.ask(_or_none(read()))
+        return found
 
     async def allows(self, attributes: Object, *, user: str | None = None, groups: Sequence[str] = ()) -> bool:
         """Ask the API server whether a request would be permitted.

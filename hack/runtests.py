@@ -26,13 +26,15 @@ LEFT_ALONE = "excludeNamespaces={own-*}"
 """Tests start operators of their own in these namespaces (`OWN` in tests/kube.py)."""
 THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "100"}
 """How `make test-all` tries faults for longer, unless the environment says otherwise."""
+BOUNDED = {"PYTEST_ADDOPTS": "-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true"}
+"""How `make test` ends a test that catches its timeout, or hangs outside Python: its process ends, and shows its threads."""
 
 
 def main() -> int:
     """Run the tests; return the exit status."""
     began = time.monotonic()
     everything = "--all" in sys.argv[1:]
-    environment = {**THOROUGH, **os.environ} if everything else dict(os.environ)
+    environment = {**(THOROUGH if everything else BOUNDED), **os.environ}
     cache = Cache.from_environment(os.environ)
     try:
         ensure_tools(cache, DEFAULT_TOOLS)  # the tests of the chart need helm

@@ -19,7 +19,7 @@ EACH = 5
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.alone,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(not NAME, reason="only nodes of a kind cluster of our own can be killed"),
 ]
 

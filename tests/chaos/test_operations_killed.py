@@ -16,7 +16,7 @@ from kube import Cluster, Json, recorded
 from perdure.engine import events as ev
 from process import LONGER, operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 
 KILLS, OPERATIONS = 5 * LONGER, 75 * LONGER
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)

@@ -18,7 +18,7 @@ from perdure.api.names import pod_name
 from perdure.engine import events as ev
 from process import LONGER, operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 
 KILLS, RUNS = 14 * LONGER, 5 * LONGER
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)

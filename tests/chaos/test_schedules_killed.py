@@ -16,7 +16,7 @@ import pytest
 from kube import Cluster, Json
 from process import LONGER, operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 * LONGER)]
 
 KILLS, SCHEDULES = 8 * LONGER, 10 * LONGER
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)

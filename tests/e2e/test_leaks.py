@@ -7,9 +7,10 @@ import pytest
 
 from kube import Cluster, Json, one_step, python
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
-
 RUNS = int(os.environ.get("PERDURE_RUNS", "20"))
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600 + 20 * RUNS)]
+
 ONCE = {"exponential": {"maximumAttempts": 1}}
 NOW = {"onSuccess": "Delete"}
 KINDS = ("pods", "leases", "secrets", "deadletters", "operations", "historysegments")

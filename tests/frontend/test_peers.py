@@ -22,7 +22,7 @@ from callers import ApiServer, token
 from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard

@@ -15,12 +15,12 @@ from perdure.simulation.cluster.apiserver import ApiServer, Request
 from simulated.differential import KINDS, MERGE_PATCH, Asked, differences
 from simulated.loop import ShuffledLoop
 
-pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(3600)]
-
 REQUESTS = int(os.environ.get("PERDURE_DIFFERENTIAL_REQUESTS", "2000"))
 SEED = int(os.environ.get("PERDURE_SEED", "1"))
 EACH = 250
 """Requests of a seed; then everything is deleted, and the next seed begins."""
+
+pytestmark = [pytest.mark.cluster, pytest.mark.own, pytest.mark.timeout(600 + REQUESTS // 20)]
 
 
 class Real:

@@ -18,7 +18,7 @@ from temporal import flows
 from temporal.conftest import Temporal
 from temporal.server import Operator
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600 * LONGER)]
 
 KILLS, RUNS = 4 * LONGER, 6
 SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)

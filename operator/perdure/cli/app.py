@@ -27,6 +27,7 @@ VERBS = {
     "deadletters": "perdure.cli.verbs.deadletters",
     "delete": "perdure.cli.verbs.delete",
     "describe": "perdure.cli.verbs.describe",
+    "doctor": "perdure.cli.verbs.doctor",
     "fleet": "perdure.cli.verbs.fleet",
     "history": "perdure.cli.verbs.history",
     "lint": "perdure.cli.verbs.lint",

@@ -70,6 +70,10 @@ OutputOption = Annotated[Output, _OUTPUT]
 ReportOption = Annotated[Report, _OUTPUT]
 """Of verbs that show anything else, which has no name."""
 
+SystemNamespaceOption = Annotated[
+    str, typer.Option("--system-namespace", metavar="NAMESPACE", help="Namespace that Perdure is installed in")
+]
+
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colors")]
 
 TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="Format of times")]

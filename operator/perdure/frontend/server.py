@@ -14,8 +14,9 @@ from google.protobuf.message import DecodeError
 from perdure import __version__
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, peer_of
-from perdure.frontend.core import Core, Settings
+from perdure.frontend.core import Core
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
@@ -52,38 +53,6 @@ _STREAMS = 500
 """Concurrent RPCs on one connection. Those of one worker that polls with many pollers have room."""
 _REVIEW_CONNECTIONS = 8
 _STATUS_DETAILS = "grpc-status-details-bin"
-
-
-def settings(environment: Mapping[str, str]) -> Settings:
-    """The settings that the environment gives.
-
-    Raises:
-        ValueError: a number is none.
-    """
-    authentication = environment.get("PERDURE_TEMPORAL_AUTHENTICATION") or "Kubernetes"
-    if authentication not in {"Kubernetes", "None"}:
-        raise ValueError(f"PERDURE_TEMPORAL_AUTHENTICATION is {authentication!r}; it can be `Kubernetes` or `None`")
-    return Settings(
-        authentication=authentication == "Kubernetes",
-        audience=environment.get("PERDURE_TEMPORAL_AUDIENCE") or "perdure.dev/temporal",
-        cluster_tokens=environment.get("PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS") == "true",
-        in_the_clear=environment.get("PERDURE_TEMPORAL_TLS") == "None",
-        certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),
-        key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
-        namespace=environment.get("PERDURE_NAMESPACE", ""),
-        secret=environment.get("PERDURE_TEMPORAL_TLS_SECRET", ""),
-        names=tuple(filter(None, map(str.strip, environment.get("PERDURE_TEMPORAL_TLS_NAMES", "").split(",")))),
-        authorities=environment.get("PERDURE_TEMPORAL_CA_CONFIGMAP", ""),
-        publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
-        client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
-        http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
-        member=environment.get("POD_NAME", ""),
-        peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),
-        peer_audience=environment.get("PERDURE_PEER_AUDIENCE") or "perdure.dev/fleet",
-        peer_token=environment.get("PERDURE_PEER_TOKEN", ""),
-        max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 1_000),
-        suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
-    )
 
 
 class Frontend(Core):

@@ -55,6 +55,8 @@ class LightClient:
         self._user_agent = user_agent
         self._free = asyncio.Semaphore(connections)
         self._idle: list[http.client.HTTPConnection] = []
+        self.date = ""
+        """When the API server sent its last answer, as it wrote the time."""
 
     @classmethod
     @asynccontextmanager
@@ -205,6 +207,7 @@ class LightClient:
                 connection = self._connect(self.access.timeout)
                 response = await self._send(connection, method, url, query, body, accept=accept)
             raw: bytes = await _in_thread(connection, response.read)
+            self.date = response.getheader("Date", "")
             if response.will_close:
                 connection.close()
             else:

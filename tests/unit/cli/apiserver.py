@@ -39,6 +39,8 @@ class ApiServer:
     deleted: list[str] = field(default_factory=list)
     stays: set[str] = field(default_factory=set)
     """Paths of objects that still exist after they were deleted: they have finalizers."""
+    reviews: Callable[[dict[str, Any]], bool] = lambda _: True
+    """Which requests it permits, by the spec of the review."""
     refuses: Callable[[dict[str, Any]], bool] = lambda _: False
     """Which objects it does not create."""
 
@@ -79,6 +81,8 @@ class ApiServer:
         return status, found
 
     def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        if path.startswith("/apis/authorization.k8s.io/"):
+            return 201, {**body, "status": {"allowed": self.reviews(body["spec"])}}
         if self.refuses(body):
             return 422, {"kind": "Status", "reason": "Invalid", "message": "it must not be"}
         meta = body["metadata"]

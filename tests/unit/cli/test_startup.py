@@ -39,6 +39,7 @@ CALLS: dict[str, list[str]] = {
     "deadletters redrive": ["letter"],
     "delete": ["run"],
     "describe": ["run"],
+    "doctor": [],
     "fleet": [],
     "history": ["run"],
     "list": [],

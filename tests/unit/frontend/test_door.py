@@ -21,8 +21,8 @@ from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import guard as of_guard
 from perdure.frontend.admission import Places
+from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, Peer, peer_of
-from perdure.frontend.core import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.guard import Guard
 from perdure.frontend.server import generic_handlers, options, rpcs

@@ -22,8 +22,8 @@ from temporalio.api.workflowservice.v1 import (
 from callers import AUDIENCE, ApiServer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.certificates import bundle, renewed
+from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections
-from perdure.frontend.core import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.guard import Guard
 from perdure.frontend.http import shorthand

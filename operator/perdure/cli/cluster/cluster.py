@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from perdure import __version__
+from perdure.cli.cluster.diagnosis import Diagnosis
 from perdure.cli.cluster.errors import GoneError
 from perdure.cli.cluster.requests import GET_ONE, Object, Requests
 from perdure.cli.cluster.runs import Runs
@@ -32,6 +33,7 @@ class Cluster:
         self.namespace = requests.namespace
         self.runs = Runs(requests)
         self.config_maps = ConfigMaps(requests)
+        self.diagnosis = Diagnosis(requests)
         self._requests = requests
 
     async def read(self, kind: str, plural: str, name: str) -> Object:

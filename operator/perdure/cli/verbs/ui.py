@@ -9,7 +9,7 @@ import typer
 
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
-from perdure.cli.options import ContextOption, NamespaceOption
+from perdure.cli.options import ContextOption, NamespaceOption, SystemNamespaceOption
 
 HELP = """Open the Web UI in the browser.
 
@@ -41,9 +41,6 @@ BrowserOption = Annotated[bool, typer.Option("--browser/--no-browser", help="Whe
 AudienceOption = Annotated[
     str, typer.Option("--audience", help="Audience of the ServiceAccount's tokens, as configured in the chart")
 ]
-SystemOption = Annotated[
-    str, typer.Option("--system-namespace", metavar="NAMESPACE", help="Namespace that Perdure is installed in")
-]
 ServiceOption = Annotated[str, typer.Option("--service", metavar="NAME", help="Service of the Web UI")]
 
 
@@ -55,7 +52,7 @@ def command(
     port: PortOption = 8233,
     browser: BrowserOption = True,
     audience: AudienceOption = AUDIENCE,
-    system: SystemOption = "perdure-system",
+    system: SystemNamespaceOption = "perdure-system",
     service: ServiceOption = "perdure-ui",
     cluster: ContextOption = None,
 ) -> None:

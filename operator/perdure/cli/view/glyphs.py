@@ -20,7 +20,7 @@ class Glyphs:
 
 UNICODE = Glyphs(
     icons={
-        **dict.fromkeys(("Succeeded", "Completed"), "✓"),
+        **dict.fromkeys(("Succeeded", "Completed", "OK"), "✓"),
         **dict.fromkeys(("Failed", "TimedOut"), "✗"),
         **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested"), "⊘"),
         **dict.fromkeys(("Running", "ContinuedAsNew"), "●"),
@@ -29,6 +29,7 @@ UNICODE = Glyphs(
         **dict.fromkeys(("Skipped",), "»"),
         **dict.fromkeys(("Compensated",), "↩"),
         **dict.fromkeys(("Paused",), "="),
+        **dict.fromkeys(("Warning",), "!"),
         **dict.fromkeys(("Pending", "NotReached"), "○"),
     },
     branch="├─ ",
@@ -41,7 +42,7 @@ UNICODE = Glyphs(
 
 ASCII = Glyphs(
     icons={
-        **dict.fromkeys(("Succeeded", "Completed"), "+"),
+        **dict.fromkeys(("Succeeded", "Completed", "OK"), "+"),
         **dict.fromkeys(("Failed", "TimedOut"), "x"),
         **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested"), "/"),
         **dict.fromkeys(("Running", "ContinuedAsNew"), "*"),
@@ -50,6 +51,7 @@ ASCII = Glyphs(
         **dict.fromkeys(("Skipped",), ">"),
         **dict.fromkeys(("Compensated",), "<"),
         **dict.fromkeys(("Paused",), "="),
+        **dict.fromkeys(("Warning",), "!"),
         **dict.fromkeys(("Pending", "NotReached"), "o"),
     },
     branch="|- ",

@@ -10,12 +10,12 @@ from perdure.cli.view import text
 from perdure.cli.view.glyphs import UNICODE, Glyphs
 
 _STYLES = {
-    **dict.fromkeys(("Succeeded", "Completed"), "green"),
+    **dict.fromkeys(("Succeeded", "Completed", "OK"), "green"),
     **dict.fromkeys(("Failed", "TimedOut"), "bold red"),
     **dict.fromkeys(("Cancelled", "Terminated", "Stopped", "CancelRequested", "Compensated"), "magenta"),
     **dict.fromkeys(("Running", "ContinuedAsNew"), "cyan"),
     **dict.fromkeys(("Scheduled", "Waiting", "Paused"), "blue"),
-    **dict.fromkeys(("BackingOff", "CircuitOpen"), "yellow"),
+    **dict.fromkeys(("BackingOff", "CircuitOpen", "Warning"), "yellow"),
     **dict.fromkeys(("Skipped", "Pending", "NotReached"), "dim"),
 }
 

@@ -1,0 +1,1 @@
+"""The checks of `perdure doctor`: each reads a few objects and returns one finding."""

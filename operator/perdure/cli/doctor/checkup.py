@@ -1,0 +1,84 @@
+"""All checks, in the order in which one problem explains the next."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from perdure.api.labels import FLEET_LABEL
+from perdure.cli.cluster.errors import ForbiddenError
+from perdure.cli.doctor import deployment, installation, operators, permissions, work
+from perdure.cli.doctor.finding import Finding, Result, unknown
+from perdure.kube import clock, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterator
+
+    from perdure.cli.cluster.diagnosis import Diagnosis
+    from perdure.cli.doctor.deployment import Deployment
+
+
+async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Finding]:
+    """Run all checks.
+
+    Args:
+        api: Reads what they need.
+        system: The namespace of the operator.
+        everywhere: Whether to look for stuck work in all namespaces.
+
+    Raises:
+        CliError: The API server does not respond.
+    """
+    served = await _explained("CRDs", installation.kinds(api))
+    try:
+        operator, hidden = await deployment.find(api, system), False
+    except ForbiddenError as error:
+        operator, hidden = None, True
+        found = unknown("Operator", error)
+    else:
+        found = await _explained("Operator", operators.pods(api, operator, system))
+    checks: list[Awaitable[Finding]] = [_explained("Versions", installation.versions(api, operator))]
+    if not hidden:
+        checks.append(_explained("Fleet", _fleet(api, operator, system)))
+    checks.append(_explained("Clocks", _clocks(api, system)))
+    if operator is not None:
+        checks.append(_explained("Operator permissions", permissions.of_operator(api, operator)))
+        checks.append(_explained("Admission policies", installation.policies(api, operator)))
+        if not everywhere:
+            checks.append(_explained("Namespace", operators.served(operator, api.namespace)))
+    checks.append(_explained("Your permissions", permissions.of_caller(api)))
+    if served.result is Result.OK:
+        checks += _of_work(api, None if everywhere else api.namespace)
+    first = await _explained("API server", installation.api_server(api))
+    return [first, served, found, *await asyncio.gather(*checks)]
+
+
+def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[Finding]]:
+    """Yield the checks of runs and what they need. `namespace`: None for all."""
+    now = clock.now()
+    yield _explained("Runs", work.runs(api, namespace, now))
+    for check in ("Workflows", "RetryPolicies", "Schedules"):
+        yield _explained(check, work.ready(api, check, check.lower(), namespace))
+    yield _explained("Pods", work.pods(api, namespace, now))
+
+
+async def _fleet(api: Diagnosis, operator: Deployment | None, system: str) -> Finding:
+    url = paths.path(paths.COORDINATION, system, "leases")
+    return await operators.fleet(api, operator, await api.list(url, labelSelector=FLEET_LABEL))
+
+
+async def _clocks(api: Diagnosis, system: str) -> Finding:
+    url = paths.path(paths.COORDINATION, system, "leases")
+    try:
+        leases = await api.list(url, labelSelector=FLEET_LABEL)
+    except ForbiddenError:
+        leases = ()  # the clock of this machine can still be checked
+    return await operators.clocks(api, leases)
+
+
+async def _explained(check: str, finding: Awaitable[Finding]) -> Finding:
+    """Run a check; without permission its result is unknown."""
+    try:
+        return await finding
+    except ForbiddenError as error:
+        return unknown(check, error)

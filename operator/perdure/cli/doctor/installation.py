@@ -1,0 +1,98 @@
+"""Is Perdure installed: its kinds, its admission policies, and the version of each part."""
+
+from perdure import __version__
+from perdure.cli.cluster.diagnosis import Diagnosis
+from perdure.cli.cluster.requests import Object
+from perdure.cli.doctor.deployment import Deployment
+from perdure.cli.doctor.finding import Finding, counted, failed, ok, some, warning
+from perdure.kube import paths
+
+KINDS = {
+    "workflows",
+    "workflowruns",
+    "schedules",
+    "retrypolicies",
+    "operations",
+    "deadletters",
+    "historysegments",
+    "payloads",
+}
+_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+_OLDEST = (1, 32)
+_UPGRADE = (
+    "install the CRDs of this version: `helm upgrade` with `crds.enabled`, or `kubectl apply --server-side -f crds/`"
+)
+
+
+async def api_server(api: Diagnosis) -> Finding:
+    """Check that the API server responds and is new enough."""
+    version = await api.read("/version") or {}
+    try:
+        found = int(version["major"]), int(str(version["minor"]).rstrip("+"))
+    except (KeyError, ValueError):
+        return warning("API server", "It does not report its version", "check that it is Kubernetes 1.32 or later")
+    name = str(version.get("gitVersion") or f"{found[0]}.{found[1]}")
+    if found < _OLDEST:
+        return failed("API server", f"Kubernetes {name} is too old", "upgrade the cluster to Kubernetes 1.32 or later")
+    return ok("API server", f"Kubernetes {name}")
+
+
+async def kinds(api: Diagnosis) -> Finding:
+    """Check that the API server serves all kinds."""
+    served = await api.read(paths.PERDURE) or {}
+    names = {str(each["name"]) for each in served.get("resources") or ()}
+    missing = sorted(KINDS - names)
+    if missing:
+        what = "no kind of perdure.dev/v1alpha1" if KINDS.isdisjoint(names) else f"no {', '.join(missing)}"
+        return failed("CRDs", f"The API server serves {what}", _UPGRADE)
+    without_status = sorted(kind for kind in ("workflowruns", "schedules") if f"{kind}/status" not in names)
+    if without_status:
+        return failed("CRDs", f"No status subresource for {', '.join(without_status)}", _UPGRADE)
+    return ok("CRDs", f"{counted(len(KINDS), 'kind')} of perdure.dev/v1alpha1")
+
+
+async def versions(api: Diagnosis, deployment: Deployment | None) -> Finding:
+    """Check that the CRDs, the operator, and this command have the same version."""
+    named = {f"{kind}.perdure.dev" for kind in KINDS}
+    crds = [each for each in await api.list(_CRDS) if each["metadata"]["name"] in named]
+    installed = sorted({_version(each) for each in crds} - {""})
+    operator = deployment.version if deployment else ""
+    text = (
+        f"command {__version__}, operator {operator or 'unknown'}, CRDs {', '.join(installed) or 'without a version'}"
+    )
+    if operator and any(version != operator for version in installed):
+        return warning("Versions", text, _UPGRADE.replace("this version", "the operator's version"))
+    if operator not in {"", __version__}:
+        return warning("Versions", text, f"use the command of version {operator}, or upgrade the operator")
+    return ok("Versions", text)
+
+
+def _version(obj: Object) -> str:
+    return str((obj["metadata"].get("labels") or {}).get("app.kubernetes.io/version", ""))
+
+
+async def policies(api: Diagnosis, deployment: Deployment) -> Finding:
+    """Check that each admission policy of the release compiles and is bound."""
+    check = "Admission policies"
+    selector = f"app.kubernetes.io/instance={deployment.release},app.kubernetes.io/component=operator"
+    where = paths.path(_ADMISSION, None, "validatingadmissionpolicies")
+    found = await api.list(where, labelSelector=selector)
+    bindings = await api.list(paths.path(_ADMISSION, None, "validatingadmissionpolicybindings"))
+    if not found:
+        return warning(
+            check,
+            "None: users and pods can change what only the operator should write",
+            "set `runFence.enabled`, `podFence.enabled`, `leaseFence.enabled`, and `definitionFence.enabled` in the chart",
+        )
+    bound = {each["spec"]["policyName"]: each["spec"].get("validationActions") or () for each in bindings}
+    problems = []
+    for policy in found:
+        name = policy["metadata"]["name"]
+        if "Deny" not in bound.get(name, ()):
+            problems.append(f"`{name}` denies nothing: no binding has the action Deny")
+        elif warnings := ((policy.get("status") or {}).get("typeChecking") or {}).get("expressionWarnings"):
+            problems.append(f"`{name}` does not compile: {warnings[0].get('warning', '')}")
+    if problems:
+        return failed(check, some(problems), f"reinstall the chart: `helm upgrade {deployment.release}`")
+    return ok(check, f"{counted(len(found), 'policy', 'policies')}, all bound")

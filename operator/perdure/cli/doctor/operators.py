@@ -1,0 +1,112 @@
+"""Does the operator work: its pods, its Leases, the namespaces that it serves, and its clock."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from perdure.cli.doctor.finding import counted, failed, ok, some, warning
+from perdure.kube import clock, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from perdure.cli.cluster.diagnosis import Diagnosis
+    from perdure.cli.cluster.requests import Object
+    from perdure.cli.doctor.deployment import Deployment
+    from perdure.cli.doctor.finding import Finding
+
+_TOLERATED = timedelta(seconds=2)
+"""Clocks that differ by less are fine: times in HTTP headers are in whole seconds."""
+
+
+async def pods(api: Diagnosis, deployment: Deployment | None, system: str) -> Finding:
+    """Check that the pods of the operator are ready."""
+    if deployment is None:
+        return failed(
+            "Operator",
+            f"There is no operator in namespace `{system}`",
+            "install the chart, or name the operator's namespace with --system-namespace",
+        )
+    ready = f"{deployment.ready} of {counted(deployment.wanted, 'pod')} ready"
+    if deployment.ready >= deployment.wanted > 0:
+        return ok("Operator", ready)
+    if not deployment.wanted:
+        fix = f"`kubectl -n {deployment.namespace} scale deployment/{deployment.name} --replicas=1`"
+        return failed("Operator", f"Deployment `{deployment.name}` is scaled to 0 pods", fix)
+    found = await api.list(paths.path(paths.CORE, deployment.namespace, "pods"), labelSelector=deployment.selector)
+    why = some([problem for pod in found if (problem := _problem(pod))])
+    fix = (
+        f"`kubectl -n {deployment.namespace} describe pods -l {deployment.selector}` and "
+        f"`kubectl -n {deployment.namespace} logs deployment/{deployment.name}` show more"
+    )
+    return (warning if deployment.ready else failed)("Operator", f"{ready}{f': {why}' if why else ''}", fix)
+
+
+def _problem(pod: Object) -> str:
+    """Return why a pod is not ready; empty if it is."""
+    status, name = pod.get("status") or {}, pod["metadata"]["name"]
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    scheduled = conditions.get("PodScheduled") or {}
+    if scheduled.get("status") == "False":
+        return f"`{name}` has no node: {scheduled.get('message') or scheduled.get('reason', '')}"
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting")
+        if waiting:
+            return f"`{name}`: {waiting.get('reason', 'waiting')}"
+    return "" if (conditions.get("Ready") or {}).get("status") == "True" else f"`{name}` is not ready yet"
+
+
+async def fleet(api: Diagnosis, deployment: Deployment | None, leases: Sequence[Object]) -> Finding:
+    """Check that the operators that share the work renew their Leases and agree."""
+    from perdure.cli.view.fleet import members_of
+
+    if deployment is not None and not deployment.environment.get("PERDURE_FLEET"):
+        return ok("Fleet", "A single operator, which shares the work with no other")
+    members = members_of(leases, api.server_time() or clock.now())
+    live = [member for member in members if not member.expired]
+    names = tuple(member.name for member in live)
+    if deployment is None and not members:
+        return warning("Fleet", "No operator shares the work here", "see the check `Operator`")
+    describe = "see `perdure fleet`, and the log of the operator"
+    if not live:
+        return failed("Fleet", "No operator has a valid Lease, so no run makes progress", describe)
+    if deployment is not None and len(live) < deployment.wanted:
+        return warning("Fleet", f"{len(live)} of {deployment.wanted} operators have a valid Lease", describe)
+    if any(member.members != names for member in live):
+        return warning("Fleet", "The operators divide the work among different members", f"run it again; {describe}")
+    return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, each with the same members")
+
+
+async def served(deployment: Deployment, namespace: str) -> Finding:
+    """Check that the operator serves a namespace."""
+    from perdure.controller.namespaces import ServedNamespaces
+
+    if namespace in ServedNamespaces(deployment.watched, deployment.excluded):
+        return ok("Namespace", f"The operator serves namespace `{namespace}`")
+    return failed(
+        "Namespace",
+        f"The operator does not serve namespace `{namespace}`, so its runs do not start",
+        "change `watchNamespaces` or `excludeNamespaces` in the chart, or choose another namespace with -n",
+    )
+
+
+async def clocks(api: Diagnosis, leases: Sequence[Object]) -> Finding:
+    """Compare the clocks of this machine and of the operators with that of the API server."""
+    from perdure.cli.view import text
+
+    skew = await api.skew()
+    server = api.server_time()
+    if skew is None or server is None:
+        return warning("Clocks", "The API server does not send its time", "compare the clocks of the nodes with `date`")
+    for lease in leases:
+        renewed = text.read_time((lease.get("spec") or {}).get("renewTime"))
+        if renewed is not None and renewed - server > _TOLERATED:
+            name, ahead = lease["metadata"]["name"], text.duration(renewed - server)
+            fix = "synchronize the clocks of the nodes, such as with chrony: timers and schedules depend on them"
+            return failed("Clocks", f"The clock of operator `{name}` is {ahead} ahead of the API server's", fix)
+    if abs(skew) > _TOLERATED:
+        how = "ahead of" if skew > timedelta(0) else "behind"
+        message = f"The clock of this machine is {text.duration(abs(skew))} {how} that of the API server"
+        return warning("Clocks", message, "synchronize this machine's clock: ages and durations are wrong")
+    return ok("Clocks", "The clocks differ by less than 2 seconds")

@@ -1,0 +1,89 @@
+"""What the caller and the operator may do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from perdure.cli.doctor.finding import counted, failed, ok, warning
+
+if TYPE_CHECKING:
+    from perdure.cli.cluster.diagnosis import Diagnosis
+    from perdure.cli.cluster.requests import Object
+    from perdure.cli.doctor.deployment import Deployment
+    from perdure.cli.doctor.finding import Finding
+
+
+class _Right(NamedTuple):
+    verb: str
+    resource: str
+    group: str = "perdure.dev"
+
+    def attributes(self, namespace: str) -> Object:
+        resource, _, sub = self.resource.partition("/")
+        found = {"namespace": namespace, "verb": self.verb, "group": self.group, "resource": resource}
+        return {**found, "subresource": sub} if sub else found
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+
+_TO_READ = (
+    _Right("list", "workflowruns"),
+    _Right("list", "schedules"),
+    _Right("list", "workflows"),
+    _Right("list", "pods", ""),
+    _Right("get", "pods/log", ""),
+)
+_TO_CHANGE = (
+    _Right("create", "workflowruns"),
+    _Right("delete", "workflowruns"),
+    _Right("create", "operations"),
+    _Right("create", "schedules"),
+)
+_OF_OPERATOR = (
+    *(_Right("watch", kind) for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "operations")),
+    *(_Right("patch", f"{kind}/status") for kind in ("workflows", "workflowruns", "schedules", "operations")),
+    *(_Right(verb, "workflowruns") for verb in ("create", "patch", "delete")),
+    _Right("create", "historysegments"),
+    _Right("create", "payloads"),
+    _Right("create", "deadletters"),
+    *(_Right(verb, "pods", "") for verb in ("watch", "create", "patch", "delete")),
+    *(_Right(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "patch")),
+    _Right("create", "events", "events.k8s.io"),
+)
+
+
+async def of_caller(api: Diagnosis) -> Finding:
+    """Check what the caller may do in the namespace."""
+    check, where = "Your permissions", f"in namespace `{api.namespace}`"
+    rights = (*_TO_READ, *_TO_CHANGE)
+    allowed = await asyncio.gather(*(api.allows(right.attributes(api.namespace)) for right in rights))
+    missing = [right for right, granted in zip(rights, allowed, strict=True) if not granted]
+    named = ", ".join(map(str, missing))
+    if set(missing) & set(_TO_READ):
+        return failed(check, f"You cannot {named} {where}", "ask your administrator for the role `view` or `edit`")
+    if missing:
+        fix = "ask your administrator for the role `edit`, or `perdure-on-call` to create Operations only"
+        return warning(check, f"You can read, but not {named} {where}", fix)
+    return ok(check, f"You can read and change runs and Schedules {where}")
+
+
+async def of_operator(api: Diagnosis, deployment: Deployment) -> Finding:
+    """Check what the operator may do where it works."""
+    check = "Operator permissions"
+    places = deployment.watched or ("",)
+    asked = [(place, right) for place in places for right in _OF_OPERATOR]
+    allowed = await asyncio.gather(
+        *(api.allows(right.attributes(place), user=deployment.user, groups=deployment.groups) for place, right in asked)
+    )
+    missing = [
+        f"{right} in {f'namespace `{place}`' if place else 'all namespaces'}"
+        for (place, right), granted in zip(asked, allowed, strict=True)
+        if not granted
+    ]
+    if missing:
+        fix = "set `rbac.create` in the chart, or grant the rules of charts/perdure/templates/rbac-operator.yaml"
+        return failed(check, f"`{deployment.user}` cannot {', '.join(missing)}", fix)
+    where = ", ".join(f"`{place}`" for place in deployment.watched) or "all namespaces"
+    return ok(check, f"{counted(len(_OF_OPERATOR), 'permission')} in {where}")

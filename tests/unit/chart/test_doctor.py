@@ -1,0 +1,33 @@
+"""`perdure doctor` understands what the chart installs."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from unit.chart.conftest import Render
+from unit.cli.apiserver import items, serving
+from unit.cli.test_doctor import BINDINGS, DEPLOYMENTS, POLICIES, findings, make_healthy
+
+
+@pytest.mark.parametrize("settings", [(), ("temporal.enabled=false",), ("ui.enabled=true",)])
+def test_the_operator_and_its_policies_are_found(
+    render: Render, settings: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = render(*settings)
+    by_kind = {kind: [each for each in manifests if each["kind"] == kind] for kind in {m["kind"] for m in manifests}}
+    deployments = [{**each, "status": {"readyReplicas": each["spec"]["replicas"]}} for each in by_kind["Deployment"]]
+    policies, bindings = by_kind["ValidatingAdmissionPolicy"], by_kind["ValidatingAdmissionPolicyBinding"]
+    with serving(tmp_path, monkeypatch) as server:
+        make_healthy(server)
+        server.answers |= {
+            DEPLOYMENTS: items(*reversed(deployments)),
+            POLICIES: items(*policies),
+            BINDINGS: items(*bindings),
+        }
+        found = findings()
+    assert {each["result"] for each in found.values()} == {"OK"}, json.dumps(found, indent=1)
+    assert found["Admission policies"]["message"] == f"{len(policies)} policies, all bound"
+    for each in (*policies, deployments[0]):
+        assert each["metadata"]["labels"]["app.kubernetes.io/component"] == "operator"

@@ -1,0 +1,310 @@
+"""`perdure doctor`: each check passes where all is well, and fails with what to do where it is not."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from perdure import __version__
+from perdure.cli.app import build
+from perdure.cli.doctor.installation import KINDS
+from perdure.controller.fleet.member_lease import MemberSettings, lease, renewal
+from perdure.kube import clock
+from unit.cli.apiserver import ApiServer, items
+
+OURS = "/apis/perdure.dev/v1alpha1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/perdure-system/deployments"
+PODS = "/api/v1/namespaces/perdure-system/pods"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/perdure-system/leases"
+IN_SHOP = f"{OURS}/namespaces/shop"
+DAY = 86_410
+"""A little more than the seconds of a day."""
+
+Json = dict[str, Any]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(build("perdure", ["doctor", "version"]), ["doctor", *arguments], prog_name="perdure")
+
+
+def findings(*arguments: str) -> dict[str, Json]:
+    done = run("--output", "json", *arguments)
+    found = json.loads(done.stdout)
+    assert done.exit_code == any(each["result"] == "Failed" for each in found), done.output
+    return {each["check"]: each for each in found}
+
+
+def member(name: str, *members: str, ago: float = 0) -> Json:
+    settings = MemberSettings(fleet="perdure", name=name, release=__version__)
+    time = clock.now() - timedelta(seconds=ago)
+    made, renewed = lease(settings, name, time), renewal(settings, name, "1", members, time)
+    made["metadata"]["annotations"] = renewed["metadata"]["annotations"]
+    return made
+
+
+def deployment(*, ready: int = 2, wanted: int = 2, version: str = __version__, **environment: str) -> Json:
+    labels = {"app.kubernetes.io/instance": "perdure", "app.kubernetes.io/version": version}
+    variables = {"PERDURE_NAMESPACE": "", "PERDURE_FLEET": "perdure", **environment}
+    container = {"name": "operator", "env": [{"name": key, "value": value} for key, value in variables.items()]}
+    return {
+        "metadata": {"name": "perdure", "namespace": "perdure-system", "labels": labels},
+        "spec": {
+            "replicas": wanted,
+            "selector": {"matchLabels": {"app.kubernetes.io/name": "perdure"}},
+            "template": {"spec": {"serviceAccountName": "perdure", "containers": [container]}},
+        },
+        "status": {"readyReplicas": ready},
+    }
+
+
+def crd(kind: str, version: str = __version__) -> Json:
+    return {"metadata": {"name": f"{kind}.perdure.dev", "labels": {"app.kubernetes.io/version": version}}}
+
+
+def policy(name: str, *actions: str) -> tuple[Json, Json]:
+    spec = {"policyName": name, "validationActions": list(actions)}
+    return {"metadata": {"name": name}}, {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.fixture
+def healthy(server: ApiServer) -> ApiServer:
+    return make_healthy(server)
+
+
+def make_healthy(server: ApiServer) -> ApiServer:
+    """Have a server answer as a cluster in which everything works."""
+    names = [*KINDS, *(f"{kind}/status" for kind in KINDS)]
+    fence, binding = policy("perdure-runs", "Deny")
+    server.answers |= {
+        "/version": {"major": "1", "minor": "34+", "gitVersion": "v1.34.1"},
+        OURS: {"resources": [{"name": name} for name in names]},
+        CRDS: items(*map(crd, KINDS)),
+        POLICIES: items(fence),
+        BINDINGS: items(binding),
+        DEPLOYMENTS: items(deployment()),
+        PODS: items(),
+        LEASES: lambda: items(member("op-1", "op-1", "op-2"), member("op-2", "op-1", "op-2")),
+        "/api/v1/namespaces/shop/pods": items(),
+        **{f"{IN_SHOP}/{kind}": items() for kind in KINDS},
+    }
+    return server
+
+
+def created(seconds: float, name: str = "order", **fields: Any) -> Json:
+    """An object that was created some time ago."""
+    time = (clock.now() - timedelta(seconds=seconds)).isoformat()
+    return {"metadata": {"name": name, "namespace": "shop", "creationTimestamp": time}, **fields}
+
+
+def with_condition(kind: str, status: str, reason: str, message: str = "", **fields: Any) -> Json:
+    condition = {"type": kind, "status": status, "reason": reason, "message": message}
+    return {"conditions": [condition], **fields}
+
+
+@pytest.mark.usefixtures("healthy")
+def test_a_line_for_each_check_of_a_healthy_cluster() -> None:
+    done = run()
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    lines = done.stdout.splitlines()
+    assert len(lines) == 15
+    assert all(line.startswith("✓ OK ") for line in lines), done.stdout
+    assert [line[11:31].strip() for line in lines][:4] == ["API server", "CRDs", "Operator", "Versions"]
+
+
+def test_a_failed_check_shows_what_to_do_and_the_status_is_1(healthy: ApiServer) -> None:
+    healthy.answers[DEPLOYMENTS] = items()
+    done = run()
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    (place,) = (index for index, line in enumerate(lines) if "✗ Failed" in line)
+    assert "There is no operator in namespace `perdure-system`" in lines[place]
+    assert lines[place + 1].strip().startswith("Fix: ")
+
+
+def test_no_cluster_is_an_error(healthy: ApiServer) -> None:
+    answer = (503, {"kind": "Status", "message": "etcd is down"})
+    healthy.answers = dict.fromkeys(healthy.answers, answer)
+    done = run()
+    assert done.exit_code == 2
+    assert "etcd is down" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "expected", "part"),
+    [
+        ("/version", {"major": "1", "minor": "31"}, "API server: Failed", "1.31 is too old"),
+        (OURS, {"resources": []}, "CRDs: Failed", "no kind"),
+        (OURS, {"resources": [{"name": n} for n in KINDS - {"payloads"}]}, "CRDs: Failed", "no payloads"),
+        (OURS, {"resources": [{"name": n} for n in KINDS]}, "CRDs: Failed", "No status subresource"),
+        (CRDS, items(crd("schedules", "0.0.9")), "Versions: Warning", "0.0.9"),
+        (DEPLOYMENTS, items(deployment(version="0.0.9")), "Versions: Warning", "operator 0.0.9"),
+        (POLICIES, items(), "Admission policies: Warning", "None"),
+        (BINDINGS, items(), "Admission policies: Failed", "`perdure-runs` denies nothing"),
+        (BINDINGS, items(policy("perdure-runs", "Audit")[1]), "Admission policies: Failed", "denies nothing"),
+        (DEPLOYMENTS, items(deployment(ready=0)), "Operator: Failed", "0 of 2 pods ready"),
+        (DEPLOYMENTS, items(deployment(ready=1)), "Operator: Warning", "1 of 2 pods ready"),
+        (DEPLOYMENTS, items(deployment(ready=0, wanted=0)), "Operator: Failed", "scaled to 0"),
+        (DEPLOYMENTS, items(deployment(PERDURE_FLEET="")), "Fleet: OK", "A single operator"),
+        (DEPLOYMENTS, items(deployment(PERDURE_WATCH_NAMESPACES="a,b")), "Namespace: Failed", "`shop`"),
+        (DEPLOYMENTS, items(deployment(PERDURE_EXCLUDE_NAMESPACES="sh*")), "Namespace: Failed", "`shop`"),
+        (DEPLOYMENTS, items(deployment(wanted=3, ready=3)), "Fleet: Warning", "2 of 3 operators"),
+        (LEASES, items(), "Fleet: Failed", "No operator has a valid Lease"),
+        (LEASES, lambda: items(member("op-1", "op-1", ago=60)), "Fleet: Failed", "No operator has a valid Lease"),
+        (
+            LEASES,
+            lambda: items(member("op-1", "op-1"), member("op-2", "op-1", "op-2")),
+            "Fleet: Warning",
+            "different members",
+        ),
+        (LEASES, lambda: items(member("op-1", "op-1", ago=-60)), "Clocks: Failed", "ahead of the API server's"),
+        (
+            f"{IN_SHOP}/workflowruns",
+            items(created(3 * DAY)),
+            "Runs: Failed",
+            "`order` has been pending for 3d (no operator has seen it)",
+        ),
+        (f"{IN_SHOP}/workflowruns", lambda: items(created(30)), "Runs: OK", "1 open run"),
+        (
+            f"{IN_SHOP}/workflowruns",
+            items(created(600, status=with_condition("Succeeded", "Unknown", "StartDelayed", phase="Pending"))),
+            "Runs: OK",
+            "1 open run",
+        ),
+        (
+            f"{IN_SHOP}/workflowruns",
+            items(created(9, status=with_condition("Succeeded", "Unknown", "NoWorker", "on `q`", phase="Running"))),
+            "Runs: Failed",
+            "`order` NoWorker: on `q`",
+        ),
+        (
+            f"{IN_SHOP}/workflowruns",
+            items(created(600, status={"phase": "Completed", "completionTime": "2026-01-01T00:00:00Z"})),
+            "Runs: OK",
+            "0 open runs",
+        ),
+        (
+            f"{IN_SHOP}/schedules",
+            items(created(0, "nightly", status=with_condition("Ready", "False", "UnknownTimeZone", "`Mars`"))),
+            "Schedules: Failed",
+            "`nightly` UnknownTimeZone: `Mars`",
+        ),
+        (
+            f"{IN_SHOP}/schedules",
+            items(created(0, "once", status=with_condition("Ready", "False", "NoMoreTimes"))),
+            "Schedules: OK",
+            "1, all ready",
+        ),
+        (
+            f"{IN_SHOP}/workflows",
+            items(created(0, "flow", status=with_condition("Ready", "False", "InvalidWorkflow", "steps[0]"))),
+            "Workflows: Failed",
+            "`flow` InvalidWorkflow: steps[0]",
+        ),
+        (
+            "/api/v1/namespaces/shop/pods",
+            items(
+                created(3 * DAY, "order-1", status=with_condition("PodScheduled", "False", "Unschedulable", "no room"))
+            ),
+            "Pods: Failed",
+            "`order-1` for 3d: no room",
+        ),
+        (
+            "/api/v1/namespaces/shop/pods",
+            lambda: items(
+                created(5, "order-1", status=with_condition("PodScheduled", "False", "Unschedulable", "no room"))
+            ),
+            "Pods: OK",
+            "1 pending pod",
+        ),
+    ],
+)
+def test_a_problem_is_found(healthy: ApiServer, path: str, answer: Any, expected: str, part: str) -> None:
+    healthy.answers[path] = answer
+    check, _, result = expected.partition(": ")
+    finding = findings()[check]
+    assert finding["result"] == result
+    assert part in finding["message"]
+    assert bool(finding.get("fix")) == (result != "OK")
+
+
+def test_why_the_pods_of_the_operator_are_not_ready(healthy: ApiServer) -> None:
+    waiting = {"name": "operator", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    homeless = with_condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+    healthy.answers[DEPLOYMENTS] = items(deployment(ready=0))
+    healthy.answers[PODS] = items(
+        created(9, "op-1", status={"containerStatuses": [waiting]}), created(9, "op-2", status=homeless)
+    )
+    finding = findings()["Operator"]
+    assert finding["message"].endswith(
+        "0 of 2 pods ready: `op-1`: ImagePullBackOff; `op-2` has no node: 0/3 nodes are available"
+    )
+
+
+@pytest.mark.parametrize(
+    ("denied", "result", "part"),
+    [
+        (("list", "workflowruns"), "Failed", "You cannot list workflowruns in namespace `shop`"),
+        (("create", "operations"), "Warning", "You can read, but not create operations in namespace `shop`"),
+    ],
+)
+def test_what_the_caller_may_not_do(healthy: ApiServer, denied: tuple[str, str], result: str, part: str) -> None:
+    def permits(spec: Json) -> bool:
+        attributes = spec["resourceAttributes"]
+        return "user" in spec or (attributes["verb"], attributes["resource"]) != denied
+
+    healthy.reviews = permits
+    found = findings()
+    assert (found["Your permissions"]["result"], found["Your permissions"]["message"]) == (result, part)
+    assert found["Operator permissions"]["result"] == "OK"
+
+
+def test_what_the_operator_may_not_do(healthy: ApiServer) -> None:
+    def permits(spec: Json) -> bool:
+        attributes = spec["resourceAttributes"]
+        is_operator = spec.get("user") == "system:serviceaccount:perdure-system:perdure"
+        return not (is_operator and attributes["resource"] == "pods" and attributes["namespace"] == "b")
+
+    healthy.reviews = permits
+    healthy.answers[DEPLOYMENTS] = items(deployment(PERDURE_WATCH_NAMESPACES="shop,b"))
+    found = findings()
+    assert found["Your permissions"]["result"] == "OK"
+    assert found["Operator permissions"]["result"] == "Failed"
+    assert "cannot watch pods in namespace `b`, create pods" in found["Operator permissions"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "check"),
+    [(DEPLOYMENTS, "Operator"), (CRDS, "Versions"), (POLICIES, "Admission policies"), (LEASES, "Fleet")],
+)
+def test_without_permission_a_result_is_unknown(healthy: ApiServer, path: str, check: str) -> None:
+    healthy.answers[path] = (403, {"kind": "Status", "reason": "Forbidden", "message": "user cannot list things"})
+    finding = findings()[check]
+    assert (finding["result"], finding["message"]) == ("Unknown", "user cannot list things")
+
+
+def test_all_namespaces(healthy: ApiServer) -> None:
+    healthy.answers |= {f"{OURS}/{kind}": items() for kind in KINDS}
+    healthy.answers |= {"/api/v1/pods": items(), f"{OURS}/workflowruns": items(created(600))}
+    found = findings("-A")
+    assert "`shop/order` has been pending" in found["Runs"]["message"]
+    assert "Namespace" not in found
+
+
+@pytest.mark.usefixtures("healthy")
+def test_the_clock_of_this_machine() -> None:
+    token = clock.source.set(lambda: _NOW() + timedelta(minutes=5))
+    try:
+        finding = findings()["Clocks"]
+    finally:
+        clock.source.reset(token)
+    assert finding["result"] == "Warning"
+    assert finding["message"].startswith("The clock of this machine is ")
+    assert finding["message"].endswith("ahead of that of the API server")
+
+
+_NOW = clock.source.get()

@@ -208,6 +208,9 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.CIRCUIT_HALF_OPENED: _NORMAL,
         EventReason.CIRCUIT_CLOSED: _NORMAL,
     },
+    "WorkflowLimit": {
+        EventReason.INVALID_SPEC: _WARNING,
+    },
     "Operation": {
         EventReason.OPERATION_DONE: _NORMAL,
         EventReason.OPERATION_FAILED: _WARNING,

@@ -43,7 +43,7 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

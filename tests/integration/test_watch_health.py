@@ -51,7 +51,7 @@ async def blind_manager(cluster: Cluster) -> AsyncIterator[Manager]:
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

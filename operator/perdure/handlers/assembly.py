@@ -150,7 +150,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         definitions=Definitions(client),
         policies=Policies(client, recorder),
         letters=DeadLetters(client, recorder),
-        limits=WorkflowLimits(client),
+        limits=WorkflowLimits(client, recorder),
         recorder=recorder,
         blobs=Blobs(client),
         workers=workers,

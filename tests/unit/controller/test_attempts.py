@@ -73,7 +73,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

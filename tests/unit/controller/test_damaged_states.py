@@ -152,7 +152,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
-            limits=WorkflowLimits(client),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

@@ -16,11 +16,13 @@ from typing import Any
 
 import pydantic
 
-from perdure.api.common import mistakes
+from perdure.api.common import API_VERSION, mistakes
+from perdure.api.reasons import EventReason
 from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, OverflowPolicy, WorkflowLimitSpec
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
+from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.limit_queue import LimitQueue, limit_status
@@ -91,10 +93,11 @@ class _Known:
 class WorkflowLimits:
     """All WorkflowLimits that this operator watches."""
 
-    def __init__(self, client: kube.Client) -> None:
+    def __init__(self, client: kube.Client, recorder: Recorder) -> None:
         self.wake: Callable[[RunRef], None] = lambda _run: None
         """Called with a run that waits for a limit when it should claim it again."""
         self._client = client
+        self._recorder = recorder
         self._known: dict[str, dict[str, _Known]] = defaultdict(dict)
         self._waiting: dict[Name, dict[str, Claim]] = defaultdict(dict)
         """By limit and UID, the runs of this process that wait for it."""
@@ -189,8 +192,18 @@ class WorkflowLimits:
             obj = await write_status(self._client, url, compute, seen.object)
             if obj is None:
                 self._forget(namespace, name)
-            else:
-                self.observe(obj)
+                return
+            self._report(known, seen, obj)
+            self.observe(obj)
+
+    def _report(self, known: _Known, seen: _Known, written: kube.Object) -> None:
+        """Record an Event if the status says since this write that the spec is invalid."""
+        generation = (known.object.get("status") or {}).get("observedGeneration")
+        if seen.capacity is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
+            return
+        about = {"apiVersion": API_VERSION, "kind": "WorkflowLimit", "metadata": written["metadata"]}
+        note = "; ".join(seen.mistakes)
+        self._recorder.record(about, kind="Warning", reason=EventReason.INVALID_SPEC, note=note, action="Read")
 
     @staticmethod
     def _status(known: _Known, queue: LimitQueue, now: datetime) -> dict[str, Any]:

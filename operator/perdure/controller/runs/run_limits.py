@@ -71,25 +71,23 @@ class RunLimits:
         due = None if use.wait_timeout is None else entry.created + use.wait_timeout
         match answer:
             case Unusable():
-                reason = ConditionReason.LIMIT_NOT_FOUND
-                message = (
-                    f"there is no WorkflowLimit `{use.name}` in namespace `{self._run.namespace}` that can be used"
-                )
-                ending = "the run starts when there is one"
+                namespace = self._run.namespace
+                message = f"there is no WorkflowLimit `{use.name}` in namespace `{namespace}` that can be used"
+                _check_time(due, now, message)
+                message = f"{message}; the run starts when there is one"
+                raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
             case Full(capacity, gives_way):
-                reason = ConditionReason.LIMIT_REACHED
                 of_key = f" with the key `{entry.key}`" if entry.key else ""
                 message = f"WorkflowLimit `{use.name}` has room for {runs(capacity)}{of_key}"
-                ending = "the run starts when it is its turn"
                 if use.overflow_policy is OverflowPolicy.FAIL:
-                    raise RefusedError(reason, f"{message}, which other runs have taken")
+                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, which other runs have taken")
+                _check_time(due, now, message)
                 if gives_way is not None:
                     await self._cancel(gives_way, use)
+                message = f"{message}; the run starts when it is its turn"
+                raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
             case _:
                 return
-        if due is not None and due <= now:
-            raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}; the run has waited for its `waitTimeout`")
-        raise NotReadyError(reason, f"{message}; {ending}", until=due)
 
     async def _cancel(self, holder: LimitEntry, use: LimitUse) -> None:
         """Request the cancellation of a run that holds a limit."""
@@ -102,3 +100,13 @@ class RunLimits:
             request_id=f"{self._run.uid}/limit/{use.name}", reason=reason, identity=inputs.OPERATOR
         )
         self._peers.ask(other, request, lambda _: None)
+
+
+def _check_time(due: datetime | None, now: datetime, message: str) -> None:
+    """Make sure that a run may still wait.
+
+    Raises:
+        RefusedError: It has waited for its `waitTimeout`.
+    """
+    if due is not None and due <= now:
+        raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}; the run has waited for its `waitTimeout`")

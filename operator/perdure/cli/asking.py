@@ -118,8 +118,8 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
         shared = {key: options.pop(key) for key in ("workflow_id", *_HOW)}
         verb(context, Inquiry(name=name, **shared), **options)
 
-    whom = [_parameter("name", RunName, None, first=True), _parameter("workflow_id", OpenWorkflowIdOption, None)]
-    return _with_options(command, verb, whom)
+    whom = [parameter("name", RunName, None, first=True), parameter("workflow_id", OpenWorkflowIdOption, None)]
+    return with_options(command, verb, whom, _HOW)
 
 
 def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
@@ -130,7 +130,7 @@ def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
         shared = {key: options.pop(key) for key in _HOW}
         verb(context, Inquiry(kind="Schedule", name=name, workflow_id=None, **shared), **options)
 
-    return _with_options(command, verb, [_parameter("name", ScheduleName, first=True)])
+    return with_options(command, verb, [parameter("name", ScheduleName, first=True)], _HOW)
 
 
 def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
@@ -148,23 +148,37 @@ def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
         how = How(**{key: options.pop(key) for key in _HOW})
         verb(context, how, **options)
 
-    return _with_options(command, verb, ())
+    return with_options(command, verb, (), _HOW)
 
 
-def _with_options(
-    command: Callable[..., None], verb: Callable[..., None], whom: Iterable[inspect.Parameter]
+def with_options(
+    command: Callable[..., None],
+    verb: Callable[..., None],
+    first: Iterable[inspect.Parameter],
+    shared: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
-    """Have typer see whom the command asks, the verb's own options, and how it is asked."""
+    """Have typer see the parameters of a verb and those that it shares with others.
+
+    Args:
+        command: What typer calls.
+        verb: Has options of its own behind its first two parameters.
+        first: The parameters that come first.
+        shared: Annotation and default of the options that come last, by their names.
+
+    Returns:
+        The command.
+    """
     own = list(inspect.signature(verb, eval_str=True).parameters.values())[2:]
-    how = [_parameter(key, kind, default) for key, (kind, default) in _HOW.items()]
-    context = _parameter("context", typer.Context, first=True)
-    command.__signature__ = inspect.Signature([context, *whom, *own, *how])  # type: ignore[attr-defined]
+    last = [parameter(key, kind, default) for key, (kind, default) in shared.items()]
+    context = parameter("context", typer.Context, first=True)
+    command.__signature__ = inspect.Signature([context, *first, *own, *last])  # type: ignore[attr-defined]
     return command
 
 
-def _parameter(
+def parameter(
     name: str, kind: Any, default: Any = inspect.Parameter.empty, *, first: bool = False
 ) -> inspect.Parameter:
+    """Return a parameter for `with_options`; the first ones can be positional."""
     place = inspect.Parameter.POSITIONAL_OR_KEYWORD if first else inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, place, annotation=kind, default=default)
 

@@ -117,6 +117,26 @@ def overrides(context: str | None, namespace: str | None) -> Overrides:
     return Overrides(context=context, namespace=namespace, **(_given.get() or {}))
 
 
+def kubectl_arguments(context: str | None) -> list[str]:
+    """Return what the command line says about the cluster, as arguments of kubectl.
+
+    `--request-timeout` is left out: it would end a port-forward.
+
+    Args:
+        context: The value of `--context`.
+    """
+    given = dict(_given.get() or {})
+    given.pop("request_timeout", None)
+    found = [] if context is None else [f"--context={context}"]
+    for flag in GLOBAL:
+        value = given.get(flag.field)
+        if isinstance(value, bool):
+            found += [flag.name] if value else []
+        elif value is not None:
+            found += [f"{flag.name}={each}" for each in (value if flag.several else [value])]
+    return found
+
+
 def takes_value(argument: str) -> bool | None:
     """Return whether the next argument is the value of a global option; None if it is not one."""
     name, equals, _ = argument.partition("=")

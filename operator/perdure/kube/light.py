@@ -31,6 +31,9 @@ Object = dict[str, Any]
 TRANSIENT: Final = (OSError, http.client.HTTPException, TimeoutError)
 """What a request raises when the API server could not be asked."""
 
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Hosts that are this machine."""
+
 _CONNECT_SECONDS: Final = 5
 _REQUEST_SECONDS: Final = 30
 _SILENT_SECONDS: Final = 70
@@ -290,8 +293,8 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _proxy_of(scheme: str, host: str) -> str:
-    """Return the proxy that the environment names for a host; empty for none."""
-    if not any(name.lower().endswith("_proxy") for name in os.environ):
+    """Return the proxy that the environment names for a host; empty for none, as for this machine."""
+    if host in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - slow to import, and rarely needed
 

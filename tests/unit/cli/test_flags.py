@@ -10,7 +10,7 @@ import yaml
 
 from perdure.cli.app import VERBS, verb_first
 from perdure.cli.elsewhere import OTHER_NAMES
-from perdure.cli.flags import GLOBAL, overrides, take
+from perdure.cli.flags import GLOBAL, kubectl_arguments, overrides, take
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
 
@@ -26,6 +26,15 @@ def test_flags_can_stand_anywhere() -> None:
     assert list(overrides(None, None).impersonate_groups) == ["a", "b"]
     take([])
     assert overrides(None, None).impersonate is None
+
+
+def test_kubectl_gets_the_options_that_concern_the_cluster() -> None:
+    take(["--insecure-skip-tls-verify", "--as-group=a", "--as-group=b", "-s", "http://a", "--request-timeout=5s"])
+    assert kubectl_arguments("kind") == [
+        *("--context=kind", "--as-group=a", "--as-group=b", "--insecure-skip-tls-verify", "--server=http://a")
+    ]
+    take([])
+    assert kubectl_arguments(None) == []
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("30", 30.0), ("1m30s", 90.0)])

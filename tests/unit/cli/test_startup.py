@@ -47,6 +47,7 @@ CALLS: dict[str, list[str]] = {
     "operations": [],
     "pause": ["run"],
     "prune": ["--keep", "1"],
+    "query": ["run", "status"],
     "rerun": ["run"],
     "reset": ["run", "--event-id", "4"],
     "retry": ["run"],
@@ -58,10 +59,12 @@ CALLS: dict[str, list[str]] = {
     "schedule trigger": ["s"],
     "search-attributes": ["list"],
     "signal": ["run", "--name", "go"],
+    "stack": ["run"],
     "start": ["flow", "-p", "a=1"],
     "stop": ["run"],
     "terminate": ["run"],
     "unpause": ["run"],
+    "update": ["run", "pay"],
     "wait": ["run"],
 }
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from perdure.cli.app import build
 from perdure.cli.cluster import connect
 from perdure.cli.errors import CliError
-from perdure.cli.webui.forward import PortForward
+from perdure.cli.frontend.forward import PortForward
+from perdure.cli.frontend.tokens import AccountToken, KubeconfigToken
 from perdure.cli.webui.proxy import Proxy
-from perdure.cli.webui.tokens import AccountToken, KubeconfigToken
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer
 
@@ -187,7 +187,7 @@ async def test_the_forward_leads_to_the_service_and_is_started_again(
         f'echo "$*" >> {tmp_path}/calls; echo "Forwarding from 127.0.0.1:4$(wc -l < {tmp_path}/calls) -> 8080"\n'
         f"test -e {tmp_path}/lost || exec sleep 60",
     )
-    forward = PortForward("perdure-system", "perdure-ui", 8080, "kind")
+    forward = PortForward("perdure-system", "perdure-ui", 8080, ["--context=kind"])
     (tmp_path / "lost").touch()
     try:
         assert await forward.address() == "http://127.0.0.1:41"
@@ -205,13 +205,13 @@ async def test_the_forward_leads_to_the_service_and_is_started_again(
 async def test_a_service_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl(tmp_path, monkeypatch, "echo 'services \"perdure-ui\" not found' >&2; exit 1")
     with pytest.raises(CliError, match=r'Service `perdure-ui` in namespace `there`: services "perdure-ui" not found'):
-        await PortForward("there", "perdure-ui", 8080, None).address()
+        await PortForward("there", "perdure-ui", 8080).address()
 
 
 async def test_without_kubectl_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CliError, match="kubectl is needed"):
-        await PortForward("there", "perdure-ui", 8080, None).address()
+        await PortForward("there", "perdure-ui", 8080).address()
 
 
 @pytest.mark.usefixtures("server")

@@ -1,4 +1,4 @@
-"""What `doctor` reads: objects of any kind, permissions, and the clock of the API server."""
+"""Objects of any kind, permissions, and the clock of the API server: what `doctor` reads."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import typer
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, SystemNamespaceOption
+from perdure.cli.talking import AUDIENCE, AccountOption, AudienceOption
 
 HELP = """Open the Web UI in the browser.
 
@@ -25,22 +26,8 @@ Examples:
   {program} ui -n shop --service-account me --no-browser
 """
 
-AUDIENCE = "perdure.dev/temporal"
-
-AccountOption = Annotated[
-    str | None,
-    typer.Option(
-        "--service-account",
-        metavar="NAME",
-        help="Act as this ServiceAccount of the namespace; default: the token of the kubeconfig",
-        show_default=False,
-    ),
-]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Local port; 0: a free one")]
 BrowserOption = Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser")]
-AudienceOption = Annotated[
-    str, typer.Option("--audience", help="Audience of the ServiceAccount's tokens, as configured in the chart")
-]
 ServiceOption = Annotated[str, typer.Option("--service", metavar="NAME", help="Service of the Web UI")]
 
 
@@ -57,15 +44,16 @@ def command(
     cluster: ContextOption = None,
 ) -> None:
     """Serve the Web UI until interrupted."""
-    from perdure.cli.webui.forward import PortForward
+    from perdure.cli.flags import kubectl_arguments
+    from perdure.cli.frontend.forward import PortForward
+    from perdure.cli.frontend.tokens import AccountToken, KubeconfigToken
     from perdure.cli.webui.proxy import Proxy
-    from perdure.cli.webui.tokens import AccountToken, KubeconfigToken
 
     async def serve() -> None:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             token = KubeconfigToken(found) if account is None else AccountToken(found, account, audience)
             await token.current()
-            forward = PortForward(system, service, 8080, cluster)
+            forward = PortForward(system, service, 8080, kubectl_arguments(cluster))
             try:
                 await forward.address()
                 proxy = Proxy(forward.address, token.current)

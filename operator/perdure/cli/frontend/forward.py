@@ -4,6 +4,7 @@ import asyncio
 import re
 import shutil
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from contextlib import suppress
 
 from perdure.cli.errors import CliError
@@ -15,11 +16,10 @@ _SECONDS = 30
 class PortForward:
     """A forward to one port of a Service; it is started when its address is needed, and again when it has ended."""
 
-    def __init__(self, namespace: str, service: str, port: int, context: str | None) -> None:
-        """`context`: of the kubeconfig; None for the current one."""
-        chosen = [] if context is None else [f"--context={context}"]
+    def __init__(self, namespace: str, service: str, port: int, options: Sequence[str] = ()) -> None:
+        """`options`: those of kubectl that say how to reach the cluster, and as whom."""
         target = [f"--namespace={namespace}", "--address=127.0.0.1", f"service/{service}", f":{port}"]
-        self._command = ["port-forward", *chosen, *target]
+        self._command = ["port-forward", *options, *target]
         self._what = f"Service `{service}` in namespace `{namespace}`"
         self.process: Process | None = None
         """kubectl, once it has been started."""

@@ -1,0 +1,124 @@
+"""How a command reaches the frontend: through a port-forward, or at an address."""
+
+from __future__ import annotations
+
+import math
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from perdure import __version__
+from perdure.cli.errors import CliError
+from perdure.cli.flags import kubectl_arguments
+from perdure.cli.frontend.api import FrontendApi
+from perdure.cli.frontend.forward import PortForward
+from perdure.cli.frontend.tokens import AccountToken, KubeconfigToken
+from perdure.kube import paths
+from perdure.kube.access import Access
+from perdure.kube.light import LOOPBACK, LightClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from perdure.cli.cluster import Cluster
+
+_PORT = "http-api"
+"""Name of the port in the Service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """Where the frontend is, and as whom to call it."""
+
+    address: str | None
+    """Of the HTTP API; None: through a port-forward to the Service."""
+    account: str | None
+    """The ServiceAccount to act as; None: with the token of the kubeconfig."""
+    audience: str
+    system: str
+    """Namespace of the Service."""
+    service: str
+    context: str | None
+    """Of the kubeconfig; None for the current one."""
+
+
+@asynccontextmanager
+async def reach(cluster: Cluster, route: Route, seconds: float) -> AsyncIterator[FrontendApi]:
+    """Reach the frontend.
+
+    Args:
+        cluster: Where tokens and certificates come from, and the namespace of the calls.
+        route: The way.
+        seconds: How long to wait for an answer, in seconds.
+
+    Raises:
+        CliError: It cannot be reached, or there is no token for it.
+    """
+    if route.address is not None:
+        server = _url(route.address)
+        token = await _token(cluster, route) if route.account or cluster.bearer() else None
+        if token and server.startswith("http:") and urlsplit(server).hostname not in LOOPBACK:
+            raise CliError("a token must not be sent without encryption; use https:// in --address")
+        async with _opened(cluster, route, server, token, seconds) as api:
+            yield api
+        return
+    port, tls = await _service(cluster, route)
+    token = await _token(cluster, route)
+    forward = PortForward(route.system, route.service, port, kubectl_arguments(route.context))
+    try:
+        server = await forward.address()
+        if tls:
+            server = server.replace("http:", "https:", 1)
+        async with _opened(cluster, route, server, token, seconds) as api:
+            yield api
+    finally:
+        await forward.close()
+
+
+@asynccontextmanager
+async def _opened(
+    cluster: Cluster, route: Route, server: str, token: str | None, seconds: float
+) -> AsyncIterator[FrontendApi]:
+    tls = server.startswith("https:")
+    access = Access(
+        server=server,
+        token=token,
+        ca_data=await _authority(cluster, route) if tls else None,
+        server_name=None if route.address else "localhost",
+        headers=(("Grpc-Timeout", f"{math.ceil(seconds)}S"),),
+        timeout=seconds + 2,  # the frontend answers first, if it can
+    )
+    async with LightClient.open(access, user_agent=f"perdure-cli/{__version__}", connections=1) as client:
+        yield FrontendApi(client, cluster.namespace, seconds)
+
+
+def _url(address: str) -> str:
+    return (address if "://" in address else f"https://{address}").rstrip("/")
+
+
+async def _token(cluster: Cluster, route: Route) -> str:
+    if route.account is None:
+        return await KubeconfigToken(cluster).current()
+    return await AccountToken(cluster, route.account, route.audience).current()
+
+
+async def _service(cluster: Cluster, route: Route) -> tuple[int, bool]:
+    """Return the port of the HTTP API, and whether it uses TLS."""
+    what = f"Service `{route.service}` in namespace `{route.system}`"
+    found = await cluster.diagnosis.read(paths.path(paths.CORE, route.system, "services", route.service))
+    if found is None:
+        raise CliError(
+            f"there is no {what}: set `temporal.enabled` in the chart, or name the operator's namespace with "
+            "--system-namespace"
+        )
+    ports = {each.get("name"): each for each in found["spec"]["ports"]}
+    if _PORT not in ports:
+        raise CliError(f"the {what} has no port `{_PORT}`: set `temporal.httpApi.enabled` in the chart")
+    return int(ports[_PORT]["port"]), ports[_PORT].get("appProtocol") == "https"
+
+
+async def _authority(cluster: Cluster, route: Route) -> str | None:
+    """Return the CA certificates that the operator publishes in the namespace; None: those of this machine apply."""
+    found = await cluster.config_maps.read(f"{route.service}-ca")
+    return None if found is None else str((found.get("data") or {}).get("ca.crt", "")) or None

@@ -13,6 +13,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import routing_events
 from perdure.frontend.configuration import Settings
 from perdure.frontend.deployments import is_registered
+from perdure.frontend.direct_calls import DirectCalls
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.errors import RpcError
 from perdure.frontend.first_tasks import FirstTasks
@@ -67,6 +68,7 @@ class Core:
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.matching, self.pinned_versions)
         self.calls = HandlerCallsOpen(self)
+        self.direct_calls = DirectCalls(self.matching)
         self.payloads = LargePayloads(self._attached)
         self.recorded_updates = RecordedUpdates(self.updates, self._attached, self.payloads)
         self.query_dispatch = QueryDispatch(self._attached, self.matching, self.versions, self.visibility)

@@ -17,6 +17,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, peer_of
 from perdure.frontend.core import Core
+from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
@@ -33,6 +34,7 @@ from perdure.frontend.service.deployments import WorkerDeployments
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
 from perdure.frontend.service.nexus import NexusEndpoints, NexusTasks
+from perdure.frontend.service.nexus_dispatch import NexusDispatch
 from perdure.frontend.service.overrides import WorkflowOptions
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
@@ -145,7 +147,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         server.add_generic_rpc_handlers(generic_handlers(offered))
         server.add_generic_rpc_handlers((_health(),))
         for each in listening:
-            await stack.enter_async_context(_http_api(offered, each, shown, chosen))
+            await stack.enter_async_context(_http_api(frontend, offered, door, each, shown))
         await server.start()
         try:
             yield port
@@ -182,11 +184,21 @@ def _listening(address: str) -> socket.socket:
 
 
 def _http_api(
-    offered: Sequence[Rpc], listening: socket.socket, shown: Served | None, chosen: Settings
+    frontend: Frontend, offered: Sequence[Rpc], door: Door, listening: socket.socket, shown: Served | None
 ) -> AbstractAsyncContextManager[None]:
-    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (what others do without)
+    from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
+    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)
 
-    return serve_http(offered, listening, shown.context() if shown else None, chosen.max_connections)
+    nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
+    context = shown.context() if shown else None
+    return serve_http(offered, nexus, listening, context, frontend.settings.max_connections)
+
+
+def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
+    """The call of a Nexus handler by a client. It is no RPC of Temporal's API, but passes the same door."""
+    manager, handler = frontend.runs.manager, NexusDispatch(frontend).dispatch_nexus_task
+    served, ready = manager.served, manager.first_lists.wait
+    return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
 
 
 def _peers(chosen: Settings) -> PeerSettings:

@@ -52,6 +52,8 @@ VERBS = {
     "stop": "perdure.cli.verbs.stop",
     "terminate": "perdure.cli.verbs.terminate",
     "test": "perdure.cli.verbs.test",
+    "top": "perdure.cli.verbs.top",
+    "trace": "perdure.cli.verbs.trace",
     "ui": "perdure.cli.verbs.ui",
     "unpause": "perdure.cli.verbs.unpause",
     "update": "perdure.cli.verbs.update",

@@ -63,6 +63,8 @@ CALLS: dict[str, list[str]] = {
     "start": ["flow", "-p", "a=1"],
     "stop": ["run"],
     "terminate": ["run"],
+    "top": [],
+    "trace": ["run"],
     "unpause": ["run"],
     "update": ["run", "pay"],
     "wait": ["run"],

@@ -39,6 +39,16 @@ class Diagnosis:
         found: Sequence[Object] | None = await self._requests.ask(answer)
         return found or ()
 
+    async def text(self, url: str) -> str | None:
+        """Read text; None if it does not exist."""
+
+        async def read() -> str:
+            lines = [line async for line in self._requests.client.lines(url)]
+            return b"\n".join(lines).decode(errors="replace")
+
+        found: str | None = await self._requests.ask(_or_none(read()))
+        return found
+
     async def allows(self, attributes: Object, *, user: str | None = None, groups: Sequence[str] = ()) -> bool:
         """Ask the API server whether a request would be permitted.
 

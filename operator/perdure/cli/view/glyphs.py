@@ -16,6 +16,8 @@ class Glyphs:
     ellipsis: str
     dash: str
     """Shown where a value is missing."""
+    bars: str
+    """Of a timeline: waiting, starting, running, and the time around them."""
 
 
 UNICODE = Glyphs(
@@ -37,6 +39,7 @@ UNICODE = Glyphs(
     pipe="│  ",
     ellipsis="…",
     dash="-",
+    bars="░▒█·",
 )
 """For terminals that know Unicode."""
 
@@ -59,5 +62,6 @@ ASCII = Glyphs(
     pipe="|  ",
     ellipsis="...",
     dash="-",
+    bars="-=#.",
 )
 """For all others."""

@@ -97,13 +97,13 @@ def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
 
 
 def _log_of(run: str, pod: Json) -> LogOf | None:
-    metadata, spec, status = (mapping(pod.get(key)) for key in ("metadata", "spec", "status"))
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
     notes = mapping(metadata.get("annotations"))
     attempt, event = str(notes.get(ATTEMPT_ANNOTATION)), str(notes.get(SCHEDULED_EVENT_ANNOTATION))
-    main = next((c for c in mappings(spec.get("containers")) if _variable(c, _STEP)), None)
+    main = activity_container(pod)
     if main is None or not attempt.isdecimal() or not event.isdecimal():
         return None
-    state = _state(status, "containerStatuses", main.get("name"))
+    state = activity_state(pod)
     broken = next(filter(_has_failed, mappings(status.get("initContainerStatuses"))), None)
     ended = status.get("phase") in {"Succeeded", "Failed"} or bool(metadata.get("deletionTimestamp"))
     started = bool({"running", "terminated"} & state.keys())
@@ -122,15 +122,22 @@ def _log_of(run: str, pod: Json) -> LogOf | None:
     )
 
 
+def activity_container(pod: Json) -> Json | None:
+    """Return the container of a pod that is the activity; None if the pod is not an attempt."""
+    containers = mappings(mapping(pod.get("spec")).get("containers"))
+    return next((each for each in containers if _variable(each, _STEP)), None)
+
+
+def activity_state(pod: Json) -> Json:
+    """Return the state of that container; empty if it has none yet."""
+    name = (activity_container(pod) or {}).get("name")
+    statuses = mappings(mapping(pod.get("status")).get("containerStatuses"))
+    return next((mapping(each.get("state")) for each in statuses if each.get("name") == name), {})
+
+
 def _variable(container: Json, name: str) -> str:
     return next(
         (str(each.get("value") or "") for each in mappings(container.get("env")) if each.get("name") == name), ""
-    )
-
-
-def _state(status: Json, containers: str, name: object) -> Json:
-    return next(
-        (mapping(each.get("state")) for each in mappings(status.get(containers)) if each.get("name") == name), {}
     )
 
 

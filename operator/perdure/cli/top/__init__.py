@@ -1,0 +1,1 @@
+"""What `perdure top` reads and shows."""

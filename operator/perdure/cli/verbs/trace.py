@@ -1,0 +1,85 @@
+"""`trace`: the timeline of a run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import typer
+
+from perdure.cli.cluster import connect
+from perdure.cli.errors import CliError
+from perdure.cli.invocation import page_of, program_of
+from perdure.cli.options import (
+    ColorOption,
+    ContextOption,
+    NamespaceOption,
+    ReportOption,
+    RunName,
+    TimeFormat,
+    TimeOption,
+    WorkflowIdOption,
+    check_named,
+)
+from perdure.cli.terminal import Color, Screen
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.cli.cluster import Object
+
+HELP = """Show when each step of a run waited, started its pod, and ran.
+
+Attempts whose pod is deleted are not shown, except for the last one of a step.
+The JSON output is in the trace event format, which https://ui.perfetto.dev and
+chrome://tracing open.
+
+\b
+Examples:
+  {program} trace order-42
+  {program} trace order-42 --time-format iso
+  {program} trace order-42 --output json > order-42.trace.json
+"""
+
+
+def command(
+    context: typer.Context,
+    name: RunName = None,
+    *,
+    workflow_id: WorkflowIdOption = None,
+    namespace: NamespaceOption = None,
+    output: ReportOption = "text",
+    times: TimeOption = TimeFormat.RELATIVE,
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """Show the timeline of a run."""
+    check_named(name, workflow_id)
+    screen = Screen(color)
+    found, pods = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
+    from perdure.cli.view.facts import read_run
+    from perdure.cli.view.timeline import as_chrome_trace, spans
+
+    now = clock.now()
+    run = read_run(found, now=now)
+    steps = spans(found, pods)
+    if output != "text":
+        screen.write_data(output, as_chrome_trace(run.name, steps, run.start, run.end, now))
+    elif not steps or run.start is None:
+        typer.echo(f"No step of the run `{run.name}` has started.", err=True)
+    else:
+        from perdure.cli.view.trace import lines
+
+        screen.show(lines(steps, run.start, run.end or now, page_of(context, screen, times=times)))
+
+
+async def _read(
+    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
+) -> tuple[Object, list[Object]]:
+    """Read the run with its whole history, and its pods."""
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
+        try:
+            return found, await cluster.runs.pods(found)
+        except CliError as error:
+            typer.echo(f"Warning: only the history is shown, because the pods cannot be read: {error}", err=True)
+            return found, []

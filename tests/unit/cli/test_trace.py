@@ -1,0 +1,122 @@
+"""`perdure trace`: when each attempt waited, started its pod, and ran."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from perdure.cli.app import build
+from perdure.cli.view.glyphs import ASCII
+from perdure.cli.view.timeline import spans
+from perdure.cli.view.trace import lines
+from unit.cli.apiserver import ApiServer, items
+from unit.cli.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
+
+RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
+PODS = "/api/v1/namespaces/shop/pods"
+
+
+def pod(
+    event: int, attempt: int, created: float, start: float | None = None, end: float | None = None
+) -> dict[str, Any]:
+    """A pod that was created, began to run, and ended at some second; the first attempt of a step fails."""
+    state: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
+    if start is not None:
+        state = {"running": {"startedAt": at(start).isoformat()}}
+    if start is not None and end is not None:
+        times = {"startedAt": at(start).isoformat(), "finishedAt": at(end).isoformat()}
+        state = {"terminated": {"exitCode": int(attempt == 1), **times}}
+    return {
+        "metadata": {
+            "name": f"order-42-{event}-{attempt}",
+            "creationTimestamp": at(created).isoformat(),
+            "annotations": {"perdure.dev/scheduled-event-id": str(event), "perdure.dev/attempt": str(attempt)},
+        },
+        "spec": {"containers": [{"name": "activity", "env": [{"name": "PERDURE_ACTIVITY_ID", "value": "any"}]}]},
+        "status": {"containerStatuses": [{"name": "activity", "state": state}]},
+    }
+
+
+def shown(flow: Flow, *pods: dict[str, Any], offset: float, width: int = 89) -> str:
+    page = flow.page(offset, width=width, glyphs=ASCII)
+    return plain(list(lines(spans(flow.object, pods), T0, at(offset), page)))
+
+
+def trace(*options: str) -> Result:
+    return CliRunner().invoke(build("perdure", ["trace", "version"]), ["trace", "order-42", *options])
+
+
+def test_attempts_wait_start_and_run() -> None:
+    flow = charged_after_two_refusals()
+    text = shown(flow, pod(2, 2, 3, 5, 10), pod(5, 3, 22, 24, 26), pod(5, 1, 10, 11, 12), offset=30)
+    assert text == golden(
+        """
+        STEP            ATTEMPT  PHASE      START  WAIT  POD  RUN  TIMELINE
+        reserve         #2       Succeeded  +0s    3s    2s   5s   ---==#####....................
+        charge          #1       Failed     +10s   0s    1s   1s   ..........=#..................
+        -               #3       Succeeded  +12s   10s   2s   2s   ............----------==##....
+        change-of-mind  -        Waiting    +26s   -     -    4s   ..........................####
+        - wait  = pod start  # run
+        """
+    )
+
+
+def test_without_pods_the_last_attempt_is_known() -> None:
+    text = shown(charged_after_two_refusals(), offset=30)
+    assert [line.split()[:7] for line in text.splitlines()[1:3]] == [
+        ["reserve", "#2", "Succeeded", "+0s", "5s", "-", "5s"],
+        ["charge", "#3", "Succeeded", "+10s", "14s", "-", "2s"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flow", "pods", "want"),
+    [
+        (Flow(), (), ["reserve", "#1", "Waiting", "+0s", "8s", "-", "-"]),
+        (Flow(), (pod(2, 1, 2),), ["reserve", "#1", "Waiting", "+0s", "2s", "6s", "-"]),
+        (Flow().started(5), (pod(2, 1, 2, 5),), ["reserve", "#1", "Running", "+0s", "2s", "3s", "3s"]),
+        (Flow().started(5), (), ["reserve", "#1", "Running", "+0s", "5s", "-", "3s"]),
+        (Flow().started(1).lost(3), (), ["reserve", "#2", "Waiting", "+0s", "8s", "-", "-"]),
+    ],
+    ids=["no pod yet", "its pod starts", "running", "running, without its pod", "second attempt"],
+)
+def test_an_open_attempt(flow: Flow, pods: tuple[dict[str, Any], ...], want: list[str]) -> None:
+    assert shown(flow, *pods, offset=8).splitlines()[1].split()[:7] == want
+
+
+def test_the_command_shows_it(server: ApiServer) -> None:
+    server.answers |= {RUN: charged_after_two_refusals().object, PODS: items(pod(5, 3, 22, 24, 26))}
+    done = trace()
+    assert done.exit_code == 0, done.output
+    assert "░ wait  ▒ pod start  █ run" in done.stdout
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:4]] == ["reserve", "charge", "change-of-mind"]
+
+
+def test_without_permission_for_pods_the_history_is_shown(server: ApiServer) -> None:
+    refusal = (403, {"kind": "Status", "reason": "Forbidden", "message": "pods is forbidden"})
+    server.answers |= {RUN: charged_after_two_refusals().object, PODS: refusal}
+    done = trace()
+    assert done.exit_code == 0
+    assert "only the history is shown, because the pods cannot be read: pods is forbidden" in done.stderr
+    assert "#3" in done.stdout
+
+
+def test_a_run_without_steps(server: ApiServer) -> None:
+    run = charged_after_two_refusals().object
+    server.answers |= {RUN: {**run, "status": {}}, PODS: items()}
+    done = trace()
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "No step of the run `order-42` has started.\n")
+
+
+def test_json_is_a_chrome_trace(server: ApiServer) -> None:
+    server.answers |= {RUN: charged_after_two_refusals().object, PODS: items(pod(5, 3, 22, 24, 26))}
+    found = json.loads(trace("-o", "json").stdout)["traceEvents"]
+    names = {each["tid"]: each["args"]["name"] for each in found if each["name"] == "thread_name"}
+    assert names == {1: "reserve", 2: "charge", 3: "change-of-mind"}
+    slices = {each["name"]: each for each in found if each["ph"] == "X" and each["tid"] == 2}
+    assert list(slices) == ["charge", "#3 wait", "#3 pod start", "#3 run"]
+    whole, ran = slices["charge"], slices["#3 run"]
+    assert (ran["ts"], ran["dur"]) == (round(at(24).timestamp() * 1e6), 2_000_000)
+    assert (whole["ts"], whole["dur"]) == (round(at(10).timestamp() * 1e6), 16_000_000)
+    assert ran["args"] == {"attempt": 3, "result": "Succeeded", "pod": "order-42-5-3"}

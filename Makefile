@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go docs lint format generate clean
+.PHONY: help setup quickstart cluster cluster-down image wheels install test test-all test-unit simulate test-cluster test-temporal serve test-sdk test-sdk-go bench docs lint format generate clean
 
 # kind: a new kind cluster. existing: the cluster of KUBECONFIG.
 CLUSTER ?= kind
@@ -72,6 +72,9 @@ test-sdk: setup ## Run the tests of the official Python SDK: SDK=path/to/sdk-pyt
 test-sdk-go: setup ## Run the integration tests of the official Go SDK: SDK=path/to/sdk-go ADDRESS=host:port
 	$(RUN) python hack/go_sdk_tests.py --address $(or $(ADDRESS),127.0.0.1:7233) $(SDK)
 
+bench: setup ## Measure how fast Perdure is, on a new cluster, TEMPORAL=host:port beside it: ARGS="--only hello", or ARGS=--help
+	TEMPORAL=$(TEMPORAL) $(RUN) python hack/benchmark.py $(ARGS)
+
 docs: setup ## Build the documentation site and serve it at http://127.0.0.1:8000
 	$(RUN) properdocs serve --strict --dev-addr 127.0.0.1:8000
 
@@ -79,7 +82,7 @@ lint: setup ## Run all static checks
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) mypy
-	MYPYPATH=hack $(RUN) mypy -p cluster -p deploy -p quickstart -p reference -p runtests -p website
+	MYPYPATH=hack $(RUN) mypy -p benchmark -p cluster -p deploy -p quickstart -p reference -p runtests -p website
 	$(RUN) lint-imports --no-cache
 	$(RUN) python -m perdure.api.crdgen --check
 	$(RUN) python hack/reference --check

@@ -5,7 +5,7 @@ from typing import Final
 from temporalio.api.operatorservice.v1 import service_pb2 as operator_service
 from temporalio.api.workflowservice.v1 import service_pb2 as workflow_service
 
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.server import Frontend
 from reference.markdown import page, table

@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median, quantiles
 from typing import Any
@@ -163,9 +164,22 @@ def own_writes(namespace: str) -> Counter[str]:
     return Counter({key: count for key, count in told.items() if "schedules" in key or key == "create workflowruns"})
 
 
-@pytest.mark.cluster
-@pytest.mark.alone
-async def test_many_schedules_that_are_due_in_the_same_second(namespace: Cluster) -> None:
+@dataclass(frozen=True)
+class Herd:
+    """Schedules that were due in the same second."""
+
+    late: list[float]
+    """Seconds from when each action was due to when it was decided."""
+    last: float
+    """Seconds from when all were due to when the last run was created."""
+    raw: float
+    """Seconds that as many creates with a status write each took."""
+    cron_jobs: float
+    """Seconds from when as many CronJobs were due to when the last Job was created."""
+
+
+async def herd(namespace: Cluster, count: int) -> Herd:
+    """Have as many schedules fire in the same second, and measure the same of raw objects and of CronJobs."""
     name = namespace.namespace
     gone = {"name": "none", "workflowId": "none", "runId": "none"}
     failure = {"kind": "Application", "message": "none"}
@@ -179,26 +193,24 @@ async def test_many_schedules_that_are_due_in_the_same_second(namespace: Cluster
             "metadata": {"name": f"raw-{n:05}"},
             "spec": letter,
         }
-        for n in range(SCHEDULES)
+        for n in range(count)
     ]
     took = await create_all("deadletters", name, raw, status={"redrives": 1})
     namespace("delete", "deadletters", "--all", "--wait=false")
-    due = datetime.now(UTC) + timedelta(seconds=max(60, SCHEDULES // 25))  # noqa: TID251 (of this machine, which is the cluster's)
+    due = datetime.now(UTC) + timedelta(seconds=max(60, count // 25))  # noqa: TID251 (of this machine, which is the cluster's)
     calendar = {field: str(getattr(due, field)) for field in ("year", "month", "hour", "minute", "second")}
-    objects = [
-        schedule(f"s-{n:05}", name, calendars=[{**calendar, "dayOfMonth": str(due.day)}]) for n in range(SCHEDULES)
-    ]
+    objects = [schedule(f"s-{n:05}", name, calendars=[{**calendar, "dayOfMonth": str(due.day)}]) for n in range(count)]
     await create_all("schedules", name, objects)
 
     def started() -> list[float] | None:
         found = lateness(namespace)
-        return found if len(found) == SCHEDULES else None
+        return found if len(found) == count else None
 
     def created() -> list[datetime] | None:
         found = namespace.list("workflowruns", "-l", "perdure.dev/schedule")
         return (
             [datetime.fromisoformat(run["metadata"]["creationTimestamp"]) for run in found]
-            if len(found) == SCHEDULES
+            if len(found) == count
             else None
         )
 
@@ -206,10 +218,16 @@ async def test_many_schedules_that_are_due_in_the_same_second(namespace: Cluster
     made = namespace.wait(
         "the runs of all to exist", created, seconds=600
     )  # an action is recorded before its run is created
-    show("herd", late)
     last = (max(made) - due).total_seconds()
-    theirs = max(cron_jobs(namespace, SCHEDULES))
+    return Herd(late, last, took, max(cron_jobs(namespace, count)))
+
+
+@pytest.mark.cluster
+@pytest.mark.alone
+async def test_many_schedules_that_are_due_in_the_same_second(namespace: Cluster) -> None:
+    found = await herd(namespace, SCHEDULES)
+    show("herd", found.late)
     print(
-        f"the last of {len(made)} runs was made {last:.0f} s after they were due; as many raw creates with a status write each "
-        f"took {took:.1f} s; the last of as many Jobs of CronJobs was made {theirs:.0f} s after"
+        f"the last of {SCHEDULES} runs was made {found.last:.0f} s after they were due; as many raw creates with a status write "
+        f"each took {found.raw:.1f} s; the last of as many Jobs of CronJobs was made {found.cron_jobs:.0f} s after"
     )

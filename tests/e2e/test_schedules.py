@@ -277,8 +277,8 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     old = counted(namespace, "begun", "actions", 1)
     before = counted(namespace, "begun", "actions", 4)
     patch = ("patch", "schedule", "begun", "--subresource=status", "--type=merge", "-p")
-    removed = namespace.run(*patch, '{"status": null}')
-    assert "`status.state` must not be removed" in removed.stderr
+    for removed, message in (('{"status": null}', "`status`"), ('{"status": {"state": null}}', "`status.state`")):
+        assert f"{message} must not be removed" in namespace.run(*patch, removed).stderr
     put_back = namespace.run(*patch, json.dumps({"status": old}))
     assert "`status.commit` must not be removed or replaced with an older one" in put_back.stderr
     counted(namespace, "begun", "actions", before["counts"]["actions"] + 2)

@@ -9,7 +9,7 @@ from random import Random
 from threading import Thread
 
 from fidelity.driver import Server
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
 from perdure.kube.client import Object
 from perdure.runtime.retention import Limits

@@ -9,7 +9,7 @@ from temporalio.api.workflowservice import v1 as workflowservice
 
 from fidelity.inventory import settable
 from fidelity.recording import NAMES, REQUESTS, recorded
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.server import DEPRECATED, Frontend
 
 _LATER = "no scenario yet"

@@ -17,7 +17,7 @@ from temporalio.api.workflowservice.v1 import (
     StartWorkflowExecutionResponse,
 )
 
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.call import CallContext
 from perdure.kube import clock

@@ -1,17 +1,21 @@
 """Several operators serve SDKs together: each RPC and each task gets to the right one, also while operators come and go."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
+import nexusrpc.handler
 import pytest
 from temporalio import activity, workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, IndexedValueType, TaskQueueType
+from temporalio.api.nexus.v1 import Request, StartOperationRequest
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, RespondNexusTaskCompletedRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -19,6 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from fidelity.fleet import ServedFleet, in_memory_fleet
+from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 
 QUEUE = "orders"
 
@@ -148,6 +153,27 @@ async def test_every_operator_knows_the_workers_and_the_pollers_of_a_queue(fleet
                 task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
             )
             assert len((await client.workflow_service.describe_task_queue(request)).pollers) == 1
+
+
+@nexusrpc.handler.service_handler(name="Billing")
+class Billing:
+    """Can be called by clients of any operator."""
+
+    @nexusrpc.handler.sync_operation
+    async def quote(self, context: nexusrpc.handler.StartOperationContext, name: str) -> str:  # noqa: ARG002
+        return f"7 for {name}"
+
+
+async def test_a_client_of_one_operator_calls_a_handler_of_a_worker_at_another(fleet: ServedFleet) -> None:
+    client = await fleet.connect(next(iter(fleet.fleet.members)))
+    async with Worker(client, task_queue="bills", nexus_service_handlers=[Billing()]):
+        for name, member in fleet.fleet.members.items():
+            start = StartOperationRequest(service="Billing", operation="quote")
+            start.payload.CopyFrom(Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(name).encode()))
+            asked = DispatchNexusTaskRequest(fleet.namespace, "bills", Request(start_operation=start))
+            answer = await asyncio.wrap_future(fleet.do(member.frontend.direct_calls.make(asked, 20)))
+            assert isinstance(answer, RespondNexusTaskCompletedRequest)
+            assert json.loads(answer.response.start_operation.sync_success.payload.data) == f"7 for {name}"
 
 
 async def test_a_search_attribute_that_one_operator_registers_is_known_to_all(fleet: ServedFleet) -> None:

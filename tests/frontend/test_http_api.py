@@ -163,8 +163,6 @@ async def test_payloads_are_whole_where_asked_for_and_json_is_indented(http: Htt
         (f"POST {WORKFLOWS}/x", b'{"input": [NaN]}', (400, 3), "NaN is not JSON"),
         (f"POST {WORKFLOWS}/x", {"unknown": 1}, (400, 3), 'no field named "unknown"'),
         (f"POST {WORKFLOWS}/x", b" " * (4 * 1024 * 1024 + 1), (400, 3), "http: request body too large"),
-        ("POST /nexus/endpoints/1/services/Greeter/greet", {}, (501, 12), "Nexus over HTTP is not supported"),
-        ("POST /namespaces/default/nexus/callback", {}, (501, 12), "Nexus over HTTP is not supported"),
         ("POST /api/v1/namespaces/default/workflow-rules", {}, (501, 12), "CreateWorkflowRule is not supported"),
     ],
 )

@@ -22,7 +22,7 @@ from callers import ApiServer, token
 from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
@@ -113,7 +113,7 @@ def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> Non
             (tmp_path / "token").write_text(token(aud=["perdure.dev/temporal"]))
             with pytest.raises(RpcError, match=r"the token is not for the audience 'perdure\.dev/fleet'"):
                 await call(client)
-            stranger = PeerClient(PeerIdentity(name="stranger", served=certificate()), client._addresses)
+            stranger = PeerClient(PeerIdentity(name="stranger", served=certificate()), client.addresses)
             with pytest.raises(PeerLostError):  # it does not trust the certificate
                 await call(stranger)
             await stranger.close()

@@ -14,8 +14,8 @@ from temporalio.api.workflowservice.v1 import (
     StartNexusOperationExecutionResponse,
 )
 
+from frontend.nexus_calls import FIVE, answer, charge, endpoint, handle, replace, start_for
 from frontend.served import Served, complete_workflow, served
-from frontend.test_nexus import FIVE, answer, charge, endpoint, handle, replace, start_for
 from perdure.frontend.errors import RpcError
 
 PAID = Payload(metadata={"encoding": b"json/plain"}, data=b'"paid"')

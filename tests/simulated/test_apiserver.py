@@ -1,5 +1,6 @@
 """What the API server in memory answers, as a real one does."""
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -16,10 +17,15 @@ JSON_PATCH = {"Content-Type": "application/json-patch+json"}
 
 
 @pytest.fixture
-def server() -> Any:
-    loop = ShuffledLoop(Random(0))
-    yield ApiServer(loop, Random(0), largest_page=2)
-    loop.close()
+def loop() -> Iterator[ShuffledLoop]:
+    found = ShuffledLoop(Random(0))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def server(loop: ShuffledLoop) -> ApiServer:
+    return ApiServer(loop, Random(0), largest_page=2)
 
 
 def send(server: ApiServer, method: str, url: str, body: Any = None, **more: Any) -> tuple[int, Any]:
@@ -108,11 +114,10 @@ def test_the_time_of_a_pod_that_is_being_deleted_can_only_become_shorter(server:
     assert left(gracePeriodSeconds=1) == 1
 
 
-def test_what_belonged_to_a_deleted_object_is_collected(server: ApiServer) -> None:
+def test_what_belonged_to_a_deleted_object_is_collected(server: ApiServer, loop: ShuffledLoop) -> None:
     owner = send(server, "POST", RUNS, run())[1]["metadata"]["uid"]
     send(server, "POST", PODS, pod(ownerReferences=[{"kind": "WorkflowRun", "name": "run", "uid": owner}]))
     send(server, "DELETE", f"{RUNS}/run", {})
-    loop = server._loop
     loop.call_later(10, loop.stop)
     loop.run_forever()
     assert not server.objects

@@ -10,6 +10,7 @@ from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
+from simulated.network import FaultySession
 from simulated.operators import TroubledOperator
 from simulated.world import Setting, World, simulate
 
@@ -103,6 +104,30 @@ def test_an_operator_that_is_stopped_hands_over_within_two_seconds(seed: int) ->
 
     assert simulate(scenario, calm(seed)).violations == []
     assert max(took) < 2.1
+
+
+def test_a_member_whose_renewals_arrive_without_a_response_keeps_its_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = list[float]()
+    exchange = FaultySession.exchange
+
+    async def without_response(session: FaultySession, request: Request) -> Response:
+        response = await exchange(session, request)
+        if response.status == 200 and request.method == "PATCH" and request.url.endswith("/leases/op-0"):
+            lost.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(60)
+        return response
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        owned = shards(world.operators[0])
+        monkeypatch.setattr(FaultySession, "exchange", without_response)
+        for _ in range(400):
+            await asyncio.sleep(0.1)
+            assert shards(world.operators[0]) == owned
+
+    assert simulate(scenario, calm(1)).violations == []
+    assert len(lost) > 10
 
 
 def test_shards_are_divided_and_leases_say_so() -> None:

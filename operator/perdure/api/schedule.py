@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from perdure.api.calendars import Calendar, CronLine, DaylightSaving, Exclusion, Interval
-from perdure.api.commits import COMMITS_GROW, STATE_STAYS, CommitStatus
+from perdure.api.commits import COMMIT_STAYS, STATE_STAYS, STATUS_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, DurationShape
@@ -294,6 +294,8 @@ class ScheduleCounts(StatusModel):
 class ScheduleStatus(StatusModel):
     """Observed status of a Schedule."""
 
+    rules = (STATE_STAYS, COMMIT_STAYS)
+
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
 
@@ -352,8 +354,7 @@ class Schedule(Resource):
             f"self.metadata.name.size() <= {MAX_SCHEDULE_NAME}",
             lambda schedule: len(schedule.metadata.name) <= MAX_SCHEDULE_NAME,
         ),
-        STATE_STAYS,
-        COMMITS_GROW,
+        STATUS_STAYS,
     )
 
     info = KindInfo(

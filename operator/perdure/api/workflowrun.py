@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perdure.api.commits import COMMITS_GROW, HISTORY_GROWS, STATE_STAYS, CommitStatus
+from perdure.api.commits import COMMIT_STAYS, HISTORY_GROWS, HISTORY_STAYS, STATE_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, PositiveDuration
@@ -25,10 +25,11 @@ from perdure.api.fields import (
 )
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, at_least_one_of, cel_name, exactly_one_of
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.workflowlimit import Priority
 
 MAX_PENDING = 2000
 """Maximum number of pending activities, timers, signals or children of one run, as in Temporal."""
@@ -65,6 +66,10 @@ class RunOptions(SpecModel):
     search_attributes: Annotated[JsonObject, Field(max_length=100)] = Field(default_factory=dict)
     """Search attributes of the run, by name. They become labels if they are valid label values, otherwise annotations.
     Default: none."""
+
+    priority: Priority = 0
+    """Position of the run in the queues of the WorkflowLimits that its definition takes: runs with higher values go first, then
+    older ones. -1000 to 1000. Default: 0."""
 
     start_paused: Flag = False
     """Whether the run waits for an `unpause` Operation before its first step. Default: false."""
@@ -174,7 +179,7 @@ class Phase(StrEnum):
     """Phase of a run, derived from the conditions."""
 
     PENDING = "Pending"
-    """Not started: it waits for its start delay, for its workflow ID, or for a definition."""
+    """Not started: it waits for its start delay, for its workflow ID, for a definition, or for a WorkflowLimit."""
 
     RUNNING = "Running"
     """Started and open."""
@@ -336,6 +341,8 @@ class PendingChildStatus(StatusModel):
 class History(StatusModel):
     """The event history: its latest events. HistorySegments have the earlier ones."""
 
+    rules = (HISTORY_GROWS,)
+
     events: Annotated[list[JsonObject], atomic_list(10_000)] = Field(default_factory=list)
     """The latest events, in order. HistorySegments have the earlier ones."""
 
@@ -354,6 +361,8 @@ class History(StatusModel):
 
 class WorkflowRunStatus(StatusModel):
     """Observed status of a run."""
+
+    rules = (STATE_STAYS, COMMIT_STAYS, HISTORY_STAYS)
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
@@ -417,29 +426,8 @@ class WorkflowRunStatus(StatusModel):
     """The commit that wrote this status. The operator reports a status that does not match it as `StateDamaged`."""
 
 
-def _unchanged_cel(spec: type[SpecModel], but: tuple[str, ...]) -> str:
-    # CEL's type checker does not know fields of free-form JSON, such as `input`; at run time they exist. It also treats
-    # the size of a `dyn` value as unbounded, but not that of a list of known length.
-    def fields(of: str) -> str:
-        return ", ".join(f"dyn({of}.spec).?{cel_name(field)}" for field in spec.model_fields if field not in but)
-
-    return f"[{fields('self')}] == [{fields('oldSelf')}]"
-
-
 class WorkflowRun(Resource):
     """One execution of a workflow, with its input and result."""
-
-    rules = (
-        Rule(
-            "`spec` must not change, except `ttlSecondsAfterFinished`: create another WorkflowRun, or an Operation",
-            _unchanged_cel(WorkflowRunSpec, but=("ttl_seconds_after_finished",)),
-            reason="FieldValueForbidden",
-            field_path=".spec",
-        ),
-        STATE_STAYS,
-        COMMITS_GROW,
-        HISTORY_GROWS,
-    )
 
     info = KindInfo(
         plural="workflowruns",

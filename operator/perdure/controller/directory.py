@@ -150,10 +150,10 @@ class Directory:
 
     def put(self, obj: kube.Object) -> tuple[Entry | None, Entry]:
         """A run was seen: what was known of it, and what is now."""
+        before = self.get(obj["metadata"]["uid"])
+        if before is not None and kube.not_newer(obj["metadata"].get("resourceVersion", ""), before.version):
+            return before, before  # a watch lags behind what was read or written
         entry = entry_of(obj)
-        before = self.get(entry.uid)
-        if before is not None and kube.older(entry.version, before.version):
-            return before, before  # a watch lags behind what was read
         if before is not None:
             entry = replace(entry, came=before.came)
         if entry.standing is not Standing.WAITING:

@@ -62,16 +62,35 @@ class _Level:
         self.ends[key] = begins + 1 / weight
         return begins
 
+    def withdraw(self, key: str, place: "_Place") -> None:
+        """The last item of a fairness key is not handed out: it has not had its share."""
+        if self.ends.get(key) != place.ends:
+            return
+        if place.begins > self.now:
+            self.ends[key] = place.begins
+        else:
+            del self.ends[key]
+
     def tidy_up(self) -> None:
         """Forget the keys that have had their share: they begin now, as new ones do."""
         self.ends = {key: end for key, end in self.ends.items() if end > self.now}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an item waits."""
+
+    number: int
+    since: datetime
+    begins: float
+    ends: float
 
 
 class Backlog(Generic[Item]):
     """What waits, each item once."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Item, tuple[int, datetime]] = {}
+        self._waiting: dict[Item, _Place] = {}
         """By item, its number and since when it waits; in the order in which they came."""
         self._heap: list[tuple[int, float, int, Item]] = []
         """Level, virtual time, number and item; what was removed is skipped."""
@@ -91,23 +110,25 @@ class Backlog(Generic[Item]):
     @property
     def oldest(self) -> datetime | None:
         """Since when the item that has waited longest waits; None if none does."""
-        return next((since for _, since in self._waiting.values()), None)
+        return next((place.since for place in self._waiting.values()), None)
 
     def put(self, item: Item, time: datetime) -> None:
         """Add an item, unless it waits already."""
         if item in self._waiting:
             return
         self._numbers += 1
-        self._waiting[item] = self._numbers, time
         level = self._levels.setdefault(item.rank.level, _Level())
         begins = level.begin(item.rank.fairness_key, self._weight(item.rank))
+        self._waiting[item] = _Place(self._numbers, time, begins, level.ends[item.rank.fairness_key])
         heapq.heappush(self._heap, (item.rank.level, begins, self._numbers, item))
         if len(level.ends) > 2 * len(self._waiting) + _SLACK:
             level.tidy_up()
 
     def remove(self, item: Item) -> None:
         """Take an item out, if it waits."""
-        self._waiting.pop(item, None)
+        place = self._waiting.pop(item, None)
+        if place is not None:
+            self._levels[item.rank.level].withdraw(item.rank.fairness_key, place)
         if len(self._heap) > 2 * len(self._waiting) + _SLACK:
             self._heap = [entry for entry in self._heap if self._is_valid(entry)]
             heapq.heapify(self._heap)
@@ -120,8 +141,8 @@ class Backlog(Generic[Item]):
         waiting, self._waiting = self._waiting, {}
         self._heap.clear()
         self._levels.clear()
-        for item, (_, since) in waiting.items():
-            self.put(item, since)
+        for item, place in waiting.items():
+            self.put(item, place.since)
 
     @property
     def first(self) -> Item:
@@ -151,4 +172,5 @@ class Backlog(Generic[Item]):
 
     def _is_valid(self, entry: tuple[int, float, int, Item]) -> bool:
         number, item = entry[2:]
-        return self._waiting.get(item, (0, None))[0] == number
+        place = self._waiting.get(item)
+        return place is not None and place.number == number

@@ -77,7 +77,7 @@ class Connections:
         if peer in self._known:
             return  # others who were admitted may share it
         if not self._closing:
-            asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self._close_all)
+            asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.close_now)
         self._closing.add(peer)
 
     @asynccontextmanager
@@ -112,7 +112,8 @@ class Connections:
             if time - since >= self._grace or unknown[peer.address] > self._each:
                 self.close(peer)
 
-    def _close_all(self) -> None:
+    def close_now(self) -> None:
+        """Close the connections that `close` has named, without waiting."""
         closing, self._closing = self._closing, set()
         for peer, connection in self._accepted():
             if peer in closing:

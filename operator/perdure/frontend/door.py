@@ -23,6 +23,7 @@ WAITING = frozenset(
     {
         "DescribeActivityExecution",
         "DescribeNexusOperationExecution",
+        "DispatchNexusTask",
         "ExecuteMultiOperation",
         "GetWorkflowExecutionHistory",
         "PollActivityExecution",
@@ -45,16 +46,22 @@ class Door:
         guard: Knows callers; None: everyone is let in.
         connections: Closes those of callers that show no valid token.
         refusal_seconds: How long a caller without a valid token waits for the refusal: so long it costs nothing but memory.
+        long_polls: How many calls may wait; None: as many as fit into memory.
     """
 
     def __init__(
-        self, guard: Guard | None, connections: Connections | None = None, *, refusal_seconds: float = _REFUSAL_SECONDS
+        self,
+        guard: Guard | None,
+        connections: Connections | None = None,
+        *,
+        refusal_seconds: float = _REFUSAL_SECONDS,
+        long_polls: Places | None = None,
     ) -> None:
         self._guard = guard
         self._connections = connections
         self._refusal_seconds = refusal_seconds
         self._refusals = Places("refused calls", each=4, total=512)
-        self._waiting = Places("long polls and other calls that wait", each=2_000, total=8_000)
+        self._waiting = long_polls or Places("long polls and other calls that wait", each=2_000, total=8_000)
         self._others = Places("concurrent calls", each=500, total=1_000)
         self._memory = MessageMemory(_MEMORY)
 

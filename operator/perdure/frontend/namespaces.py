@@ -16,7 +16,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
     Raises:
         RpcError: it names none, or what cannot be one, or others inside.
     """
-    if "namespace" not in request.DESCRIPTOR.fields_by_name:
+    if not hasattr(request, "namespace"):
         return None
     named: str = request.namespace
     if rpc == "DescribeNamespace":

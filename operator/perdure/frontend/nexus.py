@@ -210,8 +210,7 @@ def _request(run: Followed, operation: PendingOperation, calls: HandlerCalls, ca
     made = Request(endpoint=call.endpoint, header=operation.header)
     made.scheduled_time.FromDatetime(calls.due)
     made.capabilities.temporal_failure_responses = True
-    left = milliseconds(operation.call_deadline(calls) - time)
-    made.header[_REQUEST_TIMEOUT] = made.header[_JAVAS_REQUEST_TIMEOUT] = left
+    set_request_timeout(made, (operation.call_deadline(calls) - time).total_seconds())
     if call.name.cancels:
         cancel = made.cancel_operation
         cancel.service, cancel.operation = operation.service, operation.operation
@@ -250,6 +249,11 @@ def _times_left(operation: PendingOperation, time: datetime) -> Iterator[timedel
         yield operation.start_to_close_timeout
     if operation.schedule_to_close_timeout is not None:
         yield operation.scheduled_time + operation.schedule_to_close_timeout - time
+
+
+def set_request_timeout(made: Request, seconds: float) -> None:
+    """Tell a handler how long its answer is waited for."""
+    made.header[_REQUEST_TIMEOUT] = made.header[_JAVAS_REQUEST_TIMEOUT] = milliseconds(timedelta(seconds=seconds))
 
 
 def milliseconds(length: timedelta) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from perdure.frontend.given import UnfitError
 
 _MAX_HEADER = 8_192
-_SERVERS_HEADERS = frozenset(
+SERVERS_HEADERS = frozenset(
     {
         "request-timeout",
         "xdc-redirection",
@@ -33,7 +33,7 @@ def lowered(headers: Mapping[str, str], field: str) -> dict[str, str]:
     """
     header = {key.lower(): value for key, value in headers.items()}
     for key in headers:
-        if key.lower() in _SERVERS_HEADERS:
+        if key.lower() in SERVERS_HEADERS:
             raise UnfitError(f'{field} contains a disallowed header key: "{key}"')
     if sum(len(key) + len(value) for key, value in header.items()) > _MAX_HEADER:
         raise UnfitError(f"{field} exceeds size limit")

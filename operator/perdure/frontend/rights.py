@@ -88,6 +88,7 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
     "ResetActivityExecution": (_TELL,),
     "UpdateActivityExecutionOptions": (_TELL,),
     "StartNexusOperationExecution": (_START,),
+    "DispatchNexusTask": (_START,),
     "PollNexusOperationExecution": (_READ,),
     "DescribeNexusOperationExecution": (_READ,),
     "ListNexusOperationExecutions": (_LIST,),

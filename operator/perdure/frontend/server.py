@@ -14,8 +14,10 @@ from google.protobuf.message import DecodeError
 from perdure import __version__
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, peer_of
-from perdure.frontend.core import Core, Settings
+from perdure.frontend.core import Core
+from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
@@ -32,6 +34,7 @@ from perdure.frontend.service.deployments import WorkerDeployments
 from perdure.frontend.service.histories import Histories
 from perdure.frontend.service.listing import Listing
 from perdure.frontend.service.nexus import NexusEndpoints, NexusTasks
+from perdure.frontend.service.nexus_dispatch import NexusDispatch
 from perdure.frontend.service.overrides import WorkflowOptions
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.scheduling import Scheduling
@@ -52,38 +55,6 @@ _STREAMS = 500
 """Concurrent RPCs on one connection. Those of one worker that polls with many pollers have room."""
 _REVIEW_CONNECTIONS = 8
 _STATUS_DETAILS = "grpc-status-details-bin"
-
-
-def settings(environment: Mapping[str, str]) -> Settings:
-    """The settings that the environment gives.
-
-    Raises:
-        ValueError: a number is none.
-    """
-    authentication = environment.get("PERDURE_TEMPORAL_AUTHENTICATION") or "Kubernetes"
-    if authentication not in {"Kubernetes", "None"}:
-        raise ValueError(f"PERDURE_TEMPORAL_AUTHENTICATION is {authentication!r}; it can be `Kubernetes` or `None`")
-    return Settings(
-        authentication=authentication == "Kubernetes",
-        audience=environment.get("PERDURE_TEMPORAL_AUDIENCE") or "perdure.dev/temporal",
-        cluster_tokens=environment.get("PERDURE_TEMPORAL_ACCEPT_CLUSTER_TOKENS") == "true",
-        in_the_clear=environment.get("PERDURE_TEMPORAL_TLS") == "None",
-        certificate=environment.get("PERDURE_TEMPORAL_TLS_CERT", ""),
-        key=environment.get("PERDURE_TEMPORAL_TLS_KEY", ""),
-        namespace=environment.get("PERDURE_NAMESPACE", ""),
-        secret=environment.get("PERDURE_TEMPORAL_TLS_SECRET", ""),
-        names=tuple(filter(None, map(str.strip, environment.get("PERDURE_TEMPORAL_TLS_NAMES", "").split(",")))),
-        authorities=environment.get("PERDURE_TEMPORAL_CA_CONFIGMAP", ""),
-        publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
-        client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
-        http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
-        member=environment.get("POD_NAME", ""),
-        peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),
-        peer_audience=environment.get("PERDURE_PEER_AUDIENCE") or "perdure.dev/fleet",
-        peer_token=environment.get("PERDURE_PEER_TOKEN", ""),
-        max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 1_000),
-        suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
-    )
 
 
 class Frontend(Core):
@@ -176,7 +147,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         server.add_generic_rpc_handlers(generic_handlers(offered))
         server.add_generic_rpc_handlers((_health(),))
         for each in listening:
-            await stack.enter_async_context(_http_api(offered, each, shown, chosen))
+            await stack.enter_async_context(_http_api(frontend, offered, door, each, shown))
         await server.start()
         try:
             yield port
@@ -213,11 +184,21 @@ def _listening(address: str) -> socket.socket:
 
 
 def _http_api(
-    offered: Sequence[Rpc], listening: socket.socket, shown: Served | None, chosen: Settings
+    frontend: Frontend, offered: Sequence[Rpc], door: Door, listening: socket.socket, shown: Served | None
 ) -> AbstractAsyncContextManager[None]:
-    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (what others do without)
+    from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
+    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)
 
-    return serve_http(offered, listening, shown.context() if shown else None, chosen.max_connections)
+    nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
+    context = shown.context() if shown else None
+    return serve_http(offered, nexus, listening, context, frontend.settings.max_connections)
+
+
+def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
+    """The call of a Nexus handler by a client. It is no RPC of Temporal's API, but passes the same door."""
+    manager, handler = frontend.runs.manager, NexusDispatch(frontend).dispatch_nexus_task
+    served, ready = manager.served, manager.first_lists.wait
+    return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
 
 
 def _peers(chosen: Settings) -> PeerSettings:

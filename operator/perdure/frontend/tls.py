@@ -19,7 +19,7 @@ import grpc
 import structlog
 
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 

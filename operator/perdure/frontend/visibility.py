@@ -26,7 +26,7 @@ from perdure.frontend import payloads as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Filter
 from perdure.kube import client as kube
-from perdure.kube.client import older
+from perdure.kube.client import not_newer
 from perdure.runtime.chains import extras_of, parent_of
 from perdure.runtime.kinds import RunKind
 
@@ -332,7 +332,7 @@ class Visibility:
             self._drop(namespace, uid)
             return
         known = self.get(namespace, uid)
-        if known is not None and older(obj["metadata"].get("resourceVersion", ""), known.version):
+        if known is not None and not_newer(obj["metadata"].get("resourceVersion", ""), known.version):
             return
         record = record_of(obj)
         if record.has_begun:

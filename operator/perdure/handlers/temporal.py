@@ -21,9 +21,9 @@ class Temporal:
         self._address = address
         self._frontend: Frontend | None = None
         if address:
-            from perdure.frontend import server  # noqa: PLC0415 (50 MB that others do without)
+            from perdure.frontend import configuration, server  # noqa: PLC0415 (50 MB that others do without)
 
-            self._frontend = server.Frontend(server.settings(environment))
+            self._frontend = server.Frontend(configuration.settings_of(environment))
 
     def workers(self) -> Workers:
         """Who serves workers."""

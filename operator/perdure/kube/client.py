@@ -95,6 +95,11 @@ def older(version: str, than: str) -> bool:
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
+def not_newer(version: str, latest: str) -> bool:
+    """Whether an object with a resourceVersion has nothing new, because the latest one that was seen is as new or newer."""
+    return (version != "" and version == latest) or older(version, latest)
+
+
 class Client:
     """Speaks to one API server."""
 

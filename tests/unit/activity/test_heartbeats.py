@@ -146,10 +146,10 @@ def test_a_refusal_that_stays_from_the_beginning_means_superseded_in_the_end(api
     beats = pod.with_lease(60).heartbeats(clock)
     beats.beat(1)
     clock.seconds += 59
-    beats._send()
+    beats.flush(timeout=10)
     assert beats.cancelled() is None
     clock.seconds += 1
-    beats._send()
+    beats.flush(timeout=10)
     with pytest.raises(SupersededError):
         beats.beat(1)
 
@@ -157,9 +157,10 @@ def test_a_refusal_that_stays_from_the_beginning_means_superseded_in_the_end(api
 def test_a_token_that_is_refused_again_and_again_died_with_its_pod(api: Any, pod: Any, clock: Any) -> None:
     api.always = 401
     beats = pod.with_lease().heartbeats(clock)
-    for _ in range(5):
-        beats._newest = ("2026-01-31T12:00:00.000000Z", None)
-        beats._send()
+    beats.beat(1)
+    for _ in range(4):
+        assert beats.cancelled() is None
+        beats.flush(timeout=10)
     with pytest.raises(SupersededError):
         beats.beat(1)
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from perdure.api import labels
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.runtime import payloads
 
@@ -45,6 +45,7 @@ PERDURE_KINDS = {
     "workflowruns",
     "schedules",
     "retrypolicies",
+    "workflowlimits",
     "operations",
     "deadletters",
     "historysegments",
@@ -112,6 +113,8 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "workflows": {"get", "list", "watch"},
         "retrypolicies": {"get", "list", "watch"},
         "retrypolicies/status": {"patch"},
+        "workflowlimits": {"get", "list", "watch"},
+        "workflowlimits/status": {"patch"},
         "operations": {"get", "list", "watch", "create", "delete"},
         "operations/status": {"patch"},
         "schedules": {"get", "list", "watch", "create", "update", "delete"},
@@ -743,6 +746,15 @@ def test_the_fence_of_runs_trusts_the_operator_and_keeps_its_marks(render: Rende
     assert all(mark.startswith("perdure.dev/") for mark in marks)
     assert validation["expression"].count("!k.startsWith('perdure.dev/')") == 2
     assert "variables.newOwners == variables.oldOwners" in owners["expression"]
+
+
+def test_the_spec_of_a_run_is_compared_only_if_the_run_and_not_its_status_is_written(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy", "perdure-run-specs")["spec"]
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["workflowruns"], ["UPDATE"])
+    assert "matchConditions" not in policy
+    (validation,) = policy["validations"]
+    assert validation["message"].startswith("spec: `spec` must not change, except `ttlSecondsAfterFinished`")
 
 
 def test_the_fence_of_definitions_trusts_the_operator_and_asks_who_may_create_pods(render: Render) -> None:

@@ -220,6 +220,8 @@ def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[s
             0,
             "Warning: the run `order` waits: there is no Ret",
         ),
+        (condition("LimitReached", "WorkflowLimit `a` has"), 0, "Warning: the run `order` waits: WorkflowLimit `a`"),
+        (condition("LimitReached", "`a` is full", "False"), 1, "was not started: `a` is full"),
         (
             condition("InvalidInput", "input.amount: is missing", "False"),
             1,
@@ -231,7 +233,16 @@ def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[s
             "Error: the run `order` was not started: `a` is open",
         ),
     ],
-    ids=["accepted", "accepted and failed", "no Workflow", "no RetryPolicy", "invalid input", "id in use"],
+    ids=[
+        "accepted",
+        "accepted and failed",
+        "no Workflow",
+        "no RetryPolicy",
+        "limit",
+        "full",
+        "invalid input",
+        "id in use",
+    ],
 )
 def test_start_waits_for_what_the_operator_says(server: ApiServer, status: Any, want: int, said: str) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})

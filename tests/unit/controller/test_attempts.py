@@ -12,16 +12,20 @@ import pytest
 
 from perdure.api.workflow import WorkflowSpec
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.pod_logs import PATIENCE
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
+from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.attempts.run_attempts import Attempts
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
+from perdure.engine.retired import AttemptOutcome, Retired
+from perdure.engine.run_step import RunTransition
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -72,6 +76,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )
@@ -238,30 +243,51 @@ async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_
         assert isinstance(told, AttemptFailed)
 
 
-async def test_a_pod_that_nobody_waits_for_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_whose_attempt_has_ended_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, _):
-        nothing = RunState(start_time=T0, next_event_id=9)
-        held = found._held
-        held.give_up(nothing, held.superfluous(nothing))
-        assert held.leaving
-        assert found.next_wake(nothing, at(2)) is None
+        later, ended = RunState(start_time=T0, next_event_id=9), Retired(2, 1, AttemptOutcome.TIMED_OUT)
+        found.retire(RunTransition(later, events=(), retired=(ended,), durable=True, more=False))
+        assert found.next_wake(later, at(2)) is None
+        assert not found.settled, "the pod is still to be released"
 
 
-async def test_nothing_is_settled_while_a_pod_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_is_not_settled_while_it_holds_a_pod_that_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, node, _):
         await node.answer("it has failed")
         await found.gather(state_of(2), at(3))
-        assert not found._held.unread  # it was read, and the run is found deleted at its commit
         assert not found.settled
-        found._held.let_all_go()
-        assert found._held.leaving
 
 
-async def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with failing(monkeypatch) as (found, _, _):
-        older, held = RunState(start_time=T0, next_event_id=2), found._held
-        held.give_up(older, [])
-        assert not held.leaving
-        assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]
+def holding(pod: dict[str, Any]) -> tuple[HeldPods, list[int]]:
+    """Held pods, and the scheduled events of the attempts that nobody waits for anymore."""
+    dropped = list[int]()
+    held = HeldPods(RUN, lambda key, _: dropped.append(key.scheduled_event_id))
+    held.observe(pod)
+    return held, dropped
+
+
+def test_a_pod_that_no_attempt_of_the_state_needs_is_released() -> None:
+    held, dropped = holding(failed_pod(2))
+    newer = RunState(start_time=T0, next_event_id=9)
+    held.give_up(newer, held.superfluous(newer))
+    assert len(held.leaving) == 1
+    assert dropped == [2]
+
+
+def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up() -> None:
+    held, dropped = holding(failed_pod(2))
+    older = RunState(start_time=T0, next_event_id=2)
+    held.give_up(older, [])
+    assert not held.leaving
+    assert not dropped
+    assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]
+
+
+def test_all_pods_of_a_deleted_run_are_released_until_they_have_gone() -> None:
+    pod = failed_pod(2)
+    held, _ = holding(pod)
+    held.let_all_go()
+    assert list(held.leaving) == [pod["metadata"]["uid"]]
+    assert not held.settled
+    held.released(pod["metadata"]["uid"])
+    assert held.settled

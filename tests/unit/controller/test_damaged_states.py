@@ -17,6 +17,7 @@ from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.errors import RefusedError
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.payloads.payload_store import Blobs
@@ -30,7 +31,7 @@ from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
-from perdure.observe import metrics
+from perdure.observe.metrics import REGISTRY
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.commits import RESTORED_LABEL
 from perdure.simulation.cluster.patching import json_patch
@@ -151,6 +152,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )
@@ -232,17 +234,23 @@ EDITS: dict[str, Callable[[Json, Json], Json]] = {
 }
 
 
+def damaged() -> float:
+    """How many damaged WorkflowRuns the metrics count."""
+    labels = {"namespace": "shop", "kind": "WorkflowRun"}
+    return REGISTRY.get_sample_value("perdure_state_damaged_total", labels) or 0.0
+
+
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
 async def test_an_edit_is_reported_and_nothing_is_done_again(store: Store, edit: Callable[[Json, Json], Json]) -> None:
     async with operator(store):
         before = await halfway(store)
         good = store.status()
-        found = metrics.DAMAGED.labels("shop", "WorkflowRun")._value.get()
+        found = damaged()
         store.edit("workflowruns/order", lambda run: run.update(status=edit(good, before)))
         await until(reason(store, "StateDamaged"))
         assert store.condition()["status"] == "Unknown"
         await until(lambda: store.told("StateDamaged"))
-        assert metrics.DAMAGED.labels("shop", "WorkflowRun")._value.get() == found + 1
+        assert damaged() == found + 1
         assert len(pods(store)) == 2
         assert not [key for key in store.deleted if key.startswith("workflowruns/")]
         # It is restored, whatever else has been written since, and goes on where it was.

@@ -72,7 +72,7 @@ async def test_a_namespace_with_many_definitions_delays_no_other_one(
 ) -> None:
     order: list[str] = []
     compiling, release = threading.Event(), threading.Event()
-    real = definitions._compile
+    real = definitions.compile_definition
 
     def slow(spec: dict[str, Any]) -> Any:
         order.append(spec["steps"][0]["name"])
@@ -81,7 +81,7 @@ async def test_a_namespace_with_many_definitions_delays_no_other_one(
             release.wait()
         return real(spec)
 
-    monkeypatch.setattr(definitions, "_compile", slow)
+    monkeypatch.setattr(definitions, "compile_definition", slow)
     many = [
         asyncio.create_task(runs.compile({"steps": [{"name": f"busy-{n}", "set": {"v": n}}]}, "busy")) for n in range(9)
     ]
@@ -99,9 +99,11 @@ async def test_the_same_definition_is_not_held_up_by_what_else_another_namespace
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = threading.Event()
-    real = definitions._compile
+    real = definitions.compile_definition
     monkeypatch.setattr(
-        definitions, "_compile", lambda spec: (release.wait() and real(spec)) if "busy" in str(spec) else real(spec)
+        definitions,
+        "compile_definition",
+        lambda spec: (release.wait() and real(spec)) if "busy" in str(spec) else real(spec),
     )
     busy = asyncio.create_task(runs.compile({"steps": [{"name": "busy", "set": {"v": 1}}]}, "busy"))
     behind = asyncio.create_task(runs.compile(definition(steps=1), "busy"))

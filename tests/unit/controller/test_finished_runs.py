@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from perdure.controller.manager import Manager
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access

@@ -17,10 +17,15 @@ from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
-from perdure.observe import metrics
+from perdure.observe.metrics import REGISTRY
 from perdure.runtime.retention import Limits
 
 Json = dict[str, Any]
+
+
+def sample(name: str) -> float:
+    """The value of a metric of the namespace `shop`."""
+    return REGISTRY.get_sample_value(name, {"namespace": "shop"}) or 0.0
 
 
 class Stored:
@@ -91,11 +96,11 @@ async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] =
 async def test_the_oldest_runs_are_removed_and_only_as_they_were_seen(stored: Stored) -> None:
     for minutes in range(2, 7):
         stored.finished(f"run-{minutes}", minutes)
-    before = metrics.FINISHED_REMOVED.labels("shop")._value.get()
+    before = sample("perdure_finished_runs_removed_total")
     assert await enforce(stored, Limits(runs=3)) == ["run-5", "run-6"]
     assert stored.deleted["run-6"] == {"uid": "uid-run-6", "resourceVersion": "7"}
-    assert metrics.FINISHED_REMOVED.labels("shop")._value.get() == before + 2
-    assert metrics.FINISHED_RUNS.labels("shop")._value.get() == 5
+    assert sample("perdure_finished_runs_removed_total") == before + 2
+    assert sample("perdure_finished_runs") == 5
 
 
 async def test_the_size_of_runs_counts(stored: Stored) -> None:

@@ -60,7 +60,7 @@ def nested(levels: int, shape: str) -> Any:
 def compiled(inline: dict[str, Any]) -> Program:
     """As a run that starts does it."""
     orjson.dumps(inline)
-    found = definitions._compile(inline)
+    found = definitions.compile_definition(inline)
     if found.program is None:
         raise InvalidWorkflowError(list(found.broken))
     return found.program

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from memory import bounded_memory
 from perdure.frontend.backlog import LEVELS, ORDINARY, Backlog, Rank
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 from perdure.frontend.rates import Throttle
@@ -101,14 +102,14 @@ def test_whatever_is_put_in_and_removed_each_item_comes_out_once(seed: int) -> N
 
 def test_many_keys_and_removals_leave_nothing_behind() -> None:
     waiting = backlog(Item(-1, Rank(level=1, fairness_key="stays")))
-    for number in range(5_000):
-        item = Item(number, Rank(level=1, fairness_key=str(number)))
-        waiting.put(item, NOW)
-        waiting.remove(item)
-    assert len(waiting._heap) < 200
+    with bounded_memory(256 * 1024):  # all keys and items together take 2 MiB
+        for number in range(5_000):
+            item = Item(number, Rank(level=1, fairness_key=str(number)))
+            waiting.put(item, NOW)
+            waiting.remove(item)
     waiting.put(Item(0, Rank(level=1)), NOW)
     assert len(emptied(waiting)) == 2
-    assert not waiting._levels
+    assert waiting.oldest is None
 
 
 @pytest.mark.parametrize(

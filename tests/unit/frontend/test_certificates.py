@@ -15,7 +15,7 @@ from cryptography import x509
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.certificates import bundle, renewed
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
 from perdure.frontend.tls import Material, Own, Served, Trust, encryption
 from perdure.kube import client as kube

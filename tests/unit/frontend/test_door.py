@@ -21,8 +21,8 @@ from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import guard as of_guard
 from perdure.frontend.admission import Places
+from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, Peer, peer_of
-from perdure.frontend.core import Settings
 from perdure.frontend.door import Door
 from perdure.frontend.guard import Guard
 from perdure.frontend.server import generic_handlers, options, rpcs
@@ -63,12 +63,13 @@ class Frontend:
 
 
 @asynccontextmanager
-async def serving(*, refusal_seconds: float = 0.0) -> AsyncIterator[Frontend]:
+async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = None) -> AsyncIterator[Frontend]:
     server = grpc.aio.server(options=options(Settings()))
     port = server.add_insecure_port("127.0.0.1:0")
     api, connections = ApiServer(), Connections(port)
     api.allowed = True
-    door = Door(Guard(api, AUDIENCE), connections, refusal_seconds=refusal_seconds)  # type: ignore[arg-type]
+    guard = Guard(api, AUDIENCE)  # type: ignore[arg-type]
+    door = Door(guard, connections, refusal_seconds=refusal_seconds, long_polls=long_polls)
     frontend = Frontend(api, door, connections, f"127.0.0.1:{port}")
     handlers = {"CountWorkflowExecutions": frontend.count, "PollWorkflowTaskQueue": frontend.poll}
     offered = rpcs(handlers, ServedNamespaces(("orders",)), frontend.ready, door)
@@ -134,8 +135,7 @@ async def test_a_stranger_is_refused_before_the_message_is_read() -> None:
 
 
 async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
-    async with serving() as frontend, calling(frontend) as channel:
-        frontend.door._waiting = Places("long polls", each=2, total=8)
+    async with serving(long_polls=Places("long polls", each=2, total=8)) as frontend, calling(frontend) as channel:
         polls = [asyncio.ensure_future(poll(channel)) for _ in range(2)]
         for _ in polls:
             await frontend.waiting.acquire()
@@ -187,7 +187,7 @@ async def test_a_connection_on_which_a_valid_token_was_shown_stays_open() -> Non
         codes = await asyncio.gather(*(code_of(count(channel, "s3cret")) for _ in range(40)))
         assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
         frontend.connections.sweep(1e9)
-        frontend.connections._close_all()
+        frontend.connections.close_now()
         assert await code_of(count(channel, token())) is grpc.StatusCode.OK
 
 

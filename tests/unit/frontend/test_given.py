@@ -28,7 +28,8 @@ from perdure.engine.commands import (
 from perdure.frontend import failures, given
 from perdure.frontend import payloads as data
 from perdure.frontend.calendars import to_times
-from perdure.frontend.commands import BadCommandError, CommandReader
+from perdure.frontend.command_conversion import BadCommandError
+from perdure.frontend.commands import CommandReader
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.paging import page_of

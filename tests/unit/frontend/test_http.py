@@ -13,23 +13,30 @@ import aiohttp
 import pytest
 from multidict import MultiDict
 from temporalio.api.common.v1 import Payload, Payloads
+from temporalio.api.nexus.v1 import CancelOperationResponse
+from temporalio.api.nexus.v1 import Response as NexusResponse
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsResponse,
     GetWorkflowExecutionHistoryRequest,
+    RespondNexusTaskCompletedRequest,
     StartWorkflowExecutionRequest,
 )
 
 from callers import AUDIENCE, ApiServer, token
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend.certificates import bundle, renewed
+from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections
-from perdure.frontend.core import Settings
+from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.door import Door
+from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.guard import Guard
 from perdure.frontend.http import shorthand
+from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
 from perdure.frontend.http.routes import Routes
 from perdure.frontend.http.server import serve_http
+from perdure.frontend.rpc import Rpc
 from perdure.frontend.server import Frontend, rpcs
 from perdure.frontend.tls import Material, Served
 from perdure.kube.clock import now
@@ -151,24 +158,31 @@ class Api:
         self.handled += 1
         return CountWorkflowExecutionsResponse(count=1)
 
+    async def dispatch(self, *_: Any) -> RespondNexusTaskCompletedRequest:
+        self.handled += 1
+        return RespondNexusTaskCompletedRequest(response=NexusResponse(cancel_operation=CancelOperationResponse()))
+
     async def ready(self) -> None:
         pass
 
 
 @asynccontextmanager
 async def serving(
-    *, shown: Served | None = None, connections: int = 100, allowed: bool = True
+    *, shown: Served | None = None, connections: int = 100, allowed: bool = True, only: tuple[str, str] = ("", "")
 ) -> AsyncIterator[tuple[Api, aiohttp.ClientSession]]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     reviews = ApiServer()
-    reviews.allowed = allowed
+    reviews.allowed, reviews.only = allowed, frozenset({only})
     door = Door(Guard(reviews, AUDIENCE), Connections(port), refusal_seconds=0.0)  # type: ignore[arg-type]
     api = Api(f"{'https' if shown else 'http'}://127.0.0.1:{port}")
     handlers = {"CountWorkflowExecutions": api.count, "StartWorkflowExecution": api.count}
-    offered = rpcs(handlers, ServedNamespaces(("orders",)), api.ready, door)
+    served = ServedNamespaces(("orders",))
+    offered = rpcs(handlers, served, api.ready, door)
+    dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
+    nexus = NexusGateway(dispatch, EndpointRegistry(lambda: reviews, "operator"))  # type: ignore[arg-type,return-value]
     context = shown.context() if shown else None
-    async with serve_http(offered, listening, context, connections), aiohttp.ClientSession() as session:
+    async with serve_http(offered, nexus, listening, context, connections), aiohttp.ClientSession() as session:
         yield api, session
 
 
@@ -186,6 +200,24 @@ async def test_a_caller_needs_a_valid_token_and_the_rights_as_over_grpc() -> Non
     async with serving(allowed=False) as (api, session):
         assert await count(api, session, token()) == 403
         assert not api.handled
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "status"),
+    [
+        ("s3cret", ("create", "workflowruns"), 401),
+        (token(), ("get", "workflowruns"), 403),
+        (token(), ("create", "workflowruns"), 202),
+        (token(), ("create", "workflowruns/temporal"), 202),
+    ],
+)
+async def test_a_handler_is_called_by_those_who_may_start_workflows(
+    text: str, right: tuple[str, str], status: int
+) -> None:
+    async with serving(allowed=False, only=right) as (api, session):
+        url = f"{api.address}/namespaces/orders/task-queues/bills/nexus-services/Billing/quote/cancel?token=t"
+        async with session.post(url, headers={"Authorization": f"Bearer {text}"}) as response:
+            assert (response.status, api.handled) == (status, int(status == 202))
 
 
 async def test_a_stranger_is_refused_before_the_body_is_read() -> None:

@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.manager import Manager
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.listing import Listing
 from perdure.handlers.assembly import OperatorOptions, assemble

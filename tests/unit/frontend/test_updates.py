@@ -9,9 +9,11 @@ from temporalio.api.protocol.v1 import Message
 from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.update.v1 import Acceptance, Rejection, Request
 
-from perdure.frontend.commands import BadCommandError, CommandReader, KnownUpdates
+from perdure.frontend.command_conversion import BadCommandError
+from perdure.frontend.commands import CommandReader
 from perdure.frontend.errors import RpcError
 from perdure.frontend.queries import Queries
+from perdure.frontend.update_messages import KnownUpdates
 from perdure.frontend.updates import Updates
 
 KNOWN = KnownUpdates(waiting={"asked"}, accepted={"taken"})

@@ -144,13 +144,14 @@ async def test_a_namespace_can_have_only_so_many_queues_and_pollers(monkeypatch:
 
 async def test_queues_that_nobody_uses_any_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = TaskQueues()
-    for number in range(of_queues._MANY - 1):
-        await queues.poll(QueueName("default", Kind.WORKFLOW, f"sticky-{number}"), "worker", 0, allowed)
+    sticky = [QueueName("default", Kind.WORKFLOW, f"sticky-{number}") for number in range(999)]
+    for name in sticky:
+        await queues.poll(name, "worker", 0, allowed)
     queues.settle("1", {Offer("run", 1): QUEUE})
     monkeypatch.setattr(of_queues, "now", lambda: clock.now() + FORGOTTEN_AFTER)
     queues.settle("2", {Offer("run", 2): QueueName("default", Kind.ACTIVITY, "orders")})
-    assert {name.name for name in queues._queues} == {"orders"}
-    assert len(queues._queues) == 2
+    assert queues.versions(QUEUE) == [QUEUE]
+    assert not [name for name in sticky if queues.versions(name)]
 
 
 def test_what_a_worker_tells_too_much_is_refused_and_of_all_together_so_much_is_kept(

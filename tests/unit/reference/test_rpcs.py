@@ -4,7 +4,7 @@ import grpc
 from temporalio.api.operatorservice.v1 import OperatorServiceStub
 from temporalio.api.workflowservice.v1 import WorkflowServiceStub
 
-from perdure.frontend.core import Settings
+from perdure.frontend.configuration import Settings
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.server import Frontend
 from reference.rpcs import UNSUPPORTED, pages

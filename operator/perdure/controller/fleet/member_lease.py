@@ -39,6 +39,8 @@ class MemberLease:
     """The resourceVersion: each renewal changes it."""
     seconds: float
     """The duration of the Lease."""
+    renewed: str = ""
+    """When, as its member has written it."""
     members: frozenset[str] = frozenset()
     """The members among which it divides the shards, itself included."""
     address: str = ""
@@ -95,6 +97,7 @@ def read(obj: kube.Object, default: float) -> MemberLease:
         uid=meta["uid"],
         version=meta["resourceVersion"],
         seconds=float(spec.get("leaseDurationSeconds") or default),
+        renewed=str(spec.get("renewTime") or ""),
         members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
         address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),
     )

@@ -5,8 +5,10 @@ one compare-and-swap, and names are locks (docs/architecture-fleet.md, Two concu
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -52,6 +54,8 @@ class Membership:
         self._version = self._uid = ""
         self._told: frozenset[str] = frozenset()
         """The members as the Lease names them."""
+        self._sent: tuple[str, float] = ("", -math.inf)
+        """The last renewal: the time it writes, and when it was sent."""
         self._owners: tuple[str, ...] = ()
         """By shard."""
         self._held: frozenset[int] = frozenset()
@@ -113,13 +117,13 @@ class Membership:
         """
         seconds, failures = self._settings.seconds, 0
         while not self._leaving:
-            pause = seconds / _RENEWALS
             try:
-                await self._renew()
+                sent = await self._renew()
                 await self._list()
                 self._note()
                 if self._view.members != self._told:
-                    await self._renew()  # a member that joins waits for that
+                    sent = await self._renew()  # a member that joins waits for that
+                pause = max(0.0, sent + seconds / _RENEWALS - _time())
                 failures = 0
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not renew the membership of the fleet, trying again", error=repr(error))
@@ -130,39 +134,45 @@ class Membership:
             await asyncio.sleep(min(pause, soon))
             self._note()
 
-    async def _renew(self) -> None:
-        """Create the Lease, or renew it."""
-        settings, sent, members = self._settings, _time(), self._view.members
-        async with asyncio.timeout(settings.seconds / _RENEWALS):
+    async def _renew(self) -> float:
+        """Create the Lease, or renew it. Returns when the renewal was sent that counts."""
+        now, sent, before, members = wall_clock(), _time(), self._sent, self._view.members
+        self._sent = write_micro_time(now), sent
+        async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             try:
-                answer = await (self._write() if self._version else self._create())
+                answer = await (self._write(now) if self._version else self._create(now))
             except kube.NotFoundError:
                 self._version = ""
                 self._view.lost()
                 raise
             except kube.ConflictError:
-                await self._read()
-                raise
+                found = await self._read()
+                if found.renewed != before[0]:
+                    raise
+                self._told = found.members  # the renewal before was written, only its response was lost
+                self._view.renewed(before[1], _time())
+                return before[1]
         created = not self._version
         self._version, self._uid = answer["metadata"]["resourceVersion"], answer["metadata"]["uid"]
         self._told = members
         self._view.renewed(sent, _time(), created=created)
+        return sent
 
-    async def _create(self) -> kube.Object:
+    async def _create(self, now: datetime) -> kube.Object:
         settings = self._settings
-        body = lease(settings, self._holder, wall_clock())
+        body = lease(settings, self._holder, now)
         try:
             return await self._client.create(self._url, body)
         except kube.AlreadyExistsError:  # of this pod before its container was restarted, or the response was lost
             found = await self._client.get(f"{self._url}/{settings.name}")
             self._version = found["metadata"]["resourceVersion"]
-            return await self._write()
+            return await self._write(now)
 
-    async def _write(self) -> kube.Object:
-        body = renewal(self._settings, self._holder, self._version, self._view.members, wall_clock())
+    async def _write(self, now: datetime) -> kube.Object:
+        body = renewal(self._settings, self._holder, self._version, self._view.members, now)
         return await self._client.merge(f"{self._url}/{self._settings.name}", body)
 
-    async def _read(self) -> None:
+    async def _read(self) -> MemberLease:
         """Find out who has written the Lease: this process, if a response was lost."""
         found = read(await self._client.get(f"{self._url}/{self._settings.name}"), self._settings.seconds)
         if found.holder != self._holder:
@@ -171,6 +181,7 @@ class Membership:
                 "of its own"
             )
         self._version = found.version
+        return found
 
     async def _list(self) -> None:
         sent = _time()

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -50,10 +51,12 @@ THREADS = 2
 class NotReadyError(Exception):
     """The run cannot start until someone fixes something; it is retried when the Workflow changes."""
 
-    def __init__(self, reason: ConditionReason, message: str) -> None:
+    def __init__(self, reason: ConditionReason, message: str, until: datetime | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.until = until
+        """When the run must be retried, whatever happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class _Compiled:
+class CompiledDefinition:
     """What is known of a definition."""
 
     program: Program | None
@@ -84,14 +87,14 @@ class Definitions:
 
     def __init__(self, client: kube.Client) -> None:
         self._client = client
-        self._compiled: OrderedDict[bytes, _Compiled] = OrderedDict()
+        self._compiled: OrderedDict[bytes, CompiledDefinition] = OrderedDict()
         self._cached = 0
-        self._in_use: WeakValueDictionary[bytes, _Compiled] = WeakValueDictionary()
+        self._in_use: WeakValueDictionary[bytes, CompiledDefinition] = WeakValueDictionary()
         """What a caller still holds, cached or not: a caller that comes back finds it, whatever was compiled since."""
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
         self._pool = FairPool(slots=THREADS, each=1)
-        self._asked: dict[tuple[str, bytes], asyncio.Future[_Compiled]] = {}
-        self._running: dict[bytes, asyncio.Future[_Compiled]] = {}
+        self._asked: dict[tuple[str, bytes], asyncio.Future[CompiledDefinition]] = {}
+        self._running: dict[bytes, asyncio.Future[CompiledDefinition]] = {}
 
     async def find(self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any) -> Definition:
         """The definition that a run which starts now is pinned to.
@@ -192,7 +195,7 @@ class Definitions:
         except InvalidWorkflowError as error:
             return tuple(error.findings)
 
-    def _look(self, namespace: str, spec: dict[str, Any]) -> _Compiled:
+    def _look(self, namespace: str, spec: dict[str, Any]) -> CompiledDefinition:
         """Find a definition compiled and checked, or have it compiled.
 
         Raises:
@@ -210,7 +213,7 @@ class Definitions:
         self._keep(key, compiled)
         return compiled
 
-    def _ask(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[_Compiled]:
+    def _ask(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[CompiledDefinition]:
         """Have a definition compiled when it is the turn of the namespace, or of another one that wants the same."""
         who = namespace, key
         if who not in self._asked:
@@ -219,19 +222,19 @@ class Definitions:
             metrics.DEFINITIONS_WAITING.set(len(self._asked))
         return self._asked[who]
 
-    async def _compile_once(self, key: bytes, spec: dict[str, Any]) -> _Compiled:
+    async def _compile_once(self, key: bytes, spec: dict[str, Any]) -> CompiledDefinition:
         found = self._in_use.get(key)
         if found is not None:
             return found
         if key not in self._running:
-            self._running[key] = asyncio.get_running_loop().run_in_executor(self._executor, _compile, spec)
+            self._running[key] = asyncio.get_running_loop().run_in_executor(self._executor, compile_definition, spec)
             self._running[key].add_done_callback(lambda _: self._running.pop(key, None))
         compiled = await asyncio.shield(self._running[key])
         self._in_use[key] = compiled
         metrics.DEFINITIONS_WAITING.set(len(self._asked) - 1)
         return compiled
 
-    def _keep(self, key: bytes, compiled: _Compiled) -> None:
+    def _keep(self, key: bytes, compiled: CompiledDefinition) -> None:
         if key in self._compiled:
             self._compiled.move_to_end(key)
             return
@@ -246,21 +249,21 @@ def _no_activity(message: str) -> Failure:
     return Failure(kind=FailureKind.APPLICATION, type="InvalidActivity", message=message, non_retryable=True)
 
 
-def _compile(given: dict[str, Any]) -> _Compiled:
+def compile_definition(given: dict[str, Any]) -> CompiledDefinition:
     """The program, and everything that was found."""
     if nests_deeper(given):
         deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; make its values less deep"),)
-        return _Compiled(None, deep, deep)
+        return CompiledDefinition(None, deep, deep)
     try:
         spec = WorkflowSpec.parse(given)
         checked = check(spec)
     except pydantic.ValidationError as error:
         wrong = tuple(Finding(_in_spec(path), told) for path, told in mistakes_by_path(error))
-        return _Compiled(None, wrong, wrong)
+        return CompiledDefinition(None, wrong, wrong)
     except Exception as error:  # noqa: BLE001 - whatever a definition does to the compiler, who wants it gets an answer
         wrong = (Finding("spec", f"cannot be checked: {type(error).__name__}: {error}; simplify it, and report this"),)
-        return _Compiled(None, wrong, wrong)
-    return _Compiled(None if checked.broken else checked.program, checked.broken, checked.findings)
+        return CompiledDefinition(None, wrong, wrong)
+    return CompiledDefinition(None if checked.broken else checked.program, checked.broken, checked.findings)
 
 
 def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:

@@ -14,11 +14,10 @@ import grpc
 from aiohttp import hdrs, web
 from google.protobuf.message import Message
 
-from perdure import __version__
-from perdure.frontend.connections import Peer, peer_of
-from perdure.frontend.door import MAX_MESSAGE
-from perdure.frontend.errors import RpcError, denied, invalid, unimplemented
+from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.http import shorthand
+from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
+from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
 from perdure.frontend.http.routes import Match, Routes
 from perdure.frontend.rpc import Rpc
@@ -27,9 +26,6 @@ _LONG = 16 * 1024
 """Bytes of a message from which on it is converted in a thread: the event loop has other things to do meanwhile."""
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_FORWARDED = ("authorization", "client-name", "client-version", "supported-features")
-_PREFIX = "grpc-metadata-"
-"""Of headers that become metadata of the call without it."""
 _CODES = {
     grpc.StatusCode.CANCELLED: 499,
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -46,8 +42,6 @@ _CODES = {
     grpc.StatusCode.UNAVAILABLE: 503,
 }
 """As grpc-gateway translates them; all others are 500."""
-_NEXUS_PATHS = ("/nexus/", "/namespaces/")
-"""Temporal's server serves Nexus requests and completion callbacks below these paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +67,20 @@ def _forms(request: web.BaseRequest) -> tuple[Form, Form]:
     return given, asked if asked != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), given)
 
 
-class _HttpCall:
+class _HttpCall(IncomingRequest):
     """An RPC as an HTTP request gives it."""
 
     def __init__(self, request: web.BaseRequest, rpc: Rpc, match: Match, converter: "_Converter") -> None:
-        self._request = request
+        super().__init__(request)
         self._rpc = rpc
         self._match = match
         self._converter = converter
-        self.metadata = tuple(_metadata(request))
-        host, port = request.transport.get_extra_info("peername")[:2] if request.transport else ("", 0)
-        self.peer: Peer = peer_of(f"tcp:[{host}]:{port}")
 
     @property
     def seconds_left(self) -> float | None:
         """Until the caller gives up, as its header ``Grpc-Timeout`` says."""
         given = _TIMEOUT.fullmatch(self._request.headers.get("grpc-timeout", ""))
         return int(given[1]) * _UNITS[given[2]] if given else None
-
-    async def read(self) -> bytes:
-        """Read the body."""
-        request = self._request
-        if (request.content_length or 0) > MAX_MESSAGE:
-            raise _too_large()
-        if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = bytearray()
-        async for chunk in request.content.iter_any():
-            body += chunk
-            if len(body) > MAX_MESSAGE:
-                raise _too_large()
-        return bytes(body)
 
     async def decode(self, raw: bytes) -> Any:
         """Build the message from body, query and path, of which the path counts most."""
@@ -127,19 +104,6 @@ class _HttpCall:
         return message
 
 
-def _too_large() -> RpcError:
-    return invalid(f"http: request body too large: it can have at most {MAX_MESSAGE} bytes")
-
-
-def _metadata(request: web.BaseRequest) -> Iterable[tuple[str, str]]:
-    found = {"client-name": "temporal-server-http", "client-version": __version__}
-    for name, value in request.headers.items():
-        lower = name.lower()
-        if lower in _FORWARDED or lower.startswith(_PREFIX):
-            found[lower.removeprefix(_PREFIX)] = value
-    return found.items()
-
-
 class _Converter:
     """Converts between JSON and messages: long ones in one thread, which leaves the event loop its share of the processor."""
 
@@ -156,13 +120,16 @@ class _Converter:
 class Gateway:
     """Answers HTTP requests by RPCs."""
 
-    def __init__(self, rpcs: Iterable[Rpc], converter: _Converter) -> None:
+    def __init__(self, rpcs: Iterable[Rpc], nexus: NexusGateway, converter: _Converter) -> None:
+        self._nexus = nexus
         self._rpcs = {(rpc.service, rpc.name): rpc for rpc in rpcs}
         self._routes = Routes()
         self._converter = converter
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
+        if self._nexus.serves(request):
+            return await self._nexus.handle(request)
         form = _forms(request)[1]
         try:
             response = await self._answer(request)
@@ -172,11 +139,8 @@ class Gateway:
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: form.media_type})
 
     async def _answer(self, request: web.BaseRequest) -> Message:
-        if hdrs.ORIGIN in request.headers:
-            raise denied("web pages cannot call the HTTP API: the request has the header `Origin`")
+        refuse_web_pages(request)
         matches = self._routes.match(request.rel_url.raw_path)
-        if request.rel_url.raw_path.startswith(_NEXUS_PATHS):
-            raise unimplemented("Nexus over HTTP is not supported: call StartNexusOperationExecution")
         if not matches:
             raise RpcError(grpc.StatusCode.NOT_FOUND, "Not Found")
         match = matches.get(request.method)
@@ -212,18 +176,19 @@ class _LimitedServer(web.Server):
 
 @asynccontextmanager
 async def serve_http(
-    rpcs: Iterable[Rpc], listening: socket.socket, secured: ssl.SSLContext | None, connections: int
+    rpcs: Iterable[Rpc], nexus: NexusGateway, listening: socket.socket, secured: ssl.SSLContext | None, connections: int
 ) -> AsyncIterator[None]:
     """Serve the HTTP API for the length of the block.
 
     Args:
         rpcs: What is offered.
+        nexus: Serves the paths of Nexus.
         listening: Where; it is closed at the end.
         secured: TLS; None: there is none.
         connections: How many there may be at the same time.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
-        protocol = _LimitedServer(Gateway(rpcs, _Converter(thread)).handle, connections)
+        protocol = _LimitedServer(Gateway(rpcs, nexus, _Converter(thread)).handle, connections)
         server = await asyncio.get_running_loop().create_server(
             protocol, sock=listening, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
         )

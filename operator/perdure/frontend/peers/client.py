@@ -72,7 +72,7 @@ class PeerClient:
     def __init__(self, identity: PeerIdentity, addresses: Callable[[], Mapping[str, str]]) -> None:
         """`addresses` returns where the other members are reached, by name."""
         self._identity = identity
-        self._addresses = addresses
+        self.addresses = addresses
         self._channels: dict[tuple[str, bytes], Any] = {}
         """By address and certificate."""
 
@@ -105,7 +105,7 @@ class PeerClient:
             NotOwnerError: it has refused to handle the RPC, and done nothing.
             RpcError: its answer.
         """
-        address = self._addresses().get(member, "")
+        address = self.addresses().get(member, "")
         if not address:
             raise PeerLostError(f"{member} has left the fleet")
         rpc = self._channel(address).unary_unary(path, request_serializer=encode, response_deserializer=decode)

@@ -148,11 +148,12 @@ class PeerServer:
         """A worker that polls at another member gets what was offered there."""
         del context
         asked = unpack(raw, Take)
-        shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
-        if entry is None:
-            return b""
-        if not shards.owns(entry.namespace, entry.workflow_id):
-            raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
+        if asked.offer.run_id:  # otherwise it is the call of a client of this member
+            shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
+            if entry is None:
+                return b""
+            if not shards.owns(entry.namespace, entry.workflow_id):
+                raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
         offer = replace(asked.offer, member="")
         given = await self._core.matching.take(asked.kind, offer, asked.identity, sticky=asked.sticky)
         return b"" if given is None else bytes(given.SerializeToString())

@@ -34,9 +34,11 @@ from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import UnfitError, name
+from perdure.frontend.heartbeat_details import storing_details
 from perdure.frontend.history import retry_policy
 from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.runs import NO_ACTIVITY, not_open
+from perdure.frontend.run_finder import NO_ACTIVITY
+from perdure.frontend.runs import not_open
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import ActivityToken, pack, unpack
 
@@ -121,7 +123,7 @@ class Activities:
             fence=token.fence,
             details=details,
         )
-        async with self._core.runs.storing_details(entry, token.scheduled, details):
+        async with storing_details(self._core.runs.manager, entry, token.scheduled, details):
             await self._core.runs.demand(entry, beat)
         run = self._core.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
@@ -196,10 +198,10 @@ class Activities:
             raise invalid("ActivityId is not set on request.")
         if request.workflow_id:
             execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-            entry = self._core.runs.entry(request.namespace, execution)
+            entry = self._core.runs.finder.entry(request.namespace, execution)
         else:
-            entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
-        state = (await self._core.runs.view(entry)).state
+            entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
+        state = (await self._core.runs.reader.view(entry)).state
         for activity in state.activities.values() if state is not None else ():
             if activity.activity_id == request.activity_id:
                 if entry.kind.standalone and activity.started_time is None and not unstarted:
@@ -255,7 +257,7 @@ async def handed_out(
     core: Core, entry: Entry, scheduled_event_id: int, fence: str
 ) -> PollActivityTaskQueueResponse | None:
     """The attempt of an activity as a worker gets it; None if it was handed out to another one, or has ended."""
-    return await core.whole(entry.namespace, lambda: _handed_out(core, entry, scheduled_event_id, fence))
+    return await core.payloads.whole(entry.namespace, lambda: _handed_out(core, entry, scheduled_event_id, fence))
 
 
 def _handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -> PollActivityTaskQueueResponse | None:

@@ -50,7 +50,7 @@ class RunMaker:
 
         Args:
             body: What to make.
-            reserved: Whether no worker gets the first workflow task before `Core.release` is called.
+            reserved: Whether no worker gets the first workflow task before `FirstTasks.release` is called.
             large: The large payloads that it refers to.
 
         Raises:
@@ -58,12 +58,14 @@ class RunMaker:
         """
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         if reserved:  # before it exists: its creation is seen before its response
-            self._core.reserved.add((namespace, name))
+            self._core.first_tasks.reserve(namespace, name)
+        begun = None
         try:
-            return await self._make(body, large)
-        except BaseException:
-            self._core.release(namespace, name)
-            raise
+            begun = await self._make(body, large)
+        finally:
+            if begun is None or begun.entry.name != name:  # callers release the run that they get
+                self._core.first_tasks.release(namespace, name)
+        return begun
 
     async def _make(self, body: kube.Object, large: Sequence[Reference]) -> StartedRun:
         manager = self._core.runs.manager
@@ -108,7 +110,7 @@ class RunMaker:
             entry = manager.directory.get(uid)
             return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
 
-        if not await self._core.runs.wait_until(uid, begun, BEGIN_SECONDS):
+        if not await self._core.runs.changes.wait_until(uid, begun, BEGIN_SECONDS):
             raise unavailable(f"the {_noun(made)} was not started yet; it will be as soon as it can")
         entry = manager.directory.get(uid)
         if entry is None:
@@ -122,7 +124,7 @@ class RunMaker:
     async def _refused(self, entry: Entry) -> StartedRun:
         """A run that only says that the ID is taken is not kept."""
         manager = self._core.runs.manager
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.reader.view(entry)
         if view.state is not None and view.state.for_clients:
             return StartedRun(entry, started=True)
         status = view.object.get("status") or {}
@@ -130,7 +132,9 @@ class RunMaker:
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await manager.client.delete(url, uid=entry.uid)
         # Until that is known, a repeated request would find it.
-        await self._core.runs.wait_until(entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS)
+        await self._core.runs.changes.wait_until(
+            entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS
+        )
         other = manager.directory.get(other_id) or next(
             (e for e in manager.directory.sharing(entry) if not e.refused), None
         )
@@ -175,7 +179,7 @@ class RunMaker:
             entry: By which run.
             message: Why, of a workflow; of others there is only one.
         """
-        request_id = extras_of((await self._core.runs.view(entry)).object).request_id
+        request_id = extras_of((await self._core.runs.reader.view(entry)).object).request_id
         if entry.kind is RunKind.ACTIVITY:
             return activity_already_started(entry.uid, request_id)
         if entry.kind is RunKind.NEXUS_OPERATION:

@@ -34,13 +34,14 @@ from temporalio.api.workflowservice.v1 import (
     RespondNexusTaskFailedResponse,
 )
 
-from perdure.controller.fleet.rendezvous import shard_of
+from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
 from perdure.frontend import failures, given, nexus_links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
+from perdure.frontend.direct_calls import Answer
 from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found, precondition
@@ -91,6 +92,12 @@ class NexusTasks:
 
     async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollNexusTaskQueueResponse | None:
         del identity, sticky
+        direct = self._core.direct_calls.get(offer.query)
+        if direct is not None:
+            token = NexusToken(
+                namespace=direct.queue.namespace, run_id="", call=direct.call_id, shard=self._own_shard()
+            )
+            return PollNexusTaskQueueResponse(task_token=pack(token), request=direct.request())
         found = self._core.calls.get(offer.query)
         request = self._core.calls.request(found) if found is not None else None
         caller = self._core.calls.entry(found) if found is not None else None
@@ -115,6 +122,8 @@ class NexusTasks:
         failed = started.operation_error.failure
         if failed.details and not _is_json(failed.details):
             raise invalid("failure details must be JSON serializable")
+        if self._report_directly(request):
+            return RespondNexusTaskCompletedResponse()
         found = self._find(request)
         if found.name.cancels:
             await self._core.calls.report(found, None)
@@ -127,16 +136,26 @@ class NexusTasks:
     ) -> RespondNexusTaskFailedResponse:
         """A handler could not answer a call."""
         del call
-        if request.HasField("failure"):
-            if not request.failure.HasField("nexus_handler_failure_info"):
-                raise invalid("request Failure must contain error or failure with NexusHandlerFailureInfo")
-            failure = failures.to_json(request.failure)
-        elif request.HasField("error"):
-            failure = _handler_failure(request.error)
-        else:
+        if request.HasField("failure") and not request.failure.HasField("nexus_handler_failure_info"):
+            raise invalid("request Failure must contain error or failure with NexusHandlerFailureInfo")
+        if not request.HasField("failure") and not request.HasField("error"):
             raise invalid("request must contain error or failure")
+        if self._report_directly(request):
+            return RespondNexusTaskFailedResponse()
+        given_failure = request.HasField("failure")
+        failure = failures.to_json(request.failure) if given_failure else _handler_failure(request.error)
         await self._core.calls.report(self._find(request), failure)
         return RespondNexusTaskFailedResponse()
+
+    def _own_shard(self) -> int:
+        """A shard of this member of the fleet: what names it comes back here."""
+        shards = self._core.runs.manager.shards
+        return next(filter(shards.owns_shard, range(SHARDS)), 0)
+
+    def _report_directly(self, request: Answer) -> bool:
+        """Give an answer to the client that waits for it; returns whether one does."""
+        token: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
+        return self._core.direct_calls.report(token.call, token.namespace, request)
 
     def _find(self, request: Any) -> HandlerCall:
         token: NexusToken = unpack(request.task_token, NexusToken, request.namespace)

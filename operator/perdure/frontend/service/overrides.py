@@ -29,7 +29,9 @@ class WorkflowOptions:
     ) -> UpdateWorkflowExecutionOptionsResponse:
         """Set or remove the versioning override of a workflow."""
         is_changed = changes_override(request)
-        entry = await self._core.runs.reach(request.namespace, request.workflow_execution, call.within(LONGEST_WAIT))
+        entry = await self._core.runs.finder.reach(
+            request.namespace, request.workflow_execution, call.within(LONGEST_WAIT)
+        )
         asked = request.workflow_execution_options
         override = (
             await self._override(entry, asked.versioning_override) if asked.HasField("versioning_override") else None
@@ -44,7 +46,7 @@ class WorkflowOptions:
                 request_id=uuid.uuid4().hex, override=override, identity=request.identity, principal=call.principal
             )
             await self._core.runs.demand(entry, changed)
-        state = (await self._core.runs.view(entry)).state
+        state = (await self._core.runs.reader.view(entry)).state
         code = state.code if state is not None else None
         if code is not None and code.versioning.override is not None:
             found = versioning_override(code.versioning.override)
@@ -54,7 +56,7 @@ class WorkflowOptions:
     async def _override(self, entry: Entry, asked: ProtoOverride) -> VersioningOverride:
         """A versioning override; a pinned one that names no version pins a pinned workflow to the version that it has."""
         if asked.pinned.behavior and not asked.pinned.HasField("version"):
-            state = (await self._core.runs.view(entry)).state
+            state = (await self._core.runs.reader.view(entry)).state
             pinned_to = state.code.versioning.pinned_to if state is not None and state.code is not None else None
             if pinned_to is None:
                 raise precondition("pinned override: name a version, because the workflow is not pinned to any yet")

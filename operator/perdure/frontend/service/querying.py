@@ -7,7 +7,7 @@ from perdure.controller.workflows.definitions import Definition, read_spec
 from perdure.engine.state import RunState
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, precondition, unavailable
-from perdure.frontend.runs import View
+from perdure.frontend.run_reader import View
 from perdure.frontend.step_queries import QUERIES, QueriedRun, answer
 from perdure.language.program import InvalidWorkflowError
 

@@ -38,7 +38,7 @@ class Resets:
         if request.workflow_task_finish_event_id > MAX_EVENT:
             raise invalid("WorkflowTaskFinishEventId: no history has that many events")
         overrides = tuple(_overrides(request))
-        entry = self._core.runs.entry(request.namespace, request.workflow_execution)
+        entry = self._core.runs.finder.entry(request.namespace, request.workflow_execution)
         if request.workflow_task_finish_event_id <= 1:
             raise invalid("WorkflowTaskFinishEventId must be > 1.")
         wanted = Reset(
@@ -50,7 +50,7 @@ class Resets:
             reason=request.reason,
         )
         await self._check(entry, overrides)
-        manager, view = self._core.runs.manager, await self._core.runs.view(entry)
+        manager, view = self._core.runs.manager, await self._core.runs.reader.view(entry)
         attempt = partial(
             reset,
             manager.client,
@@ -88,7 +88,7 @@ class Resets:
             run = runs.manager.runs.get(run_id)
             return (run is not None and run.state is not None) or runs.is_closed(run_id)
 
-        if not await runs.wait_until(run_id, begun, _BEGIN_SECONDS):
+        if not await runs.changes.wait_until(run_id, begun, _BEGIN_SECONDS):
             raise unavailable("the new run has not begun yet; it will as soon as it can")
 
 

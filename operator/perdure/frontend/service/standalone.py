@@ -33,7 +33,7 @@ from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
 from perdure.frontend.given import MAX_ID, UnfitError, duration
 from perdure.frontend.long_polls import token_of
-from perdure.frontend.runs import View
+from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
 from perdure.frontend.service.standalone_runs import (
@@ -129,15 +129,15 @@ class StandaloneActivities:
         self, request: PollActivityExecutionRequest, call: CallContext
     ) -> PollActivityExecutionResponse:
         """Wait for the outcome; an empty answer if there is none in time."""
-        entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
 
         def closed() -> bool:
             return self._core.runs.is_closed(entry.uid)
 
-        if not await self._core.runs.wait_until(entry.uid, closed, call.within(LONGEST_POLL)):
+        if not await self._core.runs.changes.wait_until(entry.uid, closed, call.within(LONGEST_POLL)):
             return PollActivityExecutionResponse()
-        view = await self._core.runs.view(entry)
-        history = await self._core.runs.history(view)
+        view = await self._core.runs.reader.view(entry)
+        history = await self._core.runs.reader.history(view)
         return PollActivityExecutionResponse(run_id=entry.uid, outcome=outcome_of(history))
 
     async def describe_activity_execution(
@@ -147,7 +147,7 @@ class StandaloneActivities:
         token = request.long_poll_token
         if token and not request.run_id:
             raise invalid("run id is required when long poll token is provided")
-        entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         described = functools.partial(self._described, request)
         found = await self._standalone.once_changed(entry, token, call, described)
         return found or DescribeActivityExecutionResponse()
@@ -157,7 +157,7 @@ class StandaloneActivities:
     ) -> DescribeActivityExecutionResponse:
         if view.state is None:
             raise not_begun(view.entry)
-        history = await self._core.runs.history(view)
+        history = await self._core.runs.reader.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeActivityExecutionResponse(
             run_id=view.entry.uid, info=info, long_poll_token=token_of(info.run_id, info)
@@ -183,7 +183,7 @@ class StandaloneActivities:
         self, request: RequestCancelActivityExecutionRequest, call: CallContext
     ) -> RequestCancelActivityExecutionResponse:
         """Request the cancellation of an activity. One that no worker runs is canceled immediately."""
-        entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.cancel(entry, request, call)
         return RequestCancelActivityExecutionResponse()
 
@@ -191,7 +191,7 @@ class StandaloneActivities:
         self, request: TerminateActivityExecutionRequest, call: CallContext
     ) -> TerminateActivityExecutionResponse:
         """Stop an activity, without asking its worker."""
-        entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.terminate(entry, request, call)
         return TerminateActivityExecutionResponse()
 
@@ -200,7 +200,7 @@ class StandaloneActivities:
     ) -> DeleteActivityExecutionResponse:
         """Remove an activity with its history; one that is open is stopped by that."""
         del call
-        entry = self._core.runs.activity(request.namespace, request.activity_id, request.run_id)
+        entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.delete(entry)
         return DeleteActivityExecutionResponse()
 

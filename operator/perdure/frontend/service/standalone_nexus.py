@@ -35,7 +35,7 @@ from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import MAX_ID, UnfitError, duration
 from perdure.frontend.long_polls import token_of
-from perdure.frontend.runs import View
+from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
 from perdure.frontend.service.standalone_runs import StandaloneRuns, check_metadata, id_policies, not_begun
@@ -121,7 +121,7 @@ class StandaloneNexusOperations:
         if stage is None:
             raise invalid(f"unsupported wait_stage: {request.wait_stage}")
         runs = self._core.runs
-        entry = runs.operation(request.namespace, request.operation_id, request.run_id)
+        entry = runs.finder.operation(request.namespace, request.operation_id, request.run_id)
 
         def reached() -> bool:
             run = runs.manager.runs.get(entry.uid)
@@ -129,9 +129,9 @@ class StandaloneNexusOperations:
             has_started = operation is not None and operation.started_time is not None
             return runs.is_closed(entry.uid) or (has_started and stage == _STARTED)
 
-        if not await runs.wait_until(entry.uid, reached, call.within(LONGEST_POLL)):
+        if not await runs.changes.wait_until(entry.uid, reached, call.within(LONGEST_POLL)):
             return PollNexusOperationExecutionResponse()
-        view = await runs.view(entry)
+        view = await runs.reader.view(entry)
         if view.state is None:
             raise not_begun(entry)
         operation = operation_of(view.state)
@@ -151,7 +151,7 @@ class StandaloneNexusOperations:
         token = request.long_poll_token
         if token and not request.run_id:
             raise invalid("run_id is required when long_poll_token is provided")
-        entry = self._core.runs.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
         found = await self._standalone.once_changed(entry, token, call, functools.partial(self._described, request))
         return found or DescribeNexusOperationExecutionResponse()
 
@@ -160,7 +160,7 @@ class StandaloneNexusOperations:
     ) -> DescribeNexusOperationExecutionResponse:
         if view.state is None:
             raise not_begun(view.entry)
-        history = await self._core.runs.history(view)
+        history = await self._core.runs.reader.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
         info.ClearField("execution_duration")  # which changes all the time
@@ -173,8 +173,8 @@ class StandaloneNexusOperations:
         return response
 
     async def _tell_outcome(self, response: Any, view: View) -> None:
-        history = await self._core.runs.history(view)
-        outcome = await self._core.whole(view.entry.namespace, lambda: outcome_of(history))
+        history = await self._core.runs.reader.history(view)
+        outcome = await self._core.payloads.whole(view.entry.namespace, lambda: outcome_of(history))
         told = response.result if isinstance(outcome, Payload) else response.failure
         told.CopyFrom(outcome)
 
@@ -184,7 +184,7 @@ class StandaloneNexusOperations:
         self, request: RequestCancelNexusOperationExecutionRequest, call: CallContext
     ) -> RequestCancelNexusOperationExecutionResponse:
         """Ask the handler to cancel an operation, once it has started it."""
-        entry = self._core.runs.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.cancel(entry, request, call)
         return RequestCancelNexusOperationExecutionResponse()
 
@@ -192,7 +192,7 @@ class StandaloneNexusOperations:
         self, request: TerminateNexusOperationExecutionRequest, call: CallContext
     ) -> TerminateNexusOperationExecutionResponse:
         """Stop waiting for an operation, without asking its handler."""
-        entry = self._core.runs.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.terminate(entry, request, call)
         return TerminateNexusOperationExecutionResponse()
 
@@ -201,7 +201,7 @@ class StandaloneNexusOperations:
     ) -> DeleteNexusOperationExecutionResponse:
         """Remove an operation with its history; one that is open is stopped by that."""
         del call
-        entry = self._core.runs.operation(request.namespace, request.operation_id, request.run_id)
+        entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.delete(entry)
         return DeleteNexusOperationExecutionResponse()
 

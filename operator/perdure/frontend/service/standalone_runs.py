@@ -14,7 +14,8 @@ from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_ID
-from perdure.frontend.runs import View, not_open
+from perdure.frontend.run_reader import View
+from perdure.frontend.runs import not_open
 from perdure.frontend.service.call import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility import status_named
 from perdure.kube import client as kube
@@ -51,13 +52,13 @@ class StandaloneRuns:
         if token:
             long_polls.check(token, entry.uid)
         runs, seconds = self._core.runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
-        if not await runs.has_begun(entry.uid, seconds):
+        if not await runs.finder.has_begun(entry.uid, seconds):
             raise not_begun(entry)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
-                    with runs.next_change(entry.uid) as changed:
-                        response: Any = await describe(await runs.view(entry))
+                    with runs.changes.next_change(entry.uid) as changed:
+                        response: Any = await describe(await runs.reader.view(entry))
                         if response.long_poll_token != token:
                             return response  # type: ignore[no-any-return]
                         await changed
@@ -69,8 +70,8 @@ class StandaloneRuns:
         Raises:
             RpcError: it has not begun.
         """
-        await self._core.runs.has_begun(entry.uid, call.within(LONGEST_WAIT))
-        state = (await self._core.runs.view(entry)).state
+        await self._core.runs.finder.has_begun(entry.uid, call.within(LONGEST_WAIT))
+        state = (await self._core.runs.reader.view(entry)).state
         if state is None:
             raise not_begun(entry)
         return state
@@ -135,7 +136,7 @@ class StandaloneRuns:
         try:
             await self._core.runs.demand(entry, asked)
         except CompletedError:
-            state = (await self._core.runs.view(entry)).state
+            state = (await self._core.runs.reader.view(entry)).state
             if state is None:
                 raise
             raise _terminal(entry, state) from None

@@ -64,11 +64,11 @@ class Starting:
         """Start a workflow."""
         begun, attached = await self._begin_or_attach(request, call)
         eager = None
-        if (begun.entry.namespace, begun.entry.name) in self._core.reserved:
+        if begun.started and self._core.first_tasks.is_reserved(begun.entry.namespace, begun.entry.name):
             try:
                 eager = await self._tasks.take_at_once(begun.entry, request.identity)
             finally:
-                self._core.release(begun.entry.namespace, begun.entry.name)
+                self._core.first_tasks.release(begun.entry.namespace, begun.entry.name)
         return StartWorkflowExecutionResponse(
             eager_workflow_task=eager,
             run_id=begun.entry.uid,
@@ -145,7 +145,7 @@ class Starting:
         while True:
             begun = await self.begin(request, "UseExisting", signal, principal=call.principal)
             try:
-                entry = await self._core.runs.along(begun.entry, meant, seconds, demand)
+                entry = await self._core.runs.finder.along(begun.entry, meant, seconds, demand)
             except CompletedError:
                 if begun.started or monotonic() > until:
                     raise
@@ -173,7 +173,7 @@ class Starting:
             conflict: What to do if it is open, where the request does not say.
             signal: The signal that it gets with its start.
             principal: The user that asks for it, as the API server says.
-            reserved: Whether no worker gets the first workflow task of a new run before `Core.release` is called.
+            reserved: Whether no worker gets the first workflow task of a new run before `FirstTasks.release` is called.
 
         Raises:
             RpcError: it cannot be started.
@@ -187,7 +187,7 @@ class Starting:
             return StartedRun(mine, started=True)
         with suppress(RpcError):  # there is none yet, or the one that is coming is waited for by what is made
             meant = WorkflowExecution(workflow_id=request.workflow_id)
-            await self._core.runs.reach(request.namespace, meant, BEGIN_SECONDS)
+            await self._core.runs.finder.reach(request.namespace, meant, BEGIN_SECONDS)
         known = directory.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":

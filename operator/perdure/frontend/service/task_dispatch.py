@@ -99,14 +99,14 @@ class TaskDispatch:
         self, entry: Entry, *, sticky: bool, prolonged: bool = False
     ) -> PollWorkflowTaskQueueResponse | None:
         """The task that a worker has taken. One that only prolongs another does not request the same updates again."""
-        view = await self._core.runs.view_of_worker(entry)
+        view = await self._core.runs.reader.view_of_worker(entry)
         code = view.state.code if view.state is not None else None
         task = code.task if code is not None else None
         if view.state is None or code is None or task is None or task.started_time is None:
             return None
         first = code.previous_started_event_id + 1 if sticky and code.previous_started_event_id else 1
-        events = [*await self._core.runs.history(view, first), *virtual_events(view.state)]
-        page = await self._core.page(entry.namespace, events[:PAGE])
+        events = [*await self._core.runs.reader.history(view, first), *virtual_events(view.state)]
+        page = await self._core.payloads.page(entry.namespace, events[:PAGE])
         token = token_of(entry, task)
         response = PollWorkflowTaskQueueResponse(
             task_token=pack(token),
@@ -137,12 +137,12 @@ class TaskDispatch:
         query = self._core.queries.get(offer.run_id, offer.query)
         if query is None or query.answer.done():
             return None
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.reader.view(entry)
         code = view.state.code if view.state is not None else None
         if code is None:
             return None
-        events = [] if sticky else list(await self._core.runs.history(view))
-        page = await self._core.page(entry.namespace, events[:PAGE])
+        events = [] if sticky else list(await self._core.runs.reader.history(view))
+        page = await self._core.payloads.page(entry.namespace, events[:PAGE])
         return PollWorkflowTaskQueueResponse(
             task_token=pack(
                 QueryToken(

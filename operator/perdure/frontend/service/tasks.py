@@ -31,19 +31,22 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import failures, versions
 from perdure.frontend import payloads as data
-from perdure.frontend.commands import BadCommandError, CommandReader, KnownUpdates, TaskAnswer, asked_by
-from perdure.frontend.core import Core, outcome_of
+from perdure.frontend.command_conversion import BadCommandError
+from perdure.frontend.commands import CommandReader
+from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import duration_or_none, name
 from perdure.frontend.queries import Query
 from perdure.frontend.queues import Kind, QueueName
+from perdure.frontend.recorded_updates import outcome_of
 from perdure.frontend.runs import refusal
 from perdure.frontend.service.activities import handed_out
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
 from perdure.frontend.tokens import QueryToken, WorkflowTaskToken, unpack
+from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, asked_by
 from perdure.frontend.versions import version_of
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024
@@ -180,7 +183,7 @@ class WorkflowTasks:
                 answer_query(query, result.result_type, result.answer, result.failure, result.error_message)
         for query in self._core.queries.attached(entry.uid):
             if not query.answer.done() and query.query_id not in request.query_results:
-                self._core.dispatch_query(entry, query)
+                self._core.query_dispatch.dispatch(entry, query)
         await self._settle_updates(entry, answered)
 
     async def _settle_updates(self, entry: Entry, answered: TaskAnswer) -> None:
@@ -198,18 +201,19 @@ class WorkflowTasks:
             await self._end_updates(entry, answered.completed)
         run = self._core.runs.manager.runs.get(entry.uid)
         if run is not None and updates.to_be_asked(entry.uid):
-            self._core.want_task(run)
+            wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
+            self._core.runs.manager.runs.ask(entry, wanted, lambda _: None)
 
     async def _end_updates(self, entry: Entry, completed: list[str]) -> None:
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.reader.view(entry)
         known = view.state.code.updates if view.state is not None and view.state.code is not None else {}
         recorded = [known[name].completed_event_id for name in completed if name in known]
-        events = await self._core.runs.history(view, min(filter(None, recorded))) if any(recorded) else ()
+        events = await self._core.runs.reader.history(view, min(filter(None, recorded))) if any(recorded) else ()
         ended = {e.update_id: e for e in events if isinstance(e, ev.WorkflowExecutionUpdateCompleted)}
         for update_id in completed:
             update, event = self._core.updates.get(entry.uid, update_id), ended.get(update_id)
             if update is not None and event is not None:
-                update.end(await self._core.whole(entry.namespace, partial(outcome_of, event)))
+                update.end(await self._core.payloads.whole(entry.namespace, partial(outcome_of, event)))
                 self._core.updates.forget(entry.uid, update_id)
 
     async def _fail(self, entry: Entry, token: WorkflowTaskToken, **said: Any) -> None:
@@ -268,7 +272,7 @@ class WorkflowTasks:
     ) -> ResetStickyTaskQueueResponse:
         """Have any worker of the task queue take the next task."""
         del call
-        entry = self._core.runs.entry(request.namespace, request.execution)
+        entry = self._core.runs.finder.entry(request.namespace, request.execution)
         await self._core.runs.demand(entry, inputs.StickinessReset(request_id=uuid.uuid4().hex))
         return ResetStickyTaskQueueResponse()
 

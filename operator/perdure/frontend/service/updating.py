@@ -31,11 +31,12 @@ from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
 from perdure.frontend import failures, given, links
 from perdure.frontend import payloads as data
 from perdure.frontend.callbacks import callbacks_of, to_engine
-from perdure.frontend.core import Core, outcome_of
+from perdure.frontend.core import Core
 from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.history import update_request
-from perdure.frontend.runs import View
+from perdure.frontend.recorded_updates import outcome_of
+from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import StartedRun
 from perdure.frontend.service.starting import Starting
@@ -65,7 +66,7 @@ class Updating:
     ) -> UpdateWorkflowExecutionResponse:
         """Give a workflow an update; the same id again finds the same update."""
         self._check(request)
-        entry = await self._core.runs.reach(
+        entry = await self._core.runs.finder.reach(
             request.namespace,
             request.workflow_execution,
             call.within(LONGEST_WAIT),
@@ -94,21 +95,21 @@ class Updating:
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
         seconds = call.within(LONGEST_WAIT)
-        return await self._core.runs.along(
+        return await self._core.runs.finder.along(
             entry, request.workflow_execution, seconds, lambda open_: self._update_run(open_, request, call)
         )
 
     async def _update_run(
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        if not await self._core.runs.has_begun(entry.uid, call.within(LONGEST_WAIT)):
+        if not await self._core.runs.finder.has_begun(entry.uid, call.within(LONGEST_WAIT)):
             raise unavailable("the workflow has not begun yet")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
         is_new = known is None
         if known is None:
             known = await self._admit(entry, request, call.principal)
-        self._core.release(entry.namespace, entry.name)
+        self._core.first_tasks.release(entry.namespace, entry.name)
         with self._core.updates.awaited(entry.uid, known):
             if is_new:
                 await self._want_task(entry, known)
@@ -151,15 +152,15 @@ class Updating:
         waiting = self._core.updates.get(entry.uid, update_id)
         if waiting is not None:
             return waiting
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.reader.view(entry)
         record = view.state.code.updates.get(update_id) if view.state is not None and view.state.code else None
         if record is None:
-            await self._core.readmit(view)
+            await self._core.recorded_updates.readmit(view)
             return self._core.updates.get(entry.uid, update_id)
-        events = await self._core.runs.history(view, record.accepted_event_id)
+        events = await self._core.runs.reader.history(view, record.accepted_event_id)
         accepted = next(e for e in events if e.event_id == record.accepted_event_id)
         assert isinstance(accepted, ev.WorkflowExecutionUpdateAccepted)
-        asked = await self._core.whole(entry.namespace, lambda: update_request(accepted))
+        asked = await self._core.payloads.whole(entry.namespace, lambda: update_request(accepted))
         update = self._core.updates.admit(entry.uid, update_id, asked)
         update.accept()
         await self._recorded(update, view, events, record.completed_event_id)
@@ -172,14 +173,14 @@ class Updating:
         if completed_event_id:
             event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
-            update.end(await self._core.whole(view.entry.namespace, partial(outcome_of, event)))
+            update.end(await self._core.payloads.whole(view.entry.namespace, partial(outcome_of, event)))
         elif view.state is not None and view.state.closed:
             update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
         if update.ended.is_set():
             self._core.updates.forget(view.entry.uid, update.update_id)
 
     async def _admit(self, entry: Entry, request: UpdateWorkflowExecutionRequest, principal: str) -> Update:
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.reader.view(entry)
         if view.state is not None and view.state.closed and view.state.code is None:
             raise CompletedError
         if view.state is None or view.state.code is None:
@@ -218,7 +219,7 @@ class Updating:
     ) -> PollWorkflowExecutionUpdateResponse:
         """Wait for the outcome of an update."""
         del call
-        entry = self._core.runs.entry(request.namespace, request.update_ref.workflow_execution)
+        entry = self._core.runs.finder.entry(request.namespace, request.update_ref.workflow_execution)
         update = await self._known(entry, request.update_ref.update_id)
         if update is None:
             raise not_found(f"update {request.update_ref.update_id!r} not found")
@@ -299,7 +300,7 @@ class Updating:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
         finally:
-            self._core.release(begun.entry.namespace, begun.entry.name)
+            self._core.first_tasks.release(begun.entry.namespace, begun.entry.name)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
         """The workflow that has the update already: whatever the policies say, nothing is started then.
@@ -311,7 +312,7 @@ class Updating:
         if entry is None or not update_id:
             return None
         try:
-            view = await self._core.runs.view(entry)
+            view = await self._core.runs.reader.view(entry)
         except RpcError as error:
             if error.code is grpc.StatusCode.NOT_FOUND:  # it has gone meanwhile
                 return None

@@ -75,7 +75,7 @@ from perdure.frontend.history import (
 from perdure.frontend.paging import MAX_BYTES
 from perdure.frontend.pending_operations import pending as pending_operation
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
-from perdure.frontend.runs import View
+from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.querying import StepQueries
 from perdure.frontend.visibility import record_of
@@ -184,12 +184,12 @@ class Workflows:
         )
         runs, seconds = self._core.runs, call.within(LONGEST_WAIT)
         execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-        entry = await runs.reach(request.namespace, execution, seconds)
-        state = (await runs.view(entry)).state
+        entry = await runs.finder.reach(request.namespace, execution, seconds)
+        state = (await runs.reader.view(entry)).state
         pauses = kind is inputs.PauseRequested
         if state and not state.closed and asked.request_id not in state.requests and bool(state.paused) is pauses:
             raise precondition("workflow is already paused." if pauses else "workflow is not paused.")
-        await runs.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
+        await runs.finder.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
     async def _demand(self, request: Any, call: CallContext, asked: inputs.Request) -> Entry:
         """Have a workflow do what a client asks: in the run that is open when it hears of it, which is returned.
@@ -206,15 +206,15 @@ class Workflows:
             await runs.demand(entry, asked)
             return entry
 
-        entry = await runs.reach(request.namespace, execution, seconds, first_run_id=first)
-        return await runs.along(entry, execution, seconds, demand)
+        entry = await runs.finder.reach(request.namespace, execution, seconds, first_run_id=first)
+        return await runs.finder.along(entry, execution, seconds, demand)
 
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history; one that is open is stopped by that."""
         del call
-        entry = self._core.runs.entry(request.namespace, request.workflow_execution)
+        entry = self._core.runs.finder.entry(request.namespace, request.workflow_execution)
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._core.runs.manager.client.delete(url, uid=entry.uid)
         return DeleteWorkflowExecutionResponse()
@@ -226,10 +226,10 @@ class Workflows:
         if not request.query.query_type:
             raise invalid("WorkflowQuery is not set on request.")
         seconds = call.within(LONGEST_WAIT)
-        entry = await self._core.runs.reach(request.namespace, request.execution, seconds)
-        if not await self._core.runs.has_begun(entry.uid, seconds):
+        entry = await self._core.runs.finder.reach(request.namespace, request.execution, seconds)
+        if not await self._core.runs.finder.has_begun(entry.uid, seconds):
             raise unavailable("the workflow has not begun yet")
-        view = await self._core.runs.view(entry)
+        view = await self._core.runs.reader.view(entry)
         rejected = _rejected(request, view)
         if rejected is not None:
             return QueryWorkflowResponse(query_rejected=rejected)
@@ -252,7 +252,7 @@ class Workflows:
         await self._core.deployments.load(entry.namespace)
         query = self._core.queries.add(entry.uid, request.query)
         try:
-            self._core.dispatch_query(entry, query)
+            self._core.query_dispatch.dispatch(entry, query)
             async with asyncio.timeout(call.within(QUERY_SECONDS)):
                 return await query.answer
         except QueryFailedError as error:
@@ -271,8 +271,8 @@ class Workflows:
         self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
         """Everything that is known of a workflow but its history."""
-        entry = await self._core.runs.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
-        view = await self._core.runs.view(entry)
+        entry = await self._core.runs.finder.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
+        view = await self._core.runs.reader.view(entry)
         response = DescribeWorkflowExecutionResponse(
             workflow_execution_info=record_of(view.object).info(registered=False)
         )
@@ -281,15 +281,15 @@ class Workflows:
         task = view.state.code.task if view.state.code is not None else None
         if task is not None and task.scheduled_event_id and task.started_time is not None:
             response.workflow_execution_info.history_length += 1  # its WorkflowTaskStarted, which is not written yet
-        history = await self._core.runs.history(view)
+        history = await self._core.runs.reader.history(view)
         _describe_start(response, history[0], extras_of(view.object))
-        _describe_builds(response, history, self._core.historian(entry.namespace), entry.uid)
+        _describe_builds(response, history, self._core.payloads.historian(entry.namespace), entry.uid)
         _describe_state(response, view.state)
         if view.state.code is not None:
             _describe_search_attributes(response, history, view.state.code.versioning)
             _describe_versioning(response, view.state.code.versioning)
         pending = (view.state.left_activities or view.state.activities).values()
-        told = await self._core.whole(entry.namespace, lambda: list(map(_activity, pending)), MAX_BYTES)
+        told = await self._core.payloads.whole(entry.namespace, lambda: list(map(_activity, pending)), MAX_BYTES)
         response.pending_activities.extend(told)
         _describe_operations(response, view.state)
         request_id = extras_of(view.object).request_id
@@ -302,7 +302,7 @@ class Workflows:
                 info = response.workflow_extended_info.request_id_infos[found[0]]
                 info.event_type, info.event_id = found[1], event.event_id
         if isinstance(history[-1], ev.WorkflowExecutionTerminated) and history[-1].reset_run:
-            reset = self._core.runs.run_id_of(entry.namespace)(history[-1].reset_run)
+            reset = self._core.runs.finder.run_id_of(entry.namespace)(history[-1].reset_run)
             response.workflow_extended_info.reset_run_id = reset
         return response
 

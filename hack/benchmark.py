@@ -1,0 +1,49 @@
+"""`make bench`: bring up a cluster, install Perdure, and measure how fast it is.
+
+The cluster has a name of its own and is removed at the end, unless KEEP=1 asks for it to stay. With CLUSTER=existing, the one of
+KUBECONFIG is used (and IMAGE, see hack/deploy.py). TEMPORAL=host:port names a Temporal server to compare with.
+"""
+
+import os
+import subprocess
+import sys
+
+from cluster import lifecycle
+from cluster.console import say
+from cluster.errors import ClusterError
+from cluster.paths import REPOSITORY, Cache
+from deploy import existing_cluster, install, kind_cluster
+from runtests import LEFT_ALONE
+
+NAME = os.environ.get("NAME", "perdure-bench")
+RESULTS = "build/bench.json"
+
+
+def main() -> int:
+    """Run the benchmark; return the exit status."""
+    cache = Cache.from_environment(os.environ)
+    existing = os.environ.get("CLUSTER") == "existing"
+    try:
+        target = existing_cluster(cache, os.environ.get("IMAGE")) if existing else kind_cluster(cache, NAME)
+        install(cache, target, LEFT_ALONE)
+        return measure({**target.environment, "PERDURE_TEST_IMAGE": target.image})
+    except ClusterError as error:
+        say(f"Error: {error}")
+        return 1
+    finally:
+        if not (existing or os.environ.get("KEEP")):
+            lifecycle.down(cache, [NAME])
+
+
+def measure(environment: dict[str, str]) -> int:
+    """Measure in a process of its own, and write the results to a file as well."""
+    (REPOSITORY / RESULTS).parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "bench", "--json", RESULTS, *sys.argv[1:]]
+    if temporal := os.environ.get("TEMPORAL"):
+        command += ["--temporal", temporal]
+    paths = os.pathsep.join(str(REPOSITORY / folder) for folder in ("operator", "tests", "hack"))
+    return subprocess.run(command, env={**environment, "PYTHONPATH": paths}, cwd=REPOSITORY, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

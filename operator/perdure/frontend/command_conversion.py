@@ -1,0 +1,373 @@
+"""Commands of workers, one by one, as the engine's commands."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from temporalio.api.command.v1 import Command as ProtoCommand
+from temporalio.api.common.v1 import Payloads, SearchAttributes
+from temporalio.api.enums.v1 import (
+    CommandType,
+    ContinueAsNewInitiator,
+    ContinueAsNewVersioningBehavior,
+    WorkflowIdReusePolicy,
+)
+from temporalio.api.enums.v1 import ParentClosePolicy as ProtoParentClosePolicy
+
+from perdure.api.parent_close_policy import ParentClosePolicy
+from perdure.engine import commands as cmd
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import StartExtras, WorkflowStart
+from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.frontend import failures, priorities
+from perdure.frontend import payloads as data
+from perdure.frontend.endpoints import Endpoints
+from perdure.frontend.enums import from_enum
+from perdure.frontend.given import (
+    UNLIMITED,
+    OversizeError,
+    UnfitError,
+    duration,
+    duration_or_none,
+    few,
+    name,
+    retry_policy,
+)
+from perdure.frontend.nexus_headers import lowered
+from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
+
+_SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
+_SYSTEM_ENDPOINT = "__temporal_system"
+"""Of Temporal's own operations: SignalWithStartWorkflowExecution is the only one so far."""
+_NO_SYSTEM_OPERATIONS = (
+    "workflows cannot start workflows with a signal: Nexus endpoint `__temporal_system` is not served; "
+    "call SignalWithStartWorkflowExecution from an activity"
+)
+_REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
+_CLOSE = {
+    "Terminate": ParentClosePolicy.TERMINATE,
+    "RequestCancel": ParentClosePolicy.REQUEST_CANCEL,
+    "Abandon": ParentClosePolicy.ABANDON,
+}
+
+
+class BadCommandError(Exception):
+    """A command that cannot be executed.
+
+    Attributes:
+        cause: Why, in the words of WorkflowTaskFailedCause.
+        terminates: Whether it ends the workflow, and not only the task: no retry makes a payload smaller
+            (workflow_task_completed_handler.go).
+    """
+
+    def __init__(self, cause: str, message: str, *, terminates: bool = False) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.terminates = terminates
+
+
+@dataclass(slots=True)
+class CommandContext:
+    """What a command is read with."""
+
+    task: int
+    """The ID of the WorkflowTaskStarted."""
+    types: Mapping[str, str]
+    """The search attributes that are registered, and the type of each."""
+    namespace: str = ""
+    """Of the workflow."""
+    task_queue: str = ""
+    """Of the workflow; that of a child which names none."""
+    endpoints: Endpoints = field(default_factory=dict)
+    """Of Nexus operations."""
+    number: int = 0
+    """Of the command within its task."""
+
+    @property
+    def child_id(self) -> str:
+        """Names a child that the command starts."""
+        return f"{self.task}.{self.number}"
+
+    def attributes(self, said: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
+        """Search attributes, as they are stored.
+
+        Raises:
+            BadCommandError: they are not registered, or have another type.
+        """
+        try:
+            return data.attributes_to_json(said.indexed_fields, self.types, self.namespace, keep_removed=keep_removed)
+        except UnfitError as error:
+            raise BadCommandError("BadSearchAttributes", str(error)) from error
+
+    def check_namespace(self, namespace: str) -> None:
+        """A command concerns its own namespace.
+
+        Raises:
+            UnfitError: it names another one.
+        """
+        if self.namespace and namespace not in {"", self.namespace}:
+            raise UnfitError(f"unable to process cross namespace command between {self.namespace} and {namespace[:63]}")
+
+
+def engine_command(command: ProtoCommand, context: CommandContext) -> cmd.Command:
+    """A command of a worker, as the engine's.
+
+    Raises:
+        BadCommandError: it cannot be executed.
+    """
+    kind = from_enum(CommandType, command.command_type)
+    convert, cause = _CONVERTERS.get(kind, (None, ""))
+    if convert is None:
+        raise BadCommandError("FeatureDisabled", f"command {kind or command.command_type} is not supported")
+    attributes = getattr(command, f"{_snake(kind)}_command_attributes")
+    try:
+        metadata = data.user_metadata_to_json(command.user_metadata) if command.HasField("user_metadata") else None
+        return convert(context, attributes, metadata)
+    except UnfitError as error:
+        terminates = isinstance(error, OversizeError)
+        raise BadCommandError(cause, f"{error} ({kind}Command)", terminates=terminates) from error
+
+
+# One by one: each raises UnfitError if it cannot be executed
+
+
+def _schedule_activity(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+    return cmd.ScheduleActivityTask(
+        activity_id=name(said.activity_id, "ActivityId"),
+        activity_type=name(said.activity_type.name, "ActivityType"),
+        task_queue=name(said.task_queue.name, "TaskQueue"),
+        input=whole(said.input),
+        header=data.header_to_json(said),
+        schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
+        schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
+        start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
+        heartbeat_timeout=duration_or_none(said, "heartbeat_timeout"),
+        retry_policy=_policy(said) or RetryPolicy(),
+        priority=priorities.asked_for(said),
+        user_metadata=metadata,
+    )
+
+
+def _start_timer(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+    return cmd.StartTimer(
+        timer_id=name(said.timer_id, "TimerId"),
+        start_to_fire_timeout=duration(said, "start_to_fire_timeout"),
+        user_metadata=metadata,
+    )
+
+
+def _cancel_timer(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    return cmd.CancelTimer(timer_id=said.timer_id)
+
+
+def _cancel_activity(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    return cmd.RequestCancelActivityTask(scheduled_event_id=said.scheduled_event_id)
+
+
+def _complete(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    return cmd.CompleteWorkflowExecution(result=whole(said.result))
+
+
+def _fail(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    return cmd.FailWorkflowExecution(failure=failures.to_json(said.failure))
+
+
+def _cancel(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    return cmd.CancelWorkflowExecution(details=whole(said.details))
+
+
+def _marker(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+    few(said.details)
+    return cmd.RecordMarker(
+        marker_name=name(said.marker_name, "MarkerName"),
+        details={each: whole(kept) for each, kept in said.details.items()} or None,
+        header=data.header_to_json(said),
+        failure=failures.to_json(said.failure) if said.HasField("failure") else None,
+        user_metadata=metadata,
+    )
+
+
+def _continue(context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    attributes = None
+    if said.HasField("search_attributes"):
+        attributes = context.attributes(said.search_attributes)
+    extras = StartExtras(
+        header=data.header_to_json(said),
+        memo=data.memo_to_json(said.memo),
+        last_completion_result=whole(said.last_completion_result),
+    )
+    check_beside(extras)
+    return cmd.ContinueAsNewWorkflowExecution(
+        input=input_of(said.input.payloads, by_name=False, apart=True),
+        workflow_type=name(said.workflow_type.name, "WorkflowType", required=False),
+        task_queue=queue_of_code(said.task_queue.name),
+        workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
+        workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
+        retry_policy=_policy(said),
+        new_run_backoff=duration_or_none(said, "backoff_start_interval"),
+        header=extras.header,
+        memo=(extras.memo or {}) if said.HasField("memo") else None,
+        search_attributes=attributes,
+        initiator=from_enum(ContinueAsNewInitiator, said.initiator) if said.initiator else "",
+        failure=failures.to_json(said.failure) if said.HasField("failure") else None,
+        last_completion_result=extras.last_completion_result,
+        cron_schedule=name(said.cron_schedule, "CronSchedule", required=False),
+        initial_versioning_behavior=_initial_behavior(said.initial_versioning_behavior),
+    )
+
+
+def _start_child(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+    context.check_namespace(said.namespace)
+    by_name = said.task_queue.name == WORKFLOWS_QUEUE
+    if mistake := cron_refused(said.cron_schedule, by_name=by_name):
+        raise UnfitError(
+            f"invalid CronSchedule on StartChildWorkflowExecutionCommand: {mistake} WorkflowId={said.workflow_id[:63]} "
+            f"WorkflowType={said.workflow_type.name[:63]} Namespace={said.namespace or context.namespace}"
+        )
+    if by_name:
+        workflow_named(said.workflow_type.name)
+    policy = from_enum(ProtoParentClosePolicy, said.parent_close_policy)
+    reuse = from_enum(WorkflowIdReusePolicy, said.workflow_id_reuse_policy)
+    extras = StartExtras(
+        header=data.header_to_json(said),
+        memo=data.memo_to_json(said.memo),
+        user_metadata=metadata,
+        priority=priorities.asked_for(said),
+        cron_schedule=said.cron_schedule,
+    )
+    check_beside(extras)
+    return cmd.StartChildWorkflowExecution(
+        child_id=context.child_id,
+        start=WorkflowStart(
+            workflow_type=name(said.workflow_type.name, "Required field WorkflowType"),
+            task_queue="" if by_name else queue_of_code(said.task_queue.name or context.task_queue),
+            workflow_id=name(said.workflow_id, "Required field WorkflowId"),
+            workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
+            input=input_of(said.input.payloads, by_name=by_name, apart=not by_name),
+            workflow_execution_timeout=duration_or_none(said, "workflow_execution_timeout"),
+            workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
+            workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
+            retry_policy=_policy(said),
+            search_attributes=context.attributes(said.search_attributes),
+            extras=extras,
+        ),
+        parent_close_policy=_CLOSE.get(policy, ParentClosePolicy.TERMINATE),
+        user_metadata=metadata,
+    )
+
+
+def _signal_external(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+    context.check_namespace(said.namespace)
+    return cmd.SignalExternalWorkflowExecution(
+        signal_id="",
+        workflow_id=name(said.execution.workflow_id, "WorkflowId"),
+        run_id=name(said.execution.run_id, "RunId", required=False),
+        signal_name=name(said.signal_name, "SignalName"),
+        input=data.to_json(said.input.payloads, apart=True),
+        header=data.header_to_json(said),
+        child_workflow_only=said.child_workflow_only,
+        control=said.control,
+        user_metadata=metadata,
+    )
+
+
+def _cancel_external(context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    context.check_namespace(said.namespace)
+    return cmd.RequestCancelExternalWorkflowExecution(
+        workflow_id=name(said.workflow_id, "WorkflowId"),
+        run_id=name(said.run_id, "RunId", required=False),
+        child_workflow_only=said.child_workflow_only,
+        reason=said.reason,
+        control=said.control,
+    )
+
+
+def _schedule_operation(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+    endpoint = context.endpoints.get(said.endpoint)
+    if endpoint is None:
+        if said.endpoint == _SYSTEM_ENDPOINT:
+            raise UnfitError(_NO_SYSTEM_OPERATIONS)
+        raise UnfitError(f'endpoint "{said.endpoint[:200]}" not found')
+    if not endpoint.admits(context.namespace):
+        raise UnfitError(f'caller namespace "{context.namespace}" unauthorized for "{said.endpoint}"')
+    return cmd.ScheduleNexusOperation(
+        endpoint=said.endpoint,
+        endpoint_id=endpoint.id,
+        handler_namespace=endpoint.namespace,
+        service=name(said.service, f"{_SCHEDULE_OPERATION}.Service", required=False),
+        operation=name(said.operation, f"{_SCHEDULE_OPERATION}.Operation", required=False),
+        request_id=str(uuid.uuid4()),
+        input=data.to_json([said.input], most=UNLIMITED) if said.HasField("input") else None,
+        schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
+        schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
+        start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
+        nexus_header=lowered(said.nexus_header, f"{_SCHEDULE_OPERATION}.NexusHeader"),
+        user_metadata=metadata,
+    )
+
+
+def _cancel_operation(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+    return cmd.RequestCancelNexusOperation(scheduled_event_id=said.scheduled_event_id, user_metadata=metadata)
+
+
+def _upsert(context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    for missing, what in (
+        (not said.HasField("search_attributes"), "SearchAttributes"),
+        (not said.search_attributes.indexed_fields, "IndexedFields"),
+    ):
+        if missing:
+            raise UnfitError(f"{what} is not set on UpsertWorkflowSearchAttributesCommand.")
+    found = context.attributes(said.search_attributes, keep_removed=True)
+    return cmd.UpsertWorkflowSearchAttributes(search_attributes=found)
+
+
+def _modify(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
+    if not said.HasField("upserted_memo"):
+        raise UnfitError("UpsertedMemo is not set on ModifyWorkflowPropertiesCommand.")
+    return cmd.ModifyWorkflowProperties(upserted_memo=data.upserted(said.upserted_memo.fields))
+
+
+def _initial_behavior(said: int) -> str:
+    return from_enum(ContinueAsNewVersioningBehavior, said) if said else ""
+
+
+def _policy(said: Any) -> RetryPolicy | None:
+    return retry_policy(said.retry_policy) if said.HasField("retry_policy") else None
+
+
+def whole(said: Payloads) -> Any:
+    """Payloads; large ones in a blob.
+
+    Raises:
+        UnfitError: they are larger than a blob may be.
+    """
+    return data.to_json(said.payloads, apart=True)
+
+
+def _snake(kind: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in kind).lstrip("_")
+
+
+_CONVERTERS: dict[str, tuple[Callable[[CommandContext, Any, Any], cmd.Command], str]] = {
+    "ScheduleActivityTask": (_schedule_activity, "BadScheduleActivityAttributes"),
+    "RequestCancelActivityTask": (_cancel_activity, "BadRequestCancelActivityAttributes"),
+    "StartTimer": (_start_timer, "BadStartTimerAttributes"),
+    "CancelTimer": (_cancel_timer, "BadCancelTimerAttributes"),
+    "CompleteWorkflowExecution": (_complete, "BadCompleteWorkflowExecutionAttributes"),
+    "FailWorkflowExecution": (_fail, "BadFailWorkflowExecutionAttributes"),
+    "CancelWorkflowExecution": (_cancel, "BadCancelWorkflowExecutionAttributes"),
+    "RequestCancelExternalWorkflowExecution": (
+        _cancel_external,
+        "BadRequestCancelExternalWorkflowExecutionAttributes",
+    ),
+    "RecordMarker": (_marker, "BadRecordMarkerAttributes"),
+    "ContinueAsNewWorkflowExecution": (_continue, "BadContinueAsNewAttributes"),
+    "StartChildWorkflowExecution": (_start_child, "BadStartChildExecutionAttributes"),
+    "SignalExternalWorkflowExecution": (_signal_external, "BadSignalWorkflowExecutionAttributes"),
+    "ScheduleNexusOperation": (_schedule_operation, "BadScheduleNexusOperationAttributes"),
+    "RequestCancelNexusOperation": (_cancel_operation, "BadRequestCancelNexusOperationAttributes"),
+    "UpsertWorkflowSearchAttributes": (_upsert, "BadSearchAttributes"),
+    "ModifyWorkflowProperties": (_modify, "BadModifyWorkflowPropertiesAttributes"),
+}
+"""How each kind of command is read, and the failure of a task whose command cannot be executed."""

@@ -1,0 +1,92 @@
+"""Calls of Nexus handlers by clients: in memory, for as long as the client waits for the answer.
+
+No run repeats such a call. A client whose call is not answered in time, or is lost with the operator, makes it again.
+"""
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from time import monotonic
+
+from temporalio.api.nexus.v1 import Request
+from temporalio.api.workflowservice.v1 import RespondNexusTaskCompletedRequest, RespondNexusTaskFailedRequest
+
+from perdure.frontend.matching import Destination, Matching, key_of
+from perdure.frontend.nexus import set_request_timeout
+from perdure.frontend.queues import Kind, Offer, QueueName
+
+Answer = RespondNexusTaskCompletedRequest | RespondNexusTaskFailedRequest
+"""What a worker says to a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchNexusTaskRequest:
+    """A call of a handler. The public API has no message for it: clients send HTTP requests."""
+
+    namespace: str
+    """Whose workers handle it."""
+    task_queue: str
+    request: Request
+
+
+@dataclass(slots=True)
+class DirectCall:
+    """A call that a client waits for."""
+
+    queue: QueueName
+    deadline: float
+    """Of the clock `monotonic`."""
+    asked: Request
+    answer: "asyncio.Future[Answer]"
+    call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @property
+    def offer(self) -> Offer:
+        """What is in the task queue."""
+        return Offer("", query=self.call_id)
+
+    def request(self) -> Request:
+        """What a worker gets now."""
+        made = Request()
+        made.CopyFrom(self.asked)
+        set_request_timeout(made, self.deadline - monotonic())
+        return made
+
+
+class DirectCalls:
+    """The calls that clients wait for."""
+
+    def __init__(self, matching: Matching) -> None:
+        """Offer calls through `matching`."""
+        self._matching = matching
+        self._calls: dict[str, DirectCall] = {}
+
+    async def make(self, asked: DispatchNexusTaskRequest, seconds: float) -> Answer:
+        """Call a handler.
+
+        Raises:
+            TimeoutError: no worker has answered within `seconds`.
+        """
+        queue = QueueName(asked.namespace, Kind.NEXUS, asked.task_queue)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        call = DirectCall(queue, monotonic() + seconds, asked.request, answer)
+        self._calls[call.call_id] = call
+        try:
+            self._matching.settle(key_of(call.offer), {call.offer: Destination(queue)})
+            async with asyncio.timeout(seconds):
+                return await answer
+        finally:
+            self._calls.pop(call.call_id, None)
+            self._matching.settle(key_of(call.offer), {})
+
+    def get(self, call_id: str) -> DirectCall | None:
+        """A call that is open."""
+        return self._calls.get(call_id)
+
+    def report(self, call_id: str, namespace: str, answer: Answer) -> bool:
+        """Give the client the answer of a worker of a namespace; returns whether it waits for it. A call is answered once."""
+        call = self._calls.get(call_id)
+        if call is None or call.queue.namespace != namespace or call.answer.done():
+            return False
+        call.answer.set_result(answer)
+        return True

@@ -1,0 +1,290 @@
+"""Serves calls of Nexus handlers (github.com/nexus-rpc/api) at the paths of Temporal's server."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote
+
+import grpc
+import orjson
+from aiohttp import web
+from multidict import CIMultiDict
+from temporalio.api.nexus.v1 import Link, Request, StartOperationResponse
+from temporalio.api.workflowservice.v1 import RespondNexusTaskFailedRequest
+
+from perdure.frontend import nexus_content, nexus_failures
+from perdure.frontend.direct_calls import Answer, DispatchNexusTaskRequest
+from perdure.frontend.endpoints import EndpointRegistry
+from perdure.frontend.errors import RpcError, invalid, not_found, unimplemented
+from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
+from perdure.frontend.nexus_failures import NOT_SAID, Behavior, Json
+from perdure.frontend.nexus_headers import SERVERS_HEADERS
+from perdure.frontend.rpc import Rpc
+
+_PATHS: Final = ("/nexus/", "/namespaces/")
+"""What Temporal's server serves below: calls of handlers, and completion callbacks."""
+_PATH: Final = re.compile(
+    r"/(?:nexus/endpoints/(?P<endpoint>[^/]+)/services|namespaces/(?P<namespace>[^/]+)/task-queues/(?P<queue>[^/]+)/nexus-services)"
+    r"/(?P<service>[^/]+)/(?P<operation>[^/]+)(?P<cancel>/cancel)?"
+)
+_CALLBACK: Final = re.compile(r"/(?:namespaces/[^/]+/)?nexus/callback")
+_TIMEOUT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m)")
+_UNITS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0}
+_LINK: Final = re.compile(r'\s*<([^>]+)>\s*;\s*type\s*=\s*"([\w./]+)"\s*')
+_CONTENT, _CALLBACK_HEADER = "content-", "nexus-callback-"
+_KEPT_BACK: Final = SERVERS_HEADERS | {
+    "authorization",
+    "connection",
+    "cookie",
+    "host",
+    "proxy-authorization",
+    "transfer-encoding",
+}
+"""Headers that handlers do not get: credentials, those of the connection, and those that only the server sets."""
+_UNSUCCESSFUL: Final = HTTPStatus.FAILED_DEPENDENCY
+_OF_WORKER: Final = {"Temporal-Nexus-Failure-Source": "worker"}
+_STATUSES: Final = {
+    "BAD_REQUEST": 400,
+    "UNAUTHENTICATED": 401,
+    "UNAUTHORIZED": 403,
+    "NOT_FOUND": 404,
+    "REQUEST_TIMEOUT": 408,
+    "CONFLICT": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "INTERNAL": 500,
+    "NOT_IMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "UPSTREAM_TIMEOUT": 520,
+}
+"""By the type of a handler error; all others are 500."""
+_KINDS: Final = {
+    grpc.StatusCode.ABORTED: "UNAVAILABLE",
+    grpc.StatusCode.ALREADY_EXISTS: "BAD_REQUEST",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "UPSTREAM_TIMEOUT",
+    grpc.StatusCode.FAILED_PRECONDITION: "BAD_REQUEST",
+    grpc.StatusCode.INVALID_ARGUMENT: "BAD_REQUEST",
+    grpc.StatusCode.NOT_FOUND: "NOT_FOUND",
+    grpc.StatusCode.OUT_OF_RANGE: "BAD_REQUEST",
+    grpc.StatusCode.PERMISSION_DENIED: "UNAUTHORIZED",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "RESOURCE_EXHAUSTED",
+    grpc.StatusCode.UNAUTHENTICATED: "UNAUTHENTICATED",
+    grpc.StatusCode.UNAVAILABLE: "UNAVAILABLE",
+    grpc.StatusCode.UNIMPLEMENTED: "NOT_IMPLEMENTED",
+}
+"""The types of handler errors that stand for codes of RPCs; all others are INTERNAL."""
+
+
+class NexusGateway:
+    """Answers requests to call handlers, which pass the same door as RPCs."""
+
+    def __init__(self, rpc: Rpc, endpoints: EndpointRegistry) -> None:
+        """Call handlers through `rpc`."""
+        self._rpc = rpc
+        self._endpoints = endpoints
+
+    @staticmethod
+    def serves(request: web.BaseRequest) -> bool:
+        """Whether a request is for Nexus."""
+        return request.rel_url.raw_path.startswith(_PATHS)
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """Answer a request."""
+        whole = _takes_temporal_failures(request)
+        try:
+            refuse_web_pages(request)
+            answer: Answer = await self._rpc.answer(_NexusCall(request, self._called(request), self._endpoints))
+            return _response(answer, whole=whole)
+        except RpcError as error:
+            kind = _KINDS.get(error.code, "INTERNAL")
+            headers = _OF_WORKER if kind == "UPSTREAM_TIMEOUT" else {}
+            return _json(_STATUSES[kind], nexus_failures.handler_error(kind, error.message), CIMultiDict(headers))
+
+    @staticmethod
+    def _called(request: web.BaseRequest) -> "_Called":
+        """What a request calls.
+
+        Raises:
+            RpcError: nothing that can be called.
+        """
+        path = request.rel_url.raw_path
+        if _CALLBACK.fullmatch(path):
+            raise unimplemented(
+                "completion over HTTP is not supported: complete the operation by the end of a workflow, an update or a "
+                "standalone activity that has its callback"
+            )
+        found = _PATH.fullmatch(path)
+        if found is None:
+            raise not_found("not found")
+        if request.method != "POST":
+            raise invalid(f'invalid request method: expected POST, got "{request.method}"')
+        return _Called(**{name: unquote(value or "") for name, value in found.groupdict().items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """The parts of a path."""
+
+    endpoint: str
+    """Its ID; empty if the path names a namespace and a task queue."""
+    namespace: str
+    queue: str
+    service: str
+    operation: str
+    cancel: str
+    """Empty to start an operation."""
+
+
+class _NexusCall(IncomingRequest):
+    """The call of a handler as an HTTP request gives it."""
+
+    def __init__(self, request: web.BaseRequest, called: _Called, endpoints: EndpointRegistry) -> None:
+        """Read nothing yet.
+
+        Raises:
+            RpcError: its timeout cannot be read.
+        """
+        super().__init__(request)
+        self._called = called
+        self._endpoints = endpoints
+        self.seconds_left = _timeout(request.headers.get("request-timeout", ""))
+
+    async def decode(self, raw: bytes) -> DispatchNexusTaskRequest:
+        """Build the call."""
+        called, request, name = self._called, self._request, ""
+        namespace, queue = called.namespace, called.queue
+        if called.endpoint:
+            found = await self._endpoints.find(called.endpoint)
+            if found is None:
+                raise not_found("nexus endpoint not found")
+            name, endpoint = found
+            namespace, queue = endpoint.namespace, endpoint.task_queue
+        made = Request(endpoint=name, header=dict(_headers(request.headers)))
+        made.capabilities.temporal_failure_responses = _takes_temporal_failures(request)
+        if called.cancel:
+            token = made.header.pop("nexus-operation-token", "") or request.query.get("token", "")
+            if not token:
+                raise invalid("missing operation token")
+            cancel = made.cancel_operation
+            cancel.service, cancel.operation = called.service, called.operation
+            cancel.operation_token = cancel.operation_id = token
+        else:
+            start = made.start_operation
+            start.service, start.operation = called.service, called.operation
+            start.request_id = request.headers.get("nexus-request-id", "")
+            start.callback = request.query.get("callback", "")
+            start.callback_header.update(_stripped(request.headers, _CALLBACK_HEADER))
+            start.payload.CopyFrom(nexus_content.to_payload(dict(_stripped(request.headers, _CONTENT)), raw))
+            start.links.extend(_links(",".join(request.headers.getall("nexus-link", ()))))
+        return DispatchNexusTaskRequest(namespace, queue, made)
+
+
+def _timeout(text: str) -> float | None:
+    if not text:
+        return None
+    found = _TIMEOUT.fullmatch(text)
+    if found is None:
+        raise invalid("invalid request timeout header")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _takes_temporal_failures(request: web.BaseRequest) -> bool:
+    return request.headers.get("temporal-nexus-failure-support") == "true"
+
+
+def _headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The headers that a handler gets, in lower case."""
+    for name, value in headers.items():
+        lower = name.lower()
+        if lower not in _KEPT_BACK and not lower.startswith((_CONTENT, _CALLBACK_HEADER)):
+            yield lower, value
+
+
+def _stripped(headers: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
+    """The headers with a prefix, in lower case and without it."""
+    for name, value in headers.items():
+        if name.lower().startswith(prefix):
+            yield name.lower().removeprefix(prefix), value
+
+
+def _links(text: str) -> Iterator[Link]:
+    """The links of a request.
+
+    Raises:
+        RpcError: they cannot be read.
+    """
+    for each in filter(None, text.split(",")):
+        found = _LINK.fullmatch(each)
+        if found is None:
+            raise invalid('invalid "nexus-link" header')
+        yield Link(url=found[1], type=found[2])
+
+
+# What a handler answers
+
+
+def _response(answer: Answer, *, whole: bool) -> web.Response:
+    """The response to a client.
+
+    Args:
+        answer: The worker's.
+        whole: Whether the client reads failures with their wrappers.
+    """
+    if isinstance(answer, RespondNexusTaskFailedRequest):
+        return _handler_failed(answer, whole=whole)
+    if answer.response.HasField("cancel_operation"):
+        return web.Response(status=HTTPStatus.ACCEPTED)
+    started = answer.response.start_operation
+    match started.WhichOneof("variant"):
+        case "sync_success":
+            described, content = nexus_content.from_payload(started.sync_success.payload)
+            headers = _linking(started.sync_success.links)
+            headers.update({f"Content-{name}": value for name, value in described.items()})
+            return web.Response(body=content, headers=headers)
+        case "async_success":
+            token = started.async_success.operation_token or started.async_success.operation_id
+            body = {"token": token, "state": "running"}
+            return _json(HTTPStatus.CREATED, body, _linking(started.async_success.links))
+        case "failure" | "operation_error":
+            return _operation_failed(started, whole=whole)
+    return _failed("INTERNAL", NOT_SAID, nexus_failures.handler_error("INTERNAL", "empty outcome"))
+
+
+def _operation_failed(started: StartOperationResponse, *, whole: bool) -> web.Response:
+    if started.HasField("failure"):
+        state = "canceled" if started.failure.HasField("canceled_failure_info") else "failed"
+        failure = nexus_failures.of_temporal(started.failure)
+    else:
+        state = started.operation_error.operation_state
+        failure = nexus_failures.of_nexus(started.operation_error.failure)
+    body = nexus_failures.operation_error(state, failure) if whole else failure
+    return _json(_UNSUCCESSFUL, body, CIMultiDict({"Nexus-Operation-State": state, **_OF_WORKER}))
+
+
+def _handler_failed(answer: RespondNexusTaskFailedRequest, *, whole: bool) -> web.Response:
+    if answer.HasField("failure"):
+        info = answer.failure.nexus_handler_failure_info
+        failure = nexus_failures.of_temporal(answer.failure)
+        return _failed(info.type, info.retry_behavior, failure if whole else failure.get("cause", failure))
+    error = answer.error
+    failure = nexus_failures.of_nexus(error.failure)
+    body = nexus_failures.handler_error(error.error_type, "", error.retry_behavior, failure) if whole else failure
+    return _failed(error.error_type, error.retry_behavior, body)
+
+
+def _failed(kind: str, behavior: Behavior, body: Json) -> web.Response:
+    headers = CIMultiDict(_OF_WORKER)
+    retryable = nexus_failures.is_retryable(behavior)
+    if retryable is not None:
+        headers["Nexus-Request-Retryable"] = str(retryable).lower()
+    return _json(_STATUSES.get(kind, 500), body, headers)
+
+
+def _linking(links: Any) -> "CIMultiDict[str]":
+    return CIMultiDict(("Nexus-Link", f'<{link.url}>; type="{link.type}"') for link in links)
+
+
+def _json(status: int, body: Json, headers: "CIMultiDict[str]") -> web.Response:
+    headers["Content-Type"] = "application/json"
+    return web.Response(status=status, body=orjson.dumps(body), headers=headers)

@@ -1,0 +1,64 @@
+"""Large payloads, which are stored apart from runs, in messages to clients and workers."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from temporalio.api.history.v1 import HistoryEvent
+
+from perdure.controller.payloads.payload_store import LostBlobError
+from perdure.engine import events as ev
+from perdure.frontend.admission import MessageMemory
+from perdure.frontend.errors import damaged
+from perdure.frontend.given import UNLIMITED
+from perdure.frontend.history import Historian
+from perdure.frontend.payloads import KnownBlobs, looking_up
+from perdure.frontend.runs import Runs
+
+_Made = TypeVar("_Made")
+_MEMORY = 128 * 1024 * 1024
+"""Bytes of large payloads that are read at the same time; of one namespace half as many."""
+
+
+class LargePayloads:
+    """Reads the large payloads that a message needs."""
+
+    def __init__(self, runs: Callable[[], Runs]) -> None:
+        self._runs = runs
+        self._memory = MessageMemory(_MEMORY)
+
+    async def whole(self, namespace: str, make: Callable[[], _Made], most: int = UNLIMITED) -> _Made:
+        """What is made of a run's state or events, with the large payloads in it.
+
+        Args:
+            namespace: Of the run.
+            make: Makes it; called again once what it needs was read.
+            most: Bytes of large payloads that it may have in all; others stay empty.
+
+        Raises:
+            RpcError: one is gone.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+        """
+        known = KnownBlobs(most=most)
+        while True:
+            known.missing.clear()
+            with looking_up(known):
+                made = make()
+            if not known.missing:
+                return made
+            async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
+                for name, reference in known.missing.items():
+                    try:
+                        known.contents[name] = await self._runs().manager.blobs.load(namespace, reference)
+                    except LostBlobError as error:
+                        raise damaged(str(error)) from error
+
+    async def page(self, namespace: str, events: Sequence[ev.AnyEvent], *, by_step: bool = False) -> list[HistoryEvent]:
+        """As many of the events, from the first on, as fit into one answer; as Temporal's.
+
+        `by_step` as for `Historian`.
+        """
+        return await self.whole(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
+
+    def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
+        """Turns histories of a namespace into Temporal's; `by_step` as there."""
+        return Historian(namespace, self._runs().finder.run_id_of(namespace), by_step=by_step)

@@ -1,0 +1,76 @@
+"""Payloads as the content of HTTP requests and responses of Nexus (common/nexus/payload_serializer.go). Pure."""
+
+from collections.abc import Mapping
+from email.message import Message
+
+from google.protobuf.message import DecodeError
+from temporalio.api.common.v1 import Payload
+
+from perdure.frontend.errors import invalid
+
+_WHOLE = "application/x-temporal-payload"
+_UNKNOWN = "unknown/nexus-content"
+
+
+def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
+    """The payload that content is.
+
+    Args:
+        headers: That describe the content, in lower case and without `content-`: such as `type`.
+        content: The body.
+
+    Raises:
+        RpcError: it says that it is a payload, and is not.
+    """
+    # The transport has decoded the content, and counted it.
+    described = {name: value for name, value in headers.items() if name not in {"encoding", "length"}}
+    if not described and not content:
+        return Payload(metadata={"encoding": b"binary/null"})
+    known = _known(described["type"]) if described.keys() == {"type"} else None
+    if known == {"encoding": _WHOLE.encode()}:
+        try:
+            return Payload.FromString(content)
+        except DecodeError:
+            raise invalid("invalid input") from None
+    metadata = known or {**{name: value.encode() for name, value in described.items()}, "encoding": _UNKNOWN.encode()}
+    return Payload(metadata=metadata, data=content)
+
+
+def _known(content_type: str) -> dict[str, bytes] | None:
+    """The metadata of payloads of a type; None if the type says more than metadata can."""
+    parsed = Message()
+    parsed["Content-Type"] = content_type
+    parameters = dict(parsed.get_params(failobj=[])[1:])
+    message_type = parameters.get("message-type", "")
+    match parsed.get_content_type(), parameters:
+        case "application/x-temporal-payload", _:
+            return {"encoding": _WHOLE.encode()}
+        case "application/json", _ if parameters == {"format": "protobuf", "message-type": message_type}:
+            return {"encoding": b"json/protobuf", "messageType": message_type.encode()}
+        case "application/x-protobuf", _ if parameters == {"message-type": message_type}:
+            return {"encoding": b"binary/protobuf", "messageType": message_type.encode()}
+        case "application/json", _ if not parameters:
+            return {"encoding": b"json/plain"}
+        case "application/octet-stream", _ if not parameters:
+            return {"encoding": b"binary/plain"}
+    return None
+
+
+def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
+    """Headers that describe a payload, by their names without `Content-`, and its content."""
+    metadata = {name: value.decode(errors="replace") for name, value in payload.metadata.items()}
+    encoding, message_type = metadata.pop("encoding", ""), metadata.get("messageType", "")
+    if encoding == _UNKNOWN:
+        return metadata, payload.data
+    match encoding, [*metadata]:
+        case "json/protobuf", ["messageType"] if message_type:
+            return {"Type": f'application/json; format=protobuf; message-type="{message_type}"'}, payload.data
+        case "binary/protobuf", ["messageType"] if message_type:
+            return {"Type": f'application/x-protobuf; message-type="{message_type}"'}, payload.data
+        case "json/plain", []:
+            return {"Type": "application/json"}, payload.data
+        case "binary/plain", []:
+            return {"Type": "application/octet-stream"}, payload.data
+        case "binary/null", []:
+            return {}, payload.data
+    return {"Type": _WHOLE}, payload.SerializeToString()

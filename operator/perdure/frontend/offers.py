@@ -1,0 +1,36 @@
+"""What a run offers to workers, and in which task queues."""
+
+from datetime import datetime
+
+from perdure.controller.workers import Followed
+from perdure.engine.state import RunState
+from perdure.frontend import priorities
+from perdure.frontend.first_tasks import FirstTasks
+from perdure.frontend.matching import Destination
+from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.frontend.versions import Versions, queue_of
+
+
+def offers_of(
+    run: Followed, state: RunState, time: datetime, versions: Versions, first_tasks: FirstTasks
+) -> dict[Offer, Destination]:
+    """The workflow task and the activities of a run that workers can have, and the task queues that they go to."""
+    namespace, run_id = run.ref.namespace, run.ref.uid
+    offers: dict[Offer, Destination] = {}
+    task = state.offered_task()
+    if state.code is not None and task is not None and not first_tasks.is_reserved(namespace, run.ref.name):
+        version = versions.of_task(namespace, state)
+        queue = queue_of(QueueName(namespace, Kind.WORKFLOW, state.code.task_queue), version)
+        sticky = task.sticky_queue if version == state.code.versioning.version else ""
+        rank = priorities.rank(state.code.priority)
+        offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = Destination(queue, sticky)
+    inherited = state.code.priority if state.code is not None else None
+    queues: dict[str, QueueName] = {}  # one for many activities: each costs a look at all deployments
+    for activity in state.offered_activities(time):
+        rank = priorities.rank(inherited, activity.priority)
+        offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)
+        if activity.task_queue not in queues:
+            queue = QueueName(namespace, Kind.ACTIVITY, activity.task_queue)
+            queues[activity.task_queue] = queue_of(queue, versions.of_activity(namespace, state, activity))
+        offers[offer] = Destination(queues[activity.task_queue])
+    return offers

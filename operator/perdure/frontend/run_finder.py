@@ -1,0 +1,172 @@
+"""Runs that clients name: by workflow ID, run ID, activity ID, or operation ID."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+from temporalio.api.common.v1 import WorkflowExecution
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.manager import Manager
+from perdure.controller.runs.run_status import message_of
+from perdure.frontend import given
+from perdure.frontend.errors import CompletedError, RpcError, invalid, not_found, unavailable
+from perdure.frontend.run_changes import RunChanges
+from perdure.runtime.kinds import RunKind
+
+NOT_FOUND = "workflow not found for ID: {}"
+NO_ACTIVITY = "activity not found for ID: {}"
+NO_OPERATION = "nexus operation not found for ID: {}"
+_NOT_FOUND = {
+    RunKind.WORKFLOW: NOT_FOUND,
+    RunKind.ACTIVITY: NO_ACTIVITY,
+    RunKind.NEXUS_OPERATION: NO_OPERATION,
+}
+_Told = TypeVar("_Told")
+
+
+class RunFinder:
+    """Finds the runs of one operator."""
+
+    def __init__(self, manager: Manager, changes: RunChanges) -> None:
+        self._manager = manager
+        self._changes = changes
+
+    def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
+        """The run that is meant: by run id, or the newest of a workflow id.
+
+        Raises:
+            RpcError: there is none.
+        """
+        if not execution.workflow_id and not execution.run_id:
+            raise invalid("WorkflowId is not set on request.")
+        directory = self._manager.directory
+        if execution.run_id:
+            if not given.is_uuid(execution.run_id):
+                raise invalid("Invalid RunId.")
+            entry = directory.get(execution.run_id)
+            known = entry is not None and entry.namespace == namespace and not entry.kind.standalone
+            if entry is None or not known or execution.workflow_id not in {"", entry.workflow_id}:
+                raise not_found(NOT_FOUND.format(execution.workflow_id))
+        else:
+            entry = directory.newest(namespace, execution.workflow_id)
+        if entry is None:
+            raise not_found(NOT_FOUND.format(execution.workflow_id))
+        if first_run_id and entry.first_uid != first_run_id:
+            raise not_found("workflow execution not found: the newest run belongs to another chain")
+        return entry
+
+    def activity(self, namespace: str, activity_id: str, run_id: str) -> Entry:
+        """The standalone activity that is meant: by run ID, or the newest of an activity ID.
+
+        Raises:
+            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
+        """
+        if not activity_id:
+            raise invalid("activity ID is required")
+        if len(activity_id) > given.MAX_ID:
+            raise invalid(f"activity ID exceeds length limit. Length={len(activity_id)} Limit={given.MAX_ID}")
+        if run_id and not given.is_uuid(run_id):
+            raise invalid("invalid run id: must be a valid UUID")
+        return self._standalone(namespace, activity_id, run_id, RunKind.ACTIVITY)
+
+    def operation(self, namespace: str, operation_id: str, run_id: str) -> Entry:
+        """The standalone Nexus operation that is meant: by run ID, or the newest of an operation ID.
+
+        Raises:
+            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
+        """
+        if not operation_id:
+            raise invalid("operation_id is required")
+        if len(operation_id) > given.MAX_ID:
+            raise invalid(f"operation_id exceeds length limit. Length={len(operation_id)} Limit={given.MAX_ID}")
+        if run_id and not given.is_uuid(run_id):
+            raise invalid("run_id is not a valid UUID")
+        return self._standalone(namespace, operation_id, run_id, RunKind.NEXUS_OPERATION)
+
+    def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
+        directory = self._manager.directory
+        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
+        if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
+            raise not_found(_NOT_FOUND[kind].format(named))
+        return entry
+
+    async def reach(
+        self, namespace: str, execution: WorkflowExecution, seconds: float, *, first_run_id: str = ""
+    ) -> Entry:
+        """The run that is meant, as `entry`: a client never sees the gap in which one run has closed and the next has not begun.
+
+        Raises:
+            RpcError: there is none, or the one that follows is not there in time.
+        """
+        gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
+
+        def bridged(before: Entry) -> bool:
+            return gap() is not before
+
+        while not execution.run_id and (before := gap()) is not None:
+            if not await self._changes.wait_until(before.uid, partial(bridged, before), seconds):
+                raise unavailable("the workflow continues in another run, which does not exist yet")
+        entry = self.entry(namespace, execution, first_run_id=first_run_id)
+        if entry.continues:
+            await self.has_begun(entry.uid, seconds)
+        return entry
+
+    async def along(
+        self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Told]]
+    ) -> _Told:
+        """Do something with a run; if it closes first and continues in another one, with that.
+
+        Args:
+            entry: The run.
+            execution: What the client has named: a run id means that run only.
+            seconds: How long to wait for the one that follows.
+            do: What to do.
+
+        Raises:
+            RpcError: what `do` raises; CompletedError if the workflow does not continue.
+        """
+        while True:
+            try:
+                return await do(entry)
+            except CompletedError:
+                if execution.run_id:
+                    raise
+                meant = WorkflowExecution(workflow_id=entry.workflow_id)
+                after = await self.reach(entry.namespace, meant, seconds)
+                if after.uid == entry.uid or after.first_uid != entry.first_uid:
+                    raise
+                entry = after
+
+    async def has_begun(self, run_id: str, seconds: float) -> bool:
+        """Whether a run has begun, or never will; waited for."""
+
+        def so() -> bool:
+            entry, run = self._manager.directory.get(run_id), self._manager.runs.get(run_id)
+            waits = entry is not None and entry.standing is Standing.WAITING and not (run and run.unrecorded)
+            return not waits or bool(damage_of(self._manager, run_id))
+
+        return await self._changes.wait_until(run_id, so, seconds)
+
+    def run_id_of(self, namespace: str) -> Callable[[str], str]:
+        """Finds the run id of a WorkflowRun of a namespace by its name."""
+
+        def find(name: str) -> str:
+            entry = self._manager.directory.named(namespace, name)
+            return entry.uid if entry is not None else ""
+
+        return find
+
+
+def gone(entry: Entry) -> RpcError:
+    """The error of a run that was deleted."""
+    return not_found(_NOT_FOUND[entry.kind].format(entry.workflow_id))
+
+
+def damage_of(manager: Manager, run_id: str) -> str:
+    """Why a run with a damaged status does not continue; empty for a run that continues."""
+    run = manager.runs.get(run_id)
+    if run is None or run.state is not None:
+        return ""
+    return message_of(run.object.get("status") or {}, ConditionReason.STATE_DAMAGED)

@@ -1,0 +1,140 @@
+"""Runs as they are recorded: their state and their history, as far back as it goes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from perdure.controller.directory import Entry
+from perdure.controller.manager import Manager
+from perdure.controller.runs.history_segments import past_of
+from perdure.controller.runs.run import Run
+from perdure.controller.runs.run_status import DamagedStateError, stored_state
+from perdure.engine import events as ev
+from perdure.engine import history
+from perdure.engine.state import RunState
+from perdure.frontend.errors import damaged, unavailable
+from perdure.frontend.run_changes import RunChanges
+from perdure.frontend.run_finder import gone
+from perdure.kube import client as kube
+
+_RECORDED_WITHIN = 20.0
+"""How long a client waits until the start of a workflow is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A run as it is recorded."""
+
+    entry: Entry
+    object: kube.Object
+    state: RunState | None
+    """None before it has begun."""
+    start: Sequence[ev.AnyEvent] = ()
+    """The whole history of a run whose start is not recorded yet; only workers see that."""
+
+    @property
+    def tail(self) -> list[kube.Object]:
+        """The end of the history, as JSON: what is not sealed yet."""
+        found: list[kube.Object] = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
+        return found
+
+    @property
+    def by_step(self) -> bool:
+        """Whether it runs a Workflow: the IDs in its events are paths of steps."""
+        return self.state is not None and self.state.code is None and not self.state.standalone
+
+    @property
+    def unsealed(self) -> int:
+        """The ID of the first event that is not sealed. Sealing can leave no event over."""
+        if self.tail:
+            begins: int = self.tail[0]["eventId"]
+            return begins
+        return self.state.next_event_id if self.state is not None else 1
+
+
+class RunReader:
+    """Reads the runs of one operator."""
+
+    def __init__(self, manager: Manager, changes: RunChanges) -> None:
+        self._manager = manager
+        self._changes = changes
+
+    async def view(self, entry: Entry, followed: Run | None = None) -> View:
+        """A run as it is recorded; a start that waits for the first decision is recorded for that.
+
+        Args:
+            entry: The run.
+            followed: The run as this process had it while it was open: if it has closed since, nothing is read.
+
+        Raises:
+            RpcError: it is gone, or the API server cannot be asked.
+        """
+        if followed is not None and followed.state is not None and followed.state.closed and not followed.gone:
+            return View(entry, followed.object, followed.state)
+        await self._changes.wait_until(entry.uid, partial(self._is_taken_up, entry.uid), _RECORDED_WITHIN)
+        if self._manager.runs.record_start(entry):
+            recorded = partial(self._is_recorded, entry.uid)
+            if not await self._changes.wait_until(entry.uid, recorded, _RECORDED_WITHIN):
+                raise unavailable("the start of the workflow was not recorded yet; it will be as soon as it can")
+        return await self.view_of_worker(entry)
+
+    def _is_taken_up(self, run_id: str) -> bool:
+        """Whether a run has started here, or its status says why it has not."""
+        run = self._manager.runs.get(run_id)
+        if run is None or run.gone or run.state is not None:
+            return True
+        return bool((run.object.get("status") or {}).get("conditions"))
+
+    def _is_recorded(self, run_id: str) -> bool:
+        run = self._manager.runs.get(run_id)
+        return run is None or run.gone or not run.unrecorded
+
+    async def view_of_worker(self, entry: Entry) -> View:
+        """A run as a worker that takes its task sees it, with a start that is not recorded yet.
+
+        Raises:
+            RpcError: it is gone, or the API server cannot be asked.
+        """
+        run = self._manager.runs.get(entry.uid)
+        if run is not None and run.state is not None:
+            return View(entry, run.object, run.state, run.unrecorded)
+        try:
+            url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
+            obj = await self._manager.client.get(url)
+            if obj["metadata"]["uid"] != entry.uid:
+                raise gone(entry)
+            return View(entry, obj, stored_state(obj.get("status") or {}))
+        except kube.NotFoundError:
+            raise gone(entry) from None
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        except DamagedStateError as error:
+            raise damaged(str(error)) from error
+
+    async def history(self, view: View, first: int = 1) -> tuple[ev.AnyEvent, ...]:
+        """The history of a run from an event on; where its beginning is sealed, that is read too.
+
+        Raises:
+            RpcError: the API server cannot be asked, or something of it is missing.
+        """
+        if view.start:
+            return tuple(view.start[first - 1 :])
+        events, begins = view.tail, view.unsealed
+        if first < begins:
+            try:
+                past = await past_of(self._manager.client, view.object)
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                raise unavailable(str(error)) from error
+            if past.damage:
+                raise damaged(past.damage[0].message)
+            events, begins = past.events, 1
+        return history.decode_events(events[max(first - begins, 0) :])
+
+    async def last(self, view: View) -> ev.AnyEvent:
+        """The last event of a run that has begun.
+
+        Raises:
+            RpcError: as `history`.
+        """
+        assert view.state is not None
+        return (await self.history(view, view.state.next_event_id - 1))[-1]

@@ -1,0 +1,30 @@
+"""Calls of Nexus handlers by clients, which the HTTP API offers."""
+
+from perdure.frontend.core import Core
+from perdure.frontend.direct_calls import Answer, DispatchNexusTaskRequest
+from perdure.frontend.errors import invalid, too_late
+from perdure.frontend.given import MAX_BLOB, name
+from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.kube.clock import now
+
+
+class NexusDispatch:
+    """Has workers handle the calls of clients."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def dispatch_nexus_task(self, asked: DispatchNexusTaskRequest, call: CallContext) -> Answer:
+        """Hand a call to a worker, and wait for its answer.
+
+        Raises:
+            RpcError: the call is invalid, or no worker has answered it in time.
+        """
+        name(asked.task_queue, "TaskQueue")
+        if asked.request.start_operation.payload.ByteSize() > MAX_BLOB:
+            raise invalid("input exceeds size limit")
+        asked.request.scheduled_time.FromDatetime(now())
+        try:
+            return await self._core.direct_calls.make(asked, call.within(LONGEST_POLL))
+        except TimeoutError:
+            raise too_late("upstream timeout") from None

@@ -1,0 +1,122 @@
+"""Messages of workers about updates: accepted, rejected, completed."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from temporalio.api.protocol.v1 import Message
+from temporalio.api.update.v1 import Acceptance, Rejection, Response
+from temporalio.api.update.v1 import Request as UpdateRequest
+
+from perdure.engine import commands as cmd
+from perdure.engine.failures import Failure
+from perdure.frontend import failures
+from perdure.frontend import payloads as data
+from perdure.frontend.callbacks import to_engine
+from perdure.frontend.command_conversion import BadCommandError, whole
+from perdure.frontend.given import (
+    OversizeError,
+    UnfitError,
+)
+
+BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
+
+
+@dataclass(slots=True)
+class TaskAnswer:
+    """The content of a worker's answer: commands in order, and the outcomes of updates."""
+
+    commands: list[cmd.Command] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
+    completed: list[str] = field(default_factory=list)
+    rejected: dict[str, Failure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownUpdates:
+    """The updates of a run."""
+
+    waiting: Collection[str]
+    """Requested updates that no worker has accepted or rejected."""
+    accepted: Collection[str]
+
+
+def asked_by(request: UpdateRequest) -> dict[str, Any]:
+    """What the command that accepts an update records of the request.
+
+    Raises:
+        UnfitError: the arguments or the header cannot be kept.
+    """
+    return {
+        "name": request.input.name,
+        "input": whole(request.input.args),
+        "header": data.header_to_json(request.input),
+        "identity": request.meta.identity,
+        "request_id": request.request_id,
+        "completion_callbacks": to_engine(request.completion_callbacks),
+    }
+
+
+class UpdateMessages:
+    """Reads the messages of one answer."""
+
+    def __init__(self, updates: KnownUpdates | None) -> None:
+        """`updates` can be accepted and rejected; None: anything."""
+        self._updates = updates
+        self._decided: set[str] = set()
+
+    def read(self, message: Message, answered: TaskAnswer) -> None:
+        """Add what a message says to the answer.
+
+        Raises:
+            BadCommandError: it cannot be applied.
+        """
+        try:
+            self._read(message, answered)
+        except (DecodeError, UnfitError) as error:
+            terminates = isinstance(error, OversizeError)
+            raise BadCommandError(BAD_UPDATE, f"message {message.id}: {error}", terminates=terminates) from error
+
+    def _read(self, message: Message, answered: TaskAnswer) -> None:
+        update = message.protocol_instance_id
+        acceptance, rejection, response = Acceptance(), Rejection(), Response()
+        if message.body.Unpack(acceptance):
+            request = acceptance.accepted_request
+            self._need_asked(update, request)
+            answered.accepted.append(update)
+            answered.commands.append(
+                cmd.AcceptUpdate(
+                    update_id=update,
+                    accepted_request_message_id=acceptance.accepted_request_message_id,
+                    accepted_request_sequencing_event_id=acceptance.accepted_request_sequencing_event_id,
+                    **asked_by(request),
+                )
+            )
+        elif message.body.Unpack(rejection):
+            self._need_asked(update, rejection.rejected_request)
+            answered.rejected[update] = failures.to_json(rejection.failure)
+        elif message.body.Unpack(response):
+            failed = response.outcome.HasField("failure")
+            answered.completed.append(update)
+            answered.commands.append(
+                cmd.CompleteUpdate(
+                    update_id=update,
+                    identity=response.meta.identity,
+                    result=None if failed else whole(response.outcome.success),
+                    failure=failures.to_json(response.outcome.failure) if failed else None,
+                )
+            )
+        else:
+            raise BadCommandError(BAD_UPDATE, f"unknown message {message.body.type_url}")
+
+    def _need_asked(self, update: str, request: UpdateRequest) -> None:
+        """An update is answered once, if it was asked for; one that only the worker still knows comes with the answer."""
+        if self._updates is None:
+            return
+        if update in self._updates.accepted or update in self._decided:
+            raise BadCommandError(BAD_UPDATE, f"update {update!r} was accepted or rejected before")
+        told = bool(update and request.input.name) and request.meta.update_id == update
+        if update not in self._updates.waiting and not told:
+            raise BadCommandError(BAD_UPDATE, f"update {update!r} was not found")
+        self._decided.add(update)

@@ -1,0 +1,76 @@
+"""How fast Perdure is on this machine: `make bench`.
+
+Needs a cluster with Perdure that leaves the namespaces `own-*` alone (hack/benchmark.py brings one up). Everything is measured
+with one operator in a process of this machine. Figures decide nothing: compare those of one run.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.definitions import measure_podless, measure_pods
+from bench.hello import measure_growth, measure_hello
+from bench.results import Result, as_json, machine, table
+from bench.test_schedules import herd
+from kube import find_cluster
+from temporal.server import Operator, serving
+
+SCHEDULES = 100
+
+
+def main() -> None:
+    """Measure all, or some of it, and print the results."""
+    parser = argparse.ArgumentParser(
+        prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = ("hello", "growth", "podless", "pods", "schedules")
+    parser.add_argument("--only", action="append", choices=parts, help="measure this; can be repeated (default: all)")
+    parser.add_argument("--temporal", metavar="HOST:PORT[/NAMESPACE]", help="a Temporal server to compare with")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there as JSON, too")
+    options = parser.parse_args()
+    cluster = find_cluster()
+    about = machine(cluster)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(cluster, Path(folder) / "log", PERDURE_LOG_LEVEL="warning") as operator,
+    ):
+        results = asyncio.run(_measure(operator, options.only or parts, options.temporal))
+    print(*(f"{key}: {value}" for key, value in about.items()), f"load after: {os.getloadavg()[0]:.1f}", sep="\n")
+    print(table(results))
+    if options.json is not None:
+        options.json.write_text(as_json(about, results), encoding="utf-8")
+
+
+async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | None) -> list[Result]:
+    results: list[Result] = []
+    for part in parts:
+        print(f"measuring {part} …", file=sys.stderr)
+        match part:
+            case "hello":
+                results += await measure_hello(operator, temporal)
+            case "growth":
+                results += await measure_growth(operator)
+            case "podless":
+                results += await measure_podless(operator)
+            case "pods":
+                results += measure_pods(operator)
+            case _:
+                results += await _measure_schedules(operator)
+    return results
+
+
+async def _measure_schedules(operator: Operator) -> list[Result]:
+    found = await herd(operator.cluster, SCHEDULES)
+    what = f"{SCHEDULES} schedules due in the same second, until the last run exists"
+    return [
+        Result(what, "s", found.last, "raw creates", found.raw),
+        Result(what, "s", found.last, "CronJobs", found.cron_jobs),
+        Result("lateness of an action, most", "ms", 1000 * max(found.late)),
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""How much memory something leaves behind."""
+
+import gc
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def bounded_memory(most: int) -> Iterator[None]:
+    """Check that the block leaves at most so many bytes allocated that were not before."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        yield
+        gc.collect()
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left <= most, f"{left:,} bytes are left"

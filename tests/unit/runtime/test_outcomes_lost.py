@@ -1,0 +1,175 @@
+"""Attempts that are lost: their nodes, pods, or containers are gone."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from perdure.engine.failures import FailureKind
+from perdure.engine.inputs import AttemptLost, AttemptStarted
+from perdure.runtime import recheck_time
+from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, tell
+
+
+@pytest.mark.parametrize(
+    ("pod", "want_reason"),
+    [
+        pytest.param(lambda _m: None, "PodGone", id="the pod is gone"),
+        pytest.param(
+            lambda m: m.pod(m.terminated(143), phase="Failed", deleted_at=BEFORE), "PodDeleted", id="someone deleted it"
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(1), phase="Failed", deleted_at=SAME),
+            "PodDeleted",
+            id="someone deleted it in the second in which it failed",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(137), phase="Failed", deleted_at=AFTER, grace=0),
+            "PodDeleted",
+            id="someone deleted it, and the kubelet deleted it again when its containers had ended",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(1, message=document(cancelled=True)), deleted_at=BEFORE),
+            "PodDeleted",
+            id="the activity answered to the deletion",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.waiting("ContainerCreating"), phase="Failed", deleted_at=BEFORE),
+            "PodDeleted",
+            id="someone deleted it while its image was pulled",
+        ),
+        pytest.param(
+            lambda m: m.pod(phase="Pending", node=None, deleted_at=BEFORE), "PodDeleted", id="deleted without a node"
+        ),
+        pytest.param(
+            lambda m: m.pod(m.running(), deleted_at="2026-01-31T12:01:00Z"), "NodeLost", id="deleted, and no word since"
+        ),
+        *(
+            pytest.param(
+                lambda m, reason=reason: m.pod(
+                    m.terminated(137), phase="Failed", deleted_at=BEFORE, conditions=[m.disruption(reason, at=BEFORE)]
+                ),
+                reason,
+                id=f"disrupted: {reason}",
+            )
+            for reason in (
+                "PreemptionByScheduler",
+                "DeletionByTaintManager",
+                "EvictionByEvictionAPI",
+                "DeletionByPodGC",
+                "TerminationByKubelet",
+            )
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(137), phase="Failed", reason="Evicted", conditions=[m.disruption("TerminationByKubelet")]
+            ),
+            "TerminationByKubelet",
+            id="evicted because the node ran short",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.running(), phase="Failed", conditions=[m.disruption("DeletionByPodGC")]),
+            "DeletionByPodGC",
+            id="collected after its node vanished",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(143, message=document(cancelled=True)),
+                phase="Failed",
+                conditions=[m.disruption("EvictionByEvictionAPI", at=BEFORE)],
+            ),
+            "EvictionByEvictionAPI",
+            id="the activity answered to the drain of its node",
+        ),
+        *(
+            pytest.param(
+                lambda m, r=reason: m.pod(m.terminated(143), phase="Failed", reason=r), reason, id=f"node: {reason}"
+            )
+            for reason in ("Preempting", "NodeLost", "Terminated", "NodeShutdown")
+        ),
+        *(
+            pytest.param(lambda m, r=reason: m.pod(phase="Failed", reason=r), reason, id=f"refused: {reason}")
+            for reason in ("UnexpectedAdmissionError", "NodeAffinity", "OutOfcpu", "OutOfpods", "NodeName", "Later")
+        ),
+        pytest.param(lambda m: m.pod(phase="Failed"), "PodFailed", id="failed without a word"),
+        pytest.param(
+            lambda m: m.pod(m.terminated(137, reason="ContainerStatusUnknown", finishedAt=None), phase="Failed"),
+            "ContainerStatusUnknown",
+            id="the kubelet lost track of the container",
+        ),
+        pytest.param(
+            lambda m: m.pod(m.terminated(255, reason="Unknown"), phase="Failed"),
+            "ContainerStatusUnknown",
+            id="the node was restarted",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.waiting("PodInitializing"), phase="Failed", init=(m.terminated(255, name="i", reason="Unknown"),)
+            ),
+            "ContainerStatusUnknown",
+            id="the node was restarted while an init container ran",
+        ),
+        pytest.param(lambda m: m.pod(phase="Succeeded"), "NoProof", id="a phase without containers proves nothing"),
+        pytest.param(lambda m: m.pod(m.running(), phase="Unknown"), "NodeLost", id="the node does not answer"),
+    ],
+)
+def test_an_attempt_is_lost_if(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
+    told = tell(make, pod(make))
+    assert isinstance(told, AttemptLost), told
+    assert told.failure.kind is FailureKind.SERVER
+    assert told.failure.details["reason"] == want_reason
+    assert not told.failure.non_retryable
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(lambda m: m.pod(m.terminated(1), phase="Failed", deleted_at=AFTER), id="someone deleted the pod"),
+        pytest.param(
+            lambda m: m.pod(m.terminated(1), phase="Failed", deleted_at="2026-01-31T12:01:31Z", grace=0),
+            id="someone deleted the pod, and so did the kubelet, longer after its end than a grace period lasts",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(1), phase="Failed", conditions=[m.disruption("EvictionByEvictionAPI", at=AFTER)]
+            ),
+            id="its node was drained",
+        ),
+        pytest.param(
+            lambda m: m.pod(
+                m.terminated(1), conditions=[m.disruption("PreemptionByScheduler", at=BEFORE, status="False")]
+            ),
+            id="a disruption that was called off",
+        ),
+    ],
+)
+def test_a_container_that_failed_by_itself_before(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+    assert failure_of(tell(make, pod(make))).type == "ExitCode1"
+
+
+def test_a_loss_says_what_happened_and_where(make: Any) -> None:
+    pod = make.pod(make.terminated(137), phase="Failed", conditions=[make.disruption("PreemptionByScheduler")])
+    told = tell(make, pod)
+    assert told.failure.message == (
+        "pod order-42-5-2 was disrupted on node node-1: PreemptionByScheduler: told by PreemptionByScheduler"
+    )
+    assert told.failure.details == {"reason": "PreemptionByScheduler", "node": "node-1"}
+    assert told.started_time == STARTED
+
+
+def test_braces_in_a_kubelets_message_are_only_text(make: Any) -> None:
+    told = tell(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
+    assert told.failure.message.endswith("OutOfcpu: {pod} {0} {")
+
+
+def test_a_silent_node_is_waited_for_a_while(make: Any) -> None:
+    pod = make.pod(make.running(), deleted_at="2026-01-31T12:00:20Z", grace=30)
+    when = recheck_time(pod)
+    assert when == datetime(2026, 1, 31, 12, 1, 20, tzinfo=UTC)
+    assert isinstance(tell(make, pod, now=when - timedelta(microseconds=1)), AttemptStarted)
+    assert isinstance(tell(make, pod, now=when), AttemptLost)
+
+
+def test_there_is_no_need_to_look_again_at_a_pod_that_nobody_deletes(make: Any) -> None:
+    assert recheck_time(make.pod(make.running())) is None

@@ -8,10 +8,11 @@ import os
 import random
 import statistics
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from temporalio import activity, workflow
@@ -19,6 +20,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import SignalWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import KeepAliveConfig, RPCError, RPCStatusCode, TLSConfig
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
@@ -285,6 +287,20 @@ def closed_at(cluster: Cluster, name: str) -> datetime:
     return time
 
 
+async def patiently(call: Callable[[], Awaitable[object]]) -> None:
+    """Repeat a call whose response is lost with its operator: that is UNKNOWN to the SDK, which does not retry."""
+    async with asyncio.timeout(600):
+        while True:
+            try:
+                await call()
+            except RPCError as error:
+                if error.status not in {RPCStatusCode.UNKNOWN, RPCStatusCode.UNAVAILABLE}:
+                    raise
+            else:
+                return
+            await asyncio.sleep(0.5)
+
+
 async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, float]:
     """Strike an operator when a sleep of its runs ends. Returns after how many seconds they continue, by who decides."""
     cluster = fleet.cluster
@@ -295,7 +311,9 @@ async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, f
             yaml, code = fleet.owned_by(victim.name, pods), fleet.owned_by(victim.name, pods)
             steps = [{"name": "nap", "sleep": {"duration": f"{NAP_SECONDS}s"}}]
             await asyncio.to_thread(cluster.start, yaml, {"inline": {"steps": steps}})
-            await client.start_workflow(Nap.run, float(NAP_SECONDS), id=code, task_queue=QUEUE)
+            existing = WorkflowIDConflictPolicy.USE_EXISTING
+            options: dict[str, Any] = {"id": code, "task_queue": QUEUE, "id_conflict_policy": existing}
+            await patiently(lambda: client.start_workflow(Nap.run, float(NAP_SECONDS), **options))
             runs = {"a Workflow": yaml, "code": await asyncio.to_thread(run_of, cluster, code)}
             ends = {kind: await asyncio.to_thread(due_at, cluster, name) for kind, name in runs.items()}
             left = (min(ends.values()) - now()).total_seconds() - AHEAD_SECONDS
@@ -366,23 +384,14 @@ class Load:
                 await self._signal(target.id)
 
     async def _signal(self, workflow_id: str) -> None:
-        """Signal a workflow of code. A response that is lost with its operator is UNKNOWN to the SDK, which does not retry."""
+        """Signal a workflow of code, once."""
         request = SignalWorkflowExecutionRequest(
             namespace=self.client.namespace,
             workflow_execution=WorkflowExecution(workflow_id=workflow_id),
             signal_name="go",
             request_id=workflow_id,
         )
-        is_sent = False
-        async with asyncio.timeout(600):
-            while not is_sent:
-                try:
-                    await self.client.workflow_service.signal_workflow_execution(request)
-                    is_sent = True
-                except RPCError as error:
-                    if error.status not in {RPCStatusCode.UNKNOWN, RPCStatusCode.UNAVAILABLE}:
-                        raise
-                    await asyncio.sleep(0.5)
+        await patiently(lambda: self.client.workflow_service.signal_workflow_execution(request))
 
     async def check(self) -> None:
         """All have ended well, and nothing is in their histories twice."""

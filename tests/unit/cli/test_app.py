@@ -328,6 +328,14 @@ def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) ->
     assert WorkflowRun.parse(server.created[0]).spec.workflow is not None
 
 
+def test_start_gives_a_run_its_priority(server: ApiServer) -> None:
+    done = call("start", "flow", "--priority", "-5", "--no-wait")
+    assert done.exit_code == 0, done.stderr
+    assert server.created[0]["spec"] == {"workflow": {"name": "flow"}, "priority": -5}
+    refused = call("start", "flow", "--priority", "1001", "--no-wait")
+    assert (refused.exit_code, len(server.created)) == (2, 1)
+
+
 def test_start_waits_for_a_run_of_code(server: ApiServer) -> None:
     run = Coded.begin()
     run.decide(cmd.CompleteWorkflowExecution(), seconds=1)

@@ -17,6 +17,7 @@ _TITLES: Final = {
     "schedule": "Schedule",
     "calendars": "Calendars and intervals",
     "retrypolicy": "RetryPolicy",
+    "workflowlimit": "WorkflowLimit",
     "operation": "Operation",
     "deadletter": "DeadLetter",
     "historysegment": "HistorySegment",

@@ -25,6 +25,8 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.WORKFLOW_NOT_FOUND: _UNKNOWN,
             ConditionReason.INVALID_WORKFLOW: f"{_UNKNOWN} or {_FALSE}",
             ConditionReason.RETRY_POLICY_NOT_FOUND: _UNKNOWN,
+            ConditionReason.LIMIT_REACHED: f"{_UNKNOWN} or {_FALSE}",
+            ConditionReason.LIMIT_NOT_FOUND: _UNKNOWN,
             ConditionReason.WORKFLOW_ID_IN_USE: _UNKNOWN,
             ConditionReason.ATTEMPT_NOT_STARTING: _UNKNOWN,
             ConditionReason.CREATE_REFUSED: _UNKNOWN,
@@ -95,6 +97,12 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.CIRCUIT_HALF_OPEN: _FALSE,
         },
     },
+    "WorkflowLimit": {
+        ConditionType.READY: {
+            ConditionReason.ACCEPTED: _TRUE,
+            ConditionReason.INVALID_SPEC: _FALSE,
+        },
+    },
     "Operation": {
         ConditionType.COMPLETE: {
             ConditionReason.DONE: _TRUE,
@@ -157,6 +165,8 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.WORKFLOW_NOT_FOUND: _WARNING,
         EventReason.INVALID_WORKFLOW: _WARNING,
         EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
+        EventReason.LIMIT_REACHED: _WARNING,
+        EventReason.LIMIT_NOT_FOUND: _WARNING,
         EventReason.WORKFLOW_ID_IN_USE: _WARNING,
         EventReason.COMPILING: _WARNING,
         EventReason.NO_WORKER: _WARNING,
@@ -197,6 +207,9 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.CIRCUIT_OPENED: _WARNING,
         EventReason.CIRCUIT_HALF_OPENED: _NORMAL,
         EventReason.CIRCUIT_CLOSED: _NORMAL,
+    },
+    "WorkflowLimit": {
+        EventReason.INVALID_SPEC: _WARNING,
     },
     "Operation": {
         EventReason.OPERATION_DONE: _NORMAL,

@@ -354,6 +354,20 @@ def test_a_release_is_made_as_its_graph_says(example: Use) -> None:
     releases.ends_like("broken", "tests-fail")
 
 
+def test_a_deployment_holds_its_limits_until_it_has_ended(example: Use, namespace: Cluster) -> None:
+    deploys = example("deploy")
+    deploys.start("alone", {"environment": "staging", "version": "1.4"})
+    assert deploys.ends_like("alone", "deployed")["phase"] == "Completed"
+    for name in ("environment", "deployments"):
+        namespace.wait(f"{name} to be released", lambda n=name: _holders(namespace, n) == [])
+
+
+def _holders(cluster: Cluster, limit: str) -> list[str]:
+    found = cluster.get("workflowlimit", limit)
+    assert found is not None
+    return [each["run"] for each in found["status"]["holders"]]
+
+
 def test_an_open_run_goes_on_by_the_definition_that_it_began_with(namespace: Cluster) -> None:
     approvals = Example(namespace, "approval")
     approvals.start("old", {"patience": "1h"})

@@ -8,6 +8,7 @@ import pytest
 from kube import Cluster, python
 from perdure.api.workflow import WorkflowSpec
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
@@ -42,6 +43,7 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

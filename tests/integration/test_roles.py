@@ -15,6 +15,7 @@ KINDS = (
     "workflowruns",
     "schedules",
     "retrypolicies",
+    "workflowlimits",
     "operations",
     "deadletters",
     "historysegments",
@@ -24,7 +25,7 @@ WAITS = {"workflow": {"name": "not-there"}}
 READ = {f"{verb} {kind}" for kind in KINDS for verb in ("get", "list", "watch")}
 CHANGE = {
     f"{verb} {kind}"
-    for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "operations")
+    for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "operations")
     for verb in ("create", "update", "patch", "delete", "deletecollection")
 }
 MAY = {

@@ -13,6 +13,7 @@ import yaml
 
 from kube import Cluster, Json, run_manifest
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.payloads.payload_store import Blobs
@@ -50,6 +51,7 @@ async def blind_manager(cluster: Cluster) -> AsyncIterator[Manager]:
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

@@ -15,6 +15,7 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.storage import Object
+from simulated.limits import limits
 from simulated.loop import START
 from simulated.world import Scenario, World
 
@@ -563,5 +564,6 @@ def _given_time(seconds: int) -> Callable[[Object], None]:
 
 
 SCENARIOS: dict[str, Scenario] = {
-    each.__name__: each for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron, standalone)
+    each.__name__: each
+    for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron, standalone, limits)
 }

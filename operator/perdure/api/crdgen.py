@@ -23,6 +23,7 @@ from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule
 from perdure.api.schema import SchemaError, structural_schema
 from perdure.api.workflow import Workflow
+from perdure.api.workflowlimit import WorkflowLimit
 from perdure.api.workflowrun import WorkflowRun
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ KINDS: tuple[type[Resource], ...] = (
     WorkflowRun,
     Schedule,
     RetryPolicy,
+    WorkflowLimit,
     Operation,
     DeadLetter,
     HistorySegment,

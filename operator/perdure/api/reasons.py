@@ -82,6 +82,14 @@ class ConditionReason(StrEnum):
     Workflow: Its runs wait until then. Schedule: Runs start when they are due, but failed runs are not retried until
     then."""
 
+    LIMIT_REACHED = "LimitReached"
+    """A WorkflowLimit that the run takes has no room for it; its status lists the runs that hold it and those that wait. Unknown
+    means that the run starts when it is its turn. False means that the run has failed: its `overflowPolicy` is Fail, or it has
+    waited for its `waitTimeout`."""
+
+    LIMIT_NOT_FOUND = "LimitNotFound"
+    """A WorkflowLimit that the run takes does not exist or is not valid. Create or fix it. The run waits until then."""
+
     NO_WORKER = "NoWorker"
     """No Temporal SDK worker polls the task queue of the run, of one of its activities, or of a Nexus endpoint that it calls.
     Start a worker, or check its address, namespace and task queue."""
@@ -170,7 +178,9 @@ class ConditionReason(StrEnum):
     """Workflow: The definition has errors. Fix the fields that the message names; runs wait with `InvalidWorkflow` until then.
     Schedule: The spec has errors. Fix the fields that the message names; no runs start until then. RetryPolicy: The spec
     has errors. Fix the fields that the message names; runs that name the policy wait with `RetryPolicyNotFound` until
-    then. Operation: The Operation, its target or the run that it would start is invalid. The message says what to fix."""
+    then. WorkflowLimit: The spec has errors. Fix the fields that the message names; runs that take the limit wait with
+    `LimitNotFound` until then. Operation: The Operation, its target or the run that it would start is invalid. The
+    message says what to fix."""
 
     POD_REFUSED = "PodRefused"
     """The API server refused the pod of an activity in a dry run: a field is invalid, or a policy forbids it. The operator tries
@@ -312,6 +322,12 @@ class EventReason(StrEnum):
     """A RetryPolicy that is named does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
     Workflow: Its runs wait until then. Schedule: Runs start when they are due, but failed runs are not retried until
     then."""
+
+    LIMIT_REACHED = "LimitReached"
+    """The run waits for a WorkflowLimit that has no room for it."""
+
+    LIMIT_NOT_FOUND = "LimitNotFound"
+    """The run waits for a WorkflowLimit that does not exist or is not valid. Create or fix it."""
 
     NO_WORKER = "NoWorker"
     """No Temporal SDK worker polls the task queue of the run, of one of its activities, or of a Nexus endpoint that it calls.

@@ -25,6 +25,7 @@ from perdure.api.fields import (
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
+from perdure.api.workflowlimit import MAX_LIMITS, LimitUse
 
 MAX_ACTIVITIES = 200
 """Maximum number of activities of one definition."""
@@ -261,6 +262,9 @@ class WorkflowSpec(SpecModel):
 
     input: InputSpec | None = None
     """Schema and default of the input of a run. Default: any value."""
+
+    limits: Annotated[list[LimitUse], map_list("name", MAX_LIMITS)] = Field(default_factory=list)
+    """The WorkflowLimits that a run takes before it starts, and holds until it has ended. Until then, it is Pending."""
 
     activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)
     """The activities that steps refer to."""

@@ -29,6 +29,7 @@ from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.api.workflowlimit import Priority
 
 MAX_PENDING = 2000
 """Maximum number of pending activities, timers, signals or children of one run, as in Temporal."""
@@ -65,6 +66,10 @@ class RunOptions(SpecModel):
     search_attributes: Annotated[JsonObject, Field(max_length=100)] = Field(default_factory=dict)
     """Search attributes of the run, by name. They become labels if they are valid label values, otherwise annotations.
     Default: none."""
+
+    priority: Priority = 0
+    """Position of the run in the queues of the WorkflowLimits that its definition takes: runs with higher values go first, then
+    older ones. -1000 to 1000. Default: 0."""
 
     start_paused: Flag = False
     """Whether the run waits for an `unpause` Operation before its first step. Default: false."""
@@ -174,7 +179,7 @@ class Phase(StrEnum):
     """Phase of a run, derived from the conditions."""
 
     PENDING = "Pending"
-    """Not started: it waits for its start delay, for its workflow ID, or for a definition."""
+    """Not started: it waits for its start delay, for its workflow ID, for a definition, or for a WorkflowLimit."""
 
     RUNNING = "Running"
     """Started and open."""

@@ -118,6 +118,12 @@ def created(run: Object) -> datetime:
     return datetime.fromisoformat(given) if given else datetime.max.replace(tzinfo=UTC)
 
 
+def newest(runs: Iterable[Object], limit: int | None) -> list[Object]:
+    """Return the newest runs, the newest first; all if there is no limit."""
+    by_name = sorted(runs, key=lambda run: (run["metadata"]["namespace"], run["metadata"]["name"]))
+    return sorted(by_name, key=created, reverse=True)[:limit]
+
+
 def _has(stored: str | None, value: str) -> bool:
     """Return whether a search attribute has a value, or a list of values contains it."""
     if stored is None or stored == value or not stored.startswith("["):

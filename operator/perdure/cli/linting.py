@@ -11,6 +11,7 @@ from perdure.api.operation import Operation, OperationSpec
 from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule, ScheduleSpec
 from perdure.api.workflow import Workflow
+from perdure.api.workflowlimit import WorkflowLimit
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.cli.documents import Document, Position, UnreadableFileError, read
 from perdure.cli.salvage import salvage
@@ -120,6 +121,7 @@ def _known(objects: Iterable[_Object]) -> Documents:
     """What the files have, by name."""
     workflows: dict[str, Checked] = {}
     policies: set[str] = set()
+    limits: set[str] = set()
     runs: dict[str, str] = {}
     in_place: list[frozenset[str] | None] = []
     signals: dict[str, frozenset[str] | None] = {}
@@ -131,12 +133,14 @@ def _known(objects: Iterable[_Object]) -> Documents:
             signals[name] = awaited
         elif isinstance(resource, RetryPolicy):
             policies.add(name)
+        elif isinstance(resource, WorkflowLimit):
+            limits.add(name)
         elif each.checked:
             in_place.append(awaited)
         elif isinstance(resource, WorkflowRun) and resource.spec.workflow and resource.spec.workflow.name:
             runs[name] = resource.spec.workflow.name
     others = None if None in in_place else frozenset[str]().union(*(each for each in in_place if each is not None))
-    return Documents(workflows, frozenset(policies), SignalNames(signals, others), runs)
+    return Documents(workflows, frozenset(policies), frozenset(limits), SignalNames(signals, others), runs)
 
 
 def _take(document: Document, linted: Linted) -> Iterator[_Object]:

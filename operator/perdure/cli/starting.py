@@ -18,6 +18,7 @@ _REFUSED = frozenset(
     {
         ConditionReason.INVALID_INPUT,
         ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.LIMIT_REACHED,
         ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
     }
 )
@@ -25,6 +26,8 @@ _REFUSED = frozenset(
 _WAITS = frozenset(
     {
         ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.LIMIT_NOT_FOUND,
+        ConditionReason.LIMIT_REACHED,
         ConditionReason.RETRY_POLICY_NOT_FOUND,
         ConditionReason.WORKFLOW_ID_IN_USE,
         ConditionReason.NO_WORKER,

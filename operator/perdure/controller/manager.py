@@ -20,6 +20,7 @@ from perdure.controller.informers.run_expiries import RunExpiries
 from perdure.controller.informers.run_pods import RunPods
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods import expired_pods as kept
@@ -29,6 +30,7 @@ from perdure.controller.queue.keys import (
     ExpiryKey,
     Key,
     LetterKey,
+    LimitKey,
     OrphanKey,
     PolicyKey,
     RetentionKey,
@@ -44,6 +46,7 @@ from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.events import Recorder
+from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 
 _CLOCK_JUMP_SECONDS: Final = 1.0
@@ -82,7 +85,15 @@ class Manager:
         )
         self._index = Index()
         self._expiries = RunExpiries(self._index.directory, self._queue, periodic.RESYNC_SECONDS)
-        self.runs = WorkflowRuns(tools, self._index, self._queue, self._expiries, self._observe_retention)
+        self._releases = LimitReleases(tools.client, tools.limits, self._index.directory, self._queue.wake)
+        self.runs = WorkflowRuns(
+            tools,
+            self._index,
+            self._queue,
+            self._expiries,
+            changed=self._observe_retention,
+            ended=self._releases.observe_end,
+        )
         self.schedules = Schedules(tools, self._index, self._queue, self.runs)
         self._pods = RunPods(tools, self._index, self._queue, self.runs)
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
@@ -99,7 +110,12 @@ class Manager:
         self.first_lists = FirstLists(
             tools.client,
             served,
-            {"workflowruns": self.runs.take, "retrypolicies": self.on_policy, "schedules": self.schedules.take},
+            {
+                "workflowruns": self.runs.take,
+                "retrypolicies": self.on_policy,
+                "workflowlimits": self.on_limit,
+                "schedules": self.schedules.take,
+            },
         )
         self._resync = Resync(
             tools.client,
@@ -109,12 +125,13 @@ class Manager:
             runs=self.runs,
             schedules=self.schedules,
             pods=self._pods,
-            take_policy=self.on_policy,
+            few={"retrypolicies": self.on_policy, "workflowlimits": self.on_limit},
         )
         self._ahead = 0.0
         """Seconds that the wall clock was ahead of one that is never set, when it was last compared."""
         self._log = structlog.get_logger("perdure.manager")
         tools.policies.changed = self._policies_changed
+        tools.limits.wake = self._wake_run
         tools.letters.suspect = self.runs.suspect
         tools.shards.subscribe(self._reassign)
 
@@ -159,6 +176,7 @@ class Manager:
         """A watch tells: a pod of some run was seen, changed or deleted."""
         self._resync.observe_event("pods")
         self._pods.take(obj, deleted=deleted)
+        self._releases.observe_pod(obj)
 
     def on_schedule(self, obj: kube.Object, *, deleted: bool) -> None:
         """A watch tells: a Schedule was seen, changed or deleted."""
@@ -183,6 +201,15 @@ class Manager:
         self._tools.policies.observe(obj, deleted=deleted)
         key = PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._queue.forget(key) if deleted else self._queue.wake(key)
+
+    def on_limit(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """A watch tells: a WorkflowLimit was seen, changed or deleted."""
+        self._tools.limits.observe(obj, deleted=deleted)
+        key = LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._queue.forget(key) if deleted else self._queue.wake(key)
+
+    def _wake_run(self, run: RunRef) -> None:
+        self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))
 
     def _policies_changed(self, namespace: str) -> None:
         for name in self._readiness.stale(namespace):
@@ -259,6 +286,8 @@ class Manager:
                 self._queue.wake_at(key, await self._readiness.tell(key.namespace, key.name, now()))
             case PolicyKey():
                 await self._tools.policies.reconcile(key.namespace, key.name)
+            case LimitKey():
+                self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
             case LetterKey():
                 await self._tools.letters.reconcile(key.namespace, key.name)
             case _:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.fleet.shards import AllShards, Shards
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.retry_policies import Policies
@@ -22,6 +23,7 @@ class Tools:
     definitions: Definitions
     policies: Policies
     letters: DeadLetters
+    limits: WorkflowLimits
     recorder: Recorder
     blobs: Blobs
     workers: Workers = field(default_factory=NoWorkers)

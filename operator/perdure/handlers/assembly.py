@@ -11,6 +11,7 @@ from perdure.controller.fleet.member_lease import MemberSettings
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.shards import AllShards, Shards
 from perdure.controller.informers.undecoded import Undecoded
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.operations.operations import Operations
@@ -149,6 +150,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         definitions=Definitions(client),
         policies=Policies(client, recorder),
         letters=DeadLetters(client, recorder),
+        limits=WorkflowLimits(client, recorder),
         recorder=recorder,
         blobs=Blobs(client),
         workers=workers,

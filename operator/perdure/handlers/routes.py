@@ -31,10 +31,11 @@ class Route:
 
 
 def routes(manager: Manager, operations: Operations) -> Iterator[Route]:
-    """Runs, Workflows, RetryPolicies and Schedules, the pods of runs, and Operations."""
+    """Runs, Workflows, RetryPolicies, WorkflowLimits and Schedules, the pods of runs, and Operations."""
     yield Route(GROUP, VERSION, "workflowruns", manager.on_run)
     yield Route(GROUP, VERSION, "workflows", manager.on_workflow)
     yield Route(GROUP, VERSION, "retrypolicies", manager.on_policy)
+    yield Route(GROUP, VERSION, "workflowlimits", manager.on_limit)
     yield Route(GROUP, VERSION, "schedules", manager.on_schedule)
     yield Route("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
     yield Route(GROUP, VERSION, "operations", operations.on_operation)

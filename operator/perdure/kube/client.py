@@ -17,12 +17,12 @@ from perdure.kube.access import Access
 from perdure.kube.decoding import (
     ListPage,
     Stored,
-    TooDeepError,
     Undecodable,
     UndecodableError,
     decode,
+    decode_answer,
+    decode_page,
     metadata_of,
-    page_of,
     undecodable,
 )
 from perdure.kube.errors import (
@@ -213,10 +213,7 @@ class Client:
             if raw is None:
                 limit = max(limit // 4, 1)
                 continue
-            try:
-                page = page_of(raw)
-            except (ValueError, msgspec.MsgspecError) as error:
-                raise aiohttp.ClientPayloadError(f"GET {url}: the answer is not JSON of a list: {error}") from error
+            page = decode_page(raw, f"GET {url}", aiohttp.ClientPayloadError)
             if len(raw) < _PAGE_BYTES // 2:
                 limit = min(limit * 2, _LARGEST_PAGE)
             del raw
@@ -376,15 +373,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> Object:
         raw = await self._read(method, url, query=query, body=body, headers=headers)
-        try:
-            answer: Object = decode(raw or b"")
-        except TooDeepError as error:
-            raise UnreadableError(
-                200, "Unreadable", f"{method} {url}: the object cannot be decoded: {error}"
-            ) from error
-        except UndecodableError as error:
-            # A proxy in between, or half an answer: the API server was not reached.
-            raise aiohttp.ClientPayloadError(f"{method} {url}: the answer is not JSON: {error}") from error
+        answer: Object = decode_answer(raw or b"", f"{method} {url}", aiohttp.ClientPayloadError)
         return answer
 
     async def _read(

@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 import orjson
 
+from perdure.kube.errors import UnreadableError
+
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _KIND: Final = re.compile(rb'"kind":\s*"([A-Za-z]+)"')
 _API_VERSION: Final = re.compile(rb'"apiVersion":\s*"([a-z0-9./-]+)"')
@@ -98,6 +100,33 @@ def decode(raw: bytes | memoryview) -> Any:
         raise TooDeepError("it nests too deep") from None
     except ValueError:
         raise UndecodableError(f"it is not JSON: {problem}") from None
+
+
+def decode_answer(raw: bytes, request: str, unreached: type[Exception]) -> Any:
+    """Decode the answer to a request.
+
+    Args:
+        raw: The answer.
+        request: The request, for messages, such as `GET /version`.
+        unreached: Raised if the answer is not JSON: a proxy in between has sent it, or the connection broke.
+
+    Raises:
+        UnreadableError: It is an object that cannot be decoded.
+    """
+    try:
+        return decode(raw)
+    except TooDeepError as error:
+        raise UnreadableError(200, "Unreadable", f"{request}: the object cannot be decoded: {error}") from error
+    except UndecodableError as error:
+        raise unreached(f"{request}: the answer is not JSON: {error}") from error
+
+
+def decode_page(raw: bytes, request: str, unreached: type[Exception]) -> ListPage:
+    """Decode a page of a list, but not its objects; parameters and exceptions are those of `decode_answer`."""
+    try:
+        return page_of(raw)
+    except ValueError as error:
+        raise unreached(f"{request}: the answer is not JSON of a list: {error}") from error
 
 
 def _read_integer(text: str) -> int | float:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from perdure.kube.errors import ConflictError, NotFoundError, UnreadableError, error_of
+from perdure.kube.errors import ConflictError, NotFoundError, error_of
 from perdure.kube.paths import ONLY_METADATA_LIST
 
 if TYPE_CHECKING:
@@ -88,12 +88,9 @@ class LightClient:
         while True:
             query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
             raw = await self._read("GET", url, query=query)
-            from perdure.kube.decoding import UndecodableError, decode, page_of  # noqa: PLC0415 - after the first request
+            from perdure.kube.decoding import UndecodableError, decode, decode_page  # noqa: PLC0415 - after the first request
 
-            try:
-                page = page_of(raw)
-            except ValueError as error:
-                raise http.client.HTTPException(f"GET {url}: the answer is not JSON of a list: {error}") from error
+            page = decode_page(raw, f"GET {url}", http.client.HTTPException)
             limit = min(_LARGEST_PAGE, max(1, limit * _PAGE_BYTES // max(len(raw), 1)))
             for item in page.items:
                 try:
@@ -176,17 +173,9 @@ class LightClient:
         self, method: str, url: str, *, query: Mapping[str, str] | None = None, body: Any = None
     ) -> Object:
         raw = await self._read(method, url, query=query, body=body)
-        from perdure.kube.decoding import TooDeepError, UndecodableError, decode  # noqa: PLC0415 - after the first request
+        from perdure.kube.decoding import decode_answer  # noqa: PLC0415 - after the first request
 
-        try:
-            answer: Object = decode(raw)
-        except TooDeepError as error:
-            raise UnreadableError(
-                200, "Unreadable", f"{method} {url}: the object cannot be decoded: {error}"
-            ) from error
-        except UndecodableError as error:
-            # A proxy in between, or half an answer: the API server was not reached.
-            raise http.client.HTTPException(f"{method} {url}: the answer is not JSON: {error}") from error
+        answer: Object = decode_answer(raw, f"{method} {url}", http.client.HTTPException)
         return answer
 
     async def _read(

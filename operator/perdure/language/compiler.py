@@ -17,13 +17,23 @@ from perdure.engine.state import PODS_QUEUE
 from perdure.language.action_compiler import action_of, catches_of, compensation_of, loop_of, timeout_of
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.input_checks import InputCheck, input_check
-from perdure.language.program import CompiledHandler, CompiledStep, Finding, Flow, InvalidWorkflowError, Program
+from perdure.language.program import (
+    CompiledHandler,
+    CompiledLimit,
+    CompiledStep,
+    Finding,
+    Flow,
+    InvalidWorkflowError,
+    Program,
+)
 from perdure.language.results import outputs_read
 from perdure.language.schemas import InputSchemaError
 from perdure.language.timeouts import OF_ACTIVITY
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
 """The names an expression may start from, wherever it stands."""
+LIMIT_ROOTS = frozenset({"input", "schedule"})
+"""The names that the key of a limit may start from."""
 _UNKNOWN_NAME = re.compile("unknown name `([^`]*)`")
 HANDLERS = {"on_cancel": "onCancel", "on_failure": "onFailure", "finally_": "finally"}
 
@@ -82,7 +92,15 @@ class _Compiler:
         self.check_continuing()
         self.keep_for_handlers(flows, handlers)
         program = Program(self.spec, flows, self.activities, handlers, checked, frozenset(self.policies))
-        return replace(program, outputs_read=outputs_read(program.templates()))
+        return replace(program, outputs_read=outputs_read(program.templates()), limits=self.limits())
+
+    def limits(self) -> tuple[CompiledLimit, ...]:
+        """What a run takes before it starts, so that its expressions can only use what is known before."""
+        compiled = [
+            CompiledLimit(use, self.template(f"spec.limits[{i}].key", use.key, LIMIT_ROOTS))
+            for i, use in enumerate(self.spec.limits)
+        ]
+        return tuple(sorted(compiled, key=lambda each: each.use.name))
 
     def keep_for_handlers(self, flows: dict[str, Flow], handlers: Mapping[str, CompiledHandler]) -> None:
         main = flows[""]

@@ -10,6 +10,7 @@ import msgspec
 from perdure.api.retrypolicy import RetryPolicyChoice, RetryRules
 from perdure.api.steps import Step
 from perdure.api.workflow import Activity, Handler, WorkflowSpec
+from perdure.api.workflowlimit import LimitUse
 from perdure.engine.retry import CloudSchedulerRetry, PolicyChoice, PolicyReference, RetryPolicy
 from perdure.language.compiled_actions import Action, CallBlock, Catch, Loop, RunActivity, Timeout
 from perdure.language.expressions import Template
@@ -116,6 +117,14 @@ class CompiledHandler:
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledLimit:
+    """A WorkflowLimit that a run takes, and the template of its key."""
+
+    use: LimitUse
+    key: Template
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A definition that can be run."""
 
@@ -130,6 +139,8 @@ class Program:
     """The RetryPolicies that are meant by name."""
     outputs_read: frozenset[str] = frozenset()
     """The steps whose outputs expressions read, by name."""
+    limits: tuple[CompiledLimit, ...] = ()
+    """The WorkflowLimits that a run takes before it starts, by name: runs that take several cannot block each other."""
 
     @property
     def main(self) -> Flow:

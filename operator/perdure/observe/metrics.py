@@ -1,4 +1,4 @@
-"""Metrics, for Prometheus. Labels are namespaces, outcomes and RetryPolicies, never single runs."""
+"""Metrics, for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
 
 from contextlib import suppress
 
@@ -192,6 +192,38 @@ def forget_circuit(namespace: str, policy: str) -> None:
     for state in CIRCUIT_STATES:
         with suppress(KeyError):
             CIRCUITS.remove(namespace, policy, state)
+
+
+LIMIT_HOLDERS = Gauge(
+    "perdure_limit_holders",
+    "Runs that hold a WorkflowLimit, with all keys together.",
+    ["namespace", "limit"],
+    registry=REGISTRY,
+)
+LIMIT_WAITERS = Gauge(
+    "perdure_limit_waiters",
+    "Runs that wait for a WorkflowLimit, with all keys together; 500 at most.",
+    ["namespace", "limit"],
+    registry=REGISTRY,
+)
+LIMIT_CONFLICTS = Counter(
+    "perdure_limit_conflicts",
+    "Writes to WorkflowLimits that were repeated after a conflict.",
+    registry=REGISTRY,
+)
+
+
+def show_limit(namespace: str, limit: str, *, holders: int, waiters: int) -> None:
+    """Show how many runs hold a WorkflowLimit, and how many wait for it."""
+    LIMIT_HOLDERS.labels(namespace=namespace, limit=limit).set(holders)
+    LIMIT_WAITERS.labels(namespace=namespace, limit=limit).set(waiters)
+
+
+def forget_limit(namespace: str, limit: str) -> None:
+    """Remove the metrics of a WorkflowLimit."""
+    for gauge in (LIMIT_HOLDERS, LIMIT_WAITERS):
+        with suppress(KeyError):
+            gauge.remove(namespace, limit)
 
 
 SCHEDULES_KNOWN = Gauge("perdure_schedules_known", "Schedules in the memory of the operator.", registry=REGISTRY)

@@ -10,6 +10,7 @@ from perdure.api.common import API_VERSION, GROUP, ApiModel, Resource, mistakes
 from perdure.api.retrypolicy import RetryPolicy, RetryPolicyChoice
 from perdure.api.steps import ChildWorkflow
 from perdure.api.workflow import Workflow, WorkflowSpec
+from perdure.api.workflowlimit import WorkflowLimit
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.language.checks import checked_program
 from perdure.language.program import InvalidWorkflowError, Program
@@ -54,6 +55,7 @@ class Cast:
 
     lead: Lead
     programs: Mapping[str, Program]
+    limits: Mapping[str, WorkflowLimit]
 
 
 def read_scenario(data: Any, source: str) -> Scenario:
@@ -100,6 +102,7 @@ class _Shelf:
     workflows: dict[str, tuple[str, Workflow]] = field(default_factory=dict)
     runs: dict[str, tuple[str, WorkflowRun]] = field(default_factory=dict)
     policies: dict[str, tuple[str, RetryPolicy]] = field(default_factory=dict)
+    limits: dict[str, tuple[str, WorkflowLimit]] = field(default_factory=dict)
     extras: set[str] = field(default_factory=set)
 
     def put(self, manifest: Manifest) -> None:
@@ -116,6 +119,8 @@ class _Shelf:
                 self._keep(self.runs, WorkflowRun, manifest)
             case "RetryPolicy":
                 self._keep(self.policies, RetryPolicy, manifest)
+            case "WorkflowLimit":
+                self._keep(self.limits, WorkflowLimit, manifest)
             case "Scenario":
                 raise BadFileError(f"{manifest.source}: is a scenario; name it with --scenario")
             case _:
@@ -140,12 +145,14 @@ class _Shelf:
     def cast(self, scenario: Scenario, source: str) -> Cast:
         """Compile everything, and choose what is simulated."""
         programs = {name: self._compile(where, found.spec, "spec") for name, (where, found) in self.workflows.items()}
+        limits = {name: found for name, (_, found) in self.limits.items()}
         run, workflow = self._choose(scenario, source)
         if run is None:
             spec = WorkflowRunSpec.parse({"workflow": {"name": workflow}})
             return Cast(
                 Lead(name=workflow, namespace="default", workflow_type=workflow, program=programs[workflow], spec=spec),
                 programs,
+                limits,
             )
         where, found = self.runs[run]
         spec = self._resolve(found.spec, "spec", where)
@@ -166,7 +173,8 @@ class _Shelf:
                 )
             program = programs[workflow]
         namespace = found.metadata.namespace or "default"
-        return Cast(Lead(name=run, namespace=namespace, workflow_type=workflow, program=program, spec=spec), programs)
+        lead = Lead(name=run, namespace=namespace, workflow_type=workflow, program=program, spec=spec)
+        return Cast(lead, programs, limits)
 
     def _choose(self, scenario: Scenario, source: str) -> tuple[str | None, str]:
         """The run or the Workflow that is simulated."""
@@ -193,6 +201,12 @@ class _Shelf:
         raise BadFileError(f"{source}: the files have no Workflow and no WorkflowRun; name a manifest of either")
 
     def _compile(self, where: str, spec: WorkflowSpec, path: str) -> Program:
+        for i, use in enumerate(spec.limits):
+            if use.name not in self.limits:
+                raise BadFileError(
+                    f"{where}: {path}.limits[{i}].name: there is no WorkflowLimit `{use.name}` in the files, which have "
+                    f"{_listed(self.limits)}; name its file as well"
+                )
         try:
             return checked_program(self._resolve(spec, path, where))
         except InvalidWorkflowError as error:

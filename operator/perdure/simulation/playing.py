@@ -136,6 +136,8 @@ class Play:
         lead, scenario = self.cast.lead, self.scenario
         for name, program in self.cast.programs.items():
             self._create("workflows", "Workflow", name, program.spec.dump())
+        for name, limit in self.cast.limits.items():
+            self._create("workflowlimits", "WorkflowLimit", name, limit.spec.dump())
         given = {} if scenario.input is None else {"input": scenario.input}
         for signal in scenario.signals:
             what = {"name": signal.name} | ({} if signal.input is None else {"input": signal.input})

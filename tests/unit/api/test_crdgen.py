@@ -66,7 +66,17 @@ def test_a_crd_says_what_users_type(kind: type[Resource]) -> None:
 
 
 def test_short_names_are_those_of_the_specification() -> None:
-    assert [kind.info.short_name for kind in KINDS] == ["pwf", "wfr", "wsch", "rpol", "wop", "dlt", "hseg", "wpl"]
+    assert [kind.info.short_name for kind in KINDS] == [
+        "pwf",
+        "wfr",
+        "wsch",
+        "rpol",
+        "wlim",
+        "wop",
+        "dlt",
+        "hseg",
+        "wpl",
+    ]
 
 
 def test_every_field_has_a_description() -> None:

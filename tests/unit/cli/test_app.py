@@ -220,6 +220,8 @@ def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[s
             0,
             "Warning: the run `order` waits: there is no Ret",
         ),
+        (condition("LimitReached", "WorkflowLimit `a` has"), 0, "Warning: the run `order` waits: WorkflowLimit `a`"),
+        (condition("LimitReached", "`a` is full", "False"), 1, "was not started: `a` is full"),
         (
             condition("InvalidInput", "input.amount: is missing", "False"),
             1,
@@ -231,7 +233,16 @@ def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[s
             "Error: the run `order` was not started: `a` is open",
         ),
     ],
-    ids=["accepted", "accepted and failed", "no Workflow", "no RetryPolicy", "invalid input", "id in use"],
+    ids=[
+        "accepted",
+        "accepted and failed",
+        "no Workflow",
+        "no RetryPolicy",
+        "limit",
+        "full",
+        "invalid input",
+        "id in use",
+    ],
 )
 def test_start_waits_for_what_the_operator_says(server: ApiServer, status: Any, want: int, said: str) -> None:
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
@@ -315,6 +326,14 @@ def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) ->
         "startPaused": True,
     }
     assert WorkflowRun.parse(server.created[0]).spec.workflow is not None
+
+
+def test_start_gives_a_run_its_priority(server: ApiServer) -> None:
+    done = call("start", "flow", "--priority", "-5", "--no-wait")
+    assert done.exit_code == 0, done.stderr
+    assert server.created[0]["spec"] == {"workflow": {"name": "flow"}, "priority": -5}
+    refused = call("start", "flow", "--priority", "1001", "--no-wait")
+    assert (refused.exit_code, len(server.created)) == (2, 1)
 
 
 def test_start_waits_for_a_run_of_code(server: ApiServer) -> None:

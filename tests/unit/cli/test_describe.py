@@ -293,6 +293,7 @@ def test_a_status_of_another_version_is_shown_as_far_as_it_is_understood(status:
         ("WorkflowNotFound", "kubectl -n shop get workflows.perdure.dev"),
         ("InvalidWorkflow", "kubectl -n shop get workflow.perdure.dev order-flow -o yaml"),
         ("RetryPolicyNotFound", "kubectl -n shop get retrypolicies.perdure.dev"),
+        ("LimitReached", "kubectl -n shop get workflowlimits.perdure.dev order-41 -o yaml"),
         ("WorkflowIdInUse", "perdure describe -n shop order-41"),
         ("StartDelayed", "perdure wait -n shop order-42"),
     ],

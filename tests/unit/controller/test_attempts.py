@@ -12,6 +12,7 @@ import pytest
 
 from perdure.api.workflow import WorkflowSpec
 from perdure.controller.dead_letters import DeadLetters
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.pod_logs import PATIENCE
@@ -75,6 +76,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

@@ -17,6 +17,7 @@ from perdure.api.operation import Reset
 from perdure.api.reasons import ConditionReason
 from perdure.controller.dead_letters import DeadLetters
 from perdure.controller.errors import RefusedError
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.manager import Manager
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.payloads.payload_store import Blobs
@@ -151,6 +152,7 @@ async def operator(store: Store) -> AsyncIterator[Manager]:
             definitions=Definitions(client),
             policies=Policies(client, recorder),
             letters=DeadLetters(client, recorder),
+            limits=WorkflowLimits(client, recorder),
             recorder=recorder,
             blobs=Blobs(client),
         )

@@ -409,6 +409,27 @@ def test_a_retry_policy_that_is_in_none_of_the_files_is_told() -> None:
     assert "did you mean `standard`" in finding.message
 
 
+def test_a_limit_that_is_in_none_of_the_files_is_reported() -> None:
+    each = checked(limits=[{"name": "databse"}])
+    (finding,) = between(each, Documents(limits=frozenset({"database"})))
+    assert finding.severity is Severity.WARNING
+    assert finding.path == "spec.limits[0].name"
+    assert "did you mean `database`" in finding.message
+
+
+def test_the_key_of_a_limit_uses_what_is_known_before_the_run_starts() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "additionalProperties": False}
+    spec = {"steps": IDLE["steps"], "input": {"schema": schema}, "activities": []}
+
+    def found(key: str) -> list[str]:
+        return [str(each) for each in checked(**spec, limits=[{"name": "a"}, {"name": "b", "key": key}]).findings]
+
+    assert found("${has(input.city) ? input.city : ''}") == []
+    (finding,) = found("${steps.s.output}")
+    assert finding.startswith("spec.limits[1].key: unknown name `steps`")
+    assert any("spec.limits[1].key" in each and "town" in each for each in found("${input.town}"))
+
+
 def test_a_run_gives_what_its_workflow_takes() -> None:
     known = Documents({"order": checked(SCHEMA)})
     (finding,) = run_input(

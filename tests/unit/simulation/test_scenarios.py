@@ -91,6 +91,10 @@ NAMED = FLOW.replace("exponential: {maximumAttempts: 2}", "name: standard")
             "0.yaml: spec.steps[0].activity.name: there is no activity",
         ),
         ([workflow(NAMED)], "0.yaml: spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`"),
+        (
+            [workflow("{limits: [{name: pool}], steps: [{name: a, sleep: {duration: 1s}}]}")],
+            "0.yaml: spec.limits[0].name: there is no WorkflowLimit `pool` in the files",
+        ),
         ([workflow(FLOW), workflow(FLOW, "b")], "s.yaml: the files have `main`, `b`; say with `workflow: NAME`"),
         ([workflow(FLOW), workflow(NAMED)], "1.yaml: Workflow `main` stands in 0.yaml already, and differs"),
         ([of({"workflow": {"name": "x"}}, name="r")], "0.yaml: spec.workflow: there is no Workflow `x` in the files"),

@@ -72,6 +72,10 @@ class Cluster:
             await self._requests.check_namespace()
         return items
 
+    def watch(self, plural: str, *, everywhere: bool = False, **selectors: str) -> AsyncIterator[tuple[str, Object]]:
+        """Watch objects of a kind, as `Requests.watch_ours` does."""
+        return self._requests.watch_ours(plural, None if everywhere else self.namespace, **selectors)
+
     async def names(self, plural: str) -> builtins.list[str]:
         """List the names of the objects of a kind, or of all namespaces.
 

@@ -10,7 +10,7 @@ from perdure.kube import errors, paths
 from perdure.kube.light import TRANSIENT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import AsyncIterator, Awaitable
 
     from perdure.kube.light import LightClient
 
@@ -95,6 +95,37 @@ class Requests:
         url = paths.path(paths.PERDURE, namespace, plural)
         found: list[Object] = await self.ask(self.client.list_all(url, **selectors))
         return found
+
+    async def watch_ours(
+        self, plural: str, namespace: str | None, **selectors: str
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Watch objects of ours, first those that exist, until the API server ends the watch.
+
+        Yields:
+            `ADDED`, `MODIFIED`, or `DELETED`, and the object.
+
+        Raises:
+            UnreachableError: The connection broke.
+            CliError: The user may not watch them.
+        """
+        url = paths.path(paths.PERDURE, namespace, plural)
+        query = {"watch": "true", "allowWatchBookmarks": "true", **selectors}
+        try:
+            async for line in self.client.lines(url, **query):
+                from perdure.kube.decoding import UndecodableError, decode
+
+                try:
+                    event = decode(line)
+                except UndecodableError:
+                    continue
+                if event["type"] == "ERROR":
+                    return
+                if event["type"] != "BOOKMARK":
+                    yield event["type"], event["object"]
+        except errors.ApiError as error:
+            raise self.refused(error.status, error.message) from error
+        except TRANSIENT as error:
+            raise self.unreachable(error) from error
 
     async def check_namespace(self) -> None:
         """Check that the namespace exists, where the user may look and the API server answers.

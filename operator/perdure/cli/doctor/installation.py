@@ -12,6 +12,7 @@ KINDS = {
     "workflowruns",
     "schedules",
     "retrypolicies",
+    "workflowlimits",
     "operations",
     "deadletters",
     "historysegments",

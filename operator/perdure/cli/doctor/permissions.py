@@ -42,8 +42,14 @@ _TO_CHANGE = (
     _Right("create", "schedules"),
 )
 _OF_OPERATOR = (
-    *(_Right("watch", kind) for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "operations")),
-    *(_Right("patch", f"{kind}/status") for kind in ("workflows", "workflowruns", "schedules", "operations")),
+    *(
+        _Right("watch", kind)
+        for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "operations")
+    ),
+    *(
+        _Right("patch", f"{kind}/status")
+        for kind in ("workflows", "workflowruns", "schedules", "workflowlimits", "operations")
+    ),
     *(_Right(verb, "workflowruns") for verb in ("create", "patch", "delete")),
     _Right("create", "historysegments"),
     _Right("create", "payloads"),

@@ -28,6 +28,7 @@ _BLOCKED = frozenset(
         ConditionReason.CREATE_REFUSED,
         ConditionReason.INTERNAL_ERROR,
         ConditionReason.INVALID_WORKFLOW,
+        ConditionReason.LIMIT_NOT_FOUND,
         ConditionReason.NO_WORKER,
         ConditionReason.RETRY_POLICY_NOT_FOUND,
         ConditionReason.STATE_DAMAGED,
@@ -36,7 +37,9 @@ _BLOCKED = frozenset(
     }
 )
 """Reasons for which an open run does not continue until someone acts."""
-_ON_PURPOSE = frozenset({ConditionReason.START_DELAYED, ConditionReason.WORKFLOW_ID_IN_USE})
+_ON_PURPOSE = frozenset(
+    {ConditionReason.LIMIT_REACHED, ConditionReason.START_DELAYED, ConditionReason.WORKFLOW_ID_IN_USE}
+)
 """Reasons for which a run may be pending for long."""
 
 

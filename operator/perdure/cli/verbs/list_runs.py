@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, SinceOption, chosen
+from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, SinceOption, chosen, newest
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
@@ -21,12 +21,16 @@ from perdure.kube import clock
 
 HELP = """List runs, newest first.
 
+With --watch, prints a line for each run whose phase, progress, or reason
+changes, until Ctrl-C.
+
 \b
 Examples:
   {program} list
   {program} list --all-namespaces --output wide
   {program} list --phase Failed --phase TimedOut --since 2h
   {program} list -l team=shop --search-attribute Customer=C-7
+  {program} list --phase Running --watch
   {program} list --output name
 """
 
@@ -43,6 +47,7 @@ def command(
     limit: Annotated[
         int | None, typer.Option("--limit", help="Only the newest N runs", min=1, metavar="N", show_default=False)
     ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-W", help="Then print a line for each change")] = False,
     output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
     color: ColorOption = Color.AUTO,
@@ -51,15 +56,21 @@ def command(
     """List runs."""
     screen = Screen(color)
     choice = chosen(phases, selector, attributes, since)
+    if watch:
+        if not for_people(output):
+            raise typer.BadParameter("shows text only; leave out --output", param_hint="--watch")
+        from perdure.cli.watching import RunWatcher
+
+        watcher = RunWatcher(context, screen, times, choice, wide=output == "wide")
+        asyncio.run(watcher.watch(cluster, namespace, limit, everywhere=everywhere))
+        return
 
     async def read() -> tuple[list[Object], str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             return await choice.read(found, clock.now(), everywhere=everywhere), found.namespace
 
     items, asked = asyncio.run(read())
-    items.sort(key=_named)
-    items.sort(key=_created, reverse=True)
-    items = items[:limit]
+    items = newest(items, limit)
     if not for_people(output):
         screen.write_objects(output, items)
         return
@@ -76,12 +87,3 @@ def command(
     runs = [read_run(item, now=clock.now()) for item in items]
     page = page_of(context, screen, times=times)
     screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))
-
-
-def _named(run: Object) -> tuple[str, str]:
-    return run["metadata"]["namespace"], run["metadata"]["name"]
-
-
-def _created(run: Object) -> str:
-    created: str = run["metadata"].get("creationTimestamp", "")  # RFC 3339 in UTC, whose order is that of the texts
-    return created

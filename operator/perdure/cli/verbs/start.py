@@ -65,6 +65,16 @@ def command(
     given: Annotated[str | None, typer.Option("--input", "-i", help="Input: JSON or @FILE", show_default=False)] = None,
     parameters: ParameterOption = None,
     paused: Annotated[bool, typer.Option("--paused", help="Create the run paused")] = False,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            "--priority",
+            min=-1000,
+            max=1000,
+            help="Priority in the queues of WorkflowLimits; higher values go first",
+            show_default=False,
+        ),
+    ] = None,
     reuse: Annotated[
         WorkflowIdReusePolicy | None,
         typer.Option(
@@ -109,6 +119,7 @@ def command(
         "workflowId": workflow_id,
         "input": with_parameters(value(given, "--input"), parameters or ()),
         "startPaused": paused or None,
+        "priority": priority,
         "workflowIdReusePolicy": reuse,
         "workflowIdConflictPolicy": conflict,
     }

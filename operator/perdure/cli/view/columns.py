@@ -16,19 +16,22 @@ from perdure.cli.view.page import Page, style_of
 _GAP = "  "
 
 
-def table(heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page) -> list[Text]:
+def table(
+    heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page, *, least: Sequence[int] = ()
+) -> list[Text]:
     """Lay cells out in columns.
 
     Args:
         heading: Names of the columns; the words of the one named PHASE are colored.
         rows: The cells; an empty one is shown as a dash.
         page: What they are shown on.
+        least: The least width of each column; none where nothing precedes this table.
 
     Returns:
         Lines; the first one is the heading.
     """
     rows = [[text.one_line(cell) or page.glyphs.dash for cell in row] for row in rows]
-    widths = [max(cell_len(row[i]) for row in (heading, *rows)) for i in range(len(heading))]
+    widths = widths_of((heading, *rows), least)
     lines = [Text(_line(row, widths)) for row in (heading, *rows)]
     lines[0].stylize("dim")
     if "PHASE" in heading:
@@ -37,6 +40,11 @@ def table(heading: Sequence[str], rows: Sequence[Sequence[str]], page: Page) -> 
         for row, line in zip(rows, lines[1:], strict=True):
             line.stylize(style_of(row[phase]), begin, begin + len(row[phase]))
     return lines
+
+
+def widths_of(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
+    """Return the width of each column: of its widest cell, or the least one."""
+    return [max((*map(cell_len, cells), *least[i : i + 1])) for i, cells in enumerate(zip(*rows, strict=True))]
 
 
 def ago(time: datetime | None, page: Page) -> str:

@@ -71,6 +71,9 @@ def _of_pending(run: ShownRun, page: Page) -> Iterator[Hint]:
             "list the RetryPolicies; the run starts once its RetryPolicy exists and is valid",
             page.kubectl(run.namespace, "get", "retrypolicies.perdure.dev"),
         )
+    elif run.reason in {"LimitReached", "LimitNotFound"} and (limit := _NAMED.search(run.message)):
+        purpose = "show who holds the limit, and who waits for it" if run.reason == "LimitReached" else "show the limit"
+        yield purpose, page.kubectl(run.namespace, "get", "workflowlimits.perdure.dev", limit[1], "-o", "yaml")
     elif run.reason == "WorkflowIdInUse" and (other := _NAMED.search(run.message)):
         yield "show the open run with its workflow ID", page.perdure(run.namespace, "describe", other[1])
     else:

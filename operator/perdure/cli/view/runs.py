@@ -21,12 +21,29 @@ def table(runs: Sequence[ShownRun], page: Page, *, namespaces: bool = False, wid
     Returns:
         Lines; the first one is the heading.
     """
-    heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
-    if namespaces:
-        heading.insert(0, "NAMESPACE")
-    if wide:
-        heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
-    return columns.table(heading, [_cells(run, page, namespaces=namespaces, wide=wide) for run in runs], page)
+    return GrowingTable(namespaces=namespaces, wide=wide).lines(runs, page)
+
+
+class GrowingTable:
+    """A table of runs to which lines are added."""
+
+    def __init__(self, *, namespaces: bool, wide: bool) -> None:
+        self._namespaces = namespaces
+        self._wide = wide
+        self._widths: list[int] = []
+
+    def lines(self, runs: Sequence[ShownRun], page: Page) -> list[Text]:
+        """Show runs in columns at least as wide as before; the first line is the heading, if it is the first time."""
+        heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
+        if self._namespaces:
+            heading.insert(0, "NAMESPACE")
+        if self._wide:
+            heading += ["WORKFLOW", "WORKFLOW-ID", "MESSAGE"]
+        rows = [_cells(run, page, namespaces=self._namespaces, wide=self._wide) for run in runs]
+        begun = bool(self._widths)
+        lines = columns.table(heading, rows, page, least=self._widths)
+        self._widths = columns.widths_of((heading, *rows), self._widths)
+        return lines[1:] if begun else lines
 
 
 def _cells(run: ShownRun, page: Page, *, namespaces: bool, wide: bool) -> list[str]:

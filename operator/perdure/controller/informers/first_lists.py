@@ -1,4 +1,4 @@
-"""The first lists: every run, RetryPolicy and Schedule is known before anything is decided about one of them."""
+"""The first lists: every run, RetryPolicy, WorkflowLimit and Schedule is known before anything is decided about one of them."""
 
 import asyncio
 from collections.abc import Callable, Mapping

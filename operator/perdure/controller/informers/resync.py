@@ -4,7 +4,7 @@ A watch may miss something: kopf keeps no record of what was deleted during a ga
 everything is listed by name and version, and what no event has shown is taken. The liveness probe depends on that, too.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 
 import structlog
@@ -40,7 +40,7 @@ class Resync:
         runs: WorkflowRuns,
         schedules: Schedules,
         pods: RunPods,
-        take_policy: Callable[[kube.Object], None],
+        few: Mapping[str, Callable[[kube.Object], None]],
     ) -> None:
         """Create a resync that has compared nothing yet.
 
@@ -52,7 +52,7 @@ class Resync:
             runs: Takes runs.
             schedules: Takes Schedules.
             pods: Takes pods.
-            take_policy: Takes a RetryPolicy. There are few: each resync takes all of them.
+            few: By plural, who takes the objects of kinds of which there are few: each resync takes all of them.
         """
         self._client = client
         self._served = served
@@ -61,7 +61,7 @@ class Resync:
         self._runs = runs
         self._schedules = schedules
         self._pods = pods
-        self._take_policy = take_policy
+        self._few = few
         self._unseen: set[tuple[str, str]] = set()
         """UIDs and versions that no watch had shown at the last resync."""
         self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
@@ -99,7 +99,8 @@ class Resync:
                 self._compare("workflowruns", self._client.versions(runs), before, absent, self._runs.take)
             )
             complete &= await self._attempt(self._compare("pods", of_runs, before, absent, self._pods.take))
-            complete &= await self._attempt(self._read_policies(namespace))
+            for plural, take in self._few.items():
+                complete &= await self._attempt(self._read(namespace, plural, take))
             complete &= await self._attempt(
                 self._compare("schedules", self._client.versions(schedules), before, absent, self._schedules.take)
             )
@@ -171,9 +172,9 @@ class Resync:
             take_in(obj, take)
         return True
 
-    async def _read_policies(self, namespace: str | None) -> bool:
-        async for obj in self._client.each(kube.path(kube.PERDURE, namespace, "retrypolicies")):
-            take_in(obj, self._take_policy)
+    async def _read(self, namespace: str | None, plural: str, take: Callable[[kube.Object], None]) -> bool:
+        async for obj in self._client.each(kube.path(kube.PERDURE, namespace, plural)):
+            take_in(obj, take)
         return True
 
     async def _drop_deleted(self, absent: set[str]) -> bool:

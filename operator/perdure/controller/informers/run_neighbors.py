@@ -1,4 +1,4 @@
-"""What a change of one run means for others: its parent, its Schedule, its children, and the runs of its workflow ID."""
+"""What a change of one run means for others: parent, Schedule, children, runs of its workflow ID, WorkflowLimits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +22,8 @@ class RunNeighbors:
         index: Index,
         queue: KeyedQueue[Key],
         workers: Workers,
+        *,
+        ended: Callable[[str, str], None],
         changed: Callable[[str], None],
         ask: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
     ) -> None:
@@ -31,12 +33,14 @@ class RunNeighbors:
             index: The runs and Schedules; runs are added to its directory here.
             queue: The queue of their keys.
             workers: Takes every run that was seen.
+            ended: Called with namespace and UID of a run that has closed, or was deleted.
             changed: Called with the namespace of each finished run.
             ask: Delivers a request to a run.
         """
         self._index = index
         self._queue = queue
         self._workers = workers
+        self._ended = ended
         self._changed = changed
         self._ask = ask
 
@@ -59,6 +63,8 @@ class RunNeighbors:
         ):
             return
         self.wake(known)
+        if after is None or after.standing is Standing.CLOSED:
+            self._ended(namespace, known.uid)
         for other in self._index.directory.sharing(known):
             if other.standing is Standing.WAITING:
                 self._queue.wake(RunKey(other.namespace, other.uid, other.workflow_id))

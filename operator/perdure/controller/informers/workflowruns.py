@@ -36,7 +36,14 @@ class WorkflowRuns:
     """Every run that something is left to do for."""
 
     def __init__(
-        self, tools: Tools, index: Index, queue: KeyedQueue[Key], expiries: RunExpiries, changed: Callable[[str], None]
+        self,
+        tools: Tools,
+        index: Index,
+        queue: KeyedQueue[Key],
+        expiries: RunExpiries,
+        *,
+        changed: Callable[[str], None],
+        ended: Callable[[str, str], None],
     ) -> None:
         """Create an informer that has seen no run yet.
 
@@ -46,12 +53,13 @@ class WorkflowRuns:
             queue: Calls `advance`.
             expiries: When finished runs expire.
             changed: Called with a namespace when one of its runs has changed.
+            ended: Called with namespace and UID of a run that has closed, or was deleted.
         """
         self._tools = tools
         self._index = index
         self._queue = queue
         self._expiries = expiries
-        self._neighbors = RunNeighbors(index, queue, tools.workers, changed, self.ask)
+        self._neighbors = RunNeighbors(index, queue, tools.workers, ended=ended, changed=changed, ask=self.ask)
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""

@@ -96,6 +96,19 @@ class PolicyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitKey:
+    """Check a WorkflowLimit, and release it from runs that have ended."""
+
+    namespace: str
+    name: str
+
+    @property
+    def sharded_by(self) -> str:
+        """Its name."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
 class LetterKey:
     """Record the outcome of a DeadLetter's re-drive."""
 
@@ -108,7 +121,7 @@ class LetterKey:
         return self.name
 
 
-Key = RunKey | ScheduleKey | OrphanKey | ExpiryKey | RetentionKey | WorkflowKey | PolicyKey | LetterKey
+Key = RunKey | ScheduleKey | OrphanKey | ExpiryKey | RetentionKey | WorkflowKey | PolicyKey | LimitKey | LetterKey
 
 
 def sharding_name(obj: kube.Object) -> str:

@@ -53,6 +53,8 @@ class RunReconciliation:
         """Whether the decider must run again, although no event was added."""
         self.commits_everything = False
         """Whether also a transition is recorded that could be repeated: this process does not keep the run."""
+        self._try_again: datetime | None = None
+        """When a run that could not begin must be retried, whatever happens."""
         self.released = False
         """Whether the objects of a deleted run were released."""
         self._tools = tools
@@ -109,7 +111,7 @@ class RunReconciliation:
 
     async def _pass(self, now: datetime) -> datetime | None:
         if self.state is None and not await self._load(now):
-            return None
+            return self._try_again
         state = self.state
         assert state is not None
         state, more = await self._decide(state, now)
@@ -223,7 +225,7 @@ class RunReconciliation:
 
     async def _load(self, now: datetime) -> bool:
         """Resume from the recorded state, or start; whether the run can proceed."""
-        self.start = None
+        self.start = self._try_again = None
         try:
             state = self._stored.state()
             if state is None:
@@ -261,6 +263,7 @@ class RunReconciliation:
             begun = await self._starter.begin(now)
         except NotReadyError as error:
             await self._conditions.wait(error.reason, error.message, now)
+            self._try_again = error.until
             return False
         except NotYetError as error:
             await self._conditions.wait_for_definition(error, now)

@@ -51,6 +51,7 @@ _TELLING = {
         ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED,
         ConditionReason.INVALID_WORKFLOW,
         ConditionReason.INVALID_INPUT,
+        ConditionReason.LIMIT_REACHED,
     )
 }
 """Types of failures that say why a run never did anything: they are the reason of its condition."""

@@ -19,6 +19,7 @@ from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.first_event import Idle, Pointer, first_event, one_activity, one_operation, scope_of
 from perdure.controller.runs.history_segments import ForeignSegmentError
 from perdure.controller.runs.resets import fork_of, since_fork, still_open
+from perdure.controller.runs.run_limits import RunLimits
 from perdure.controller.runs.run_record import Origin, RunRecord
 from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.runs.workflow_ids import claim
@@ -102,6 +103,7 @@ class RunStarter:
         self._run = context.run
         self._stored = record
         self._inbox = inbox
+        self._limits = RunLimits(tools, context, record.record)
 
     @property
     def _record(self) -> Record:
@@ -199,6 +201,7 @@ class RunStarter:
         definition, draft.given = await self._find_definition(spec)
         draft.workflow_type = definition.workflow_type
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
+        await self._limits.take(definition.program, draft.given, spec, now)
         draft.decider, draft.definition = self._interpreter(definition, spec, now), definition
 
     async def _extras(self, task_queue: str) -> StartExtras:
@@ -301,6 +304,9 @@ class RunStarter:
             fork = await fork_of(client, definitions, self._record.object, reset)
         if not fork.final:
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
+        if fork.definition is not None:
+            given = with_defaults(fork.definition.program, spec.input)
+            await self._limits.take(fork.definition.program, given, spec, now)
         told = await since_fork(client, fork, reset)
         decider = self._interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         await children.take_over(self._context, reset.base, still_open(fork.state, told))

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
@@ -50,10 +51,12 @@ THREADS = 2
 class NotReadyError(Exception):
     """The run cannot start until someone fixes something; it is retried when the Workflow changes."""
 
-    def __init__(self, reason: ConditionReason, message: str) -> None:
+    def __init__(self, reason: ConditionReason, message: str, until: datetime | None = None) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.until = until
+        """When the run must be retried, whatever happens."""
 
 
 @dataclass(frozen=True, slots=True)

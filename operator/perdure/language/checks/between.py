@@ -1,4 +1,4 @@
-"""What the manifests of several files say of each other: children, RetryPolicies, inputs of runs."""
+"""What the manifests of several files say of each other: children, RetryPolicies, WorkflowLimits, inputs of runs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ class Documents:
 
     workflows: Mapping[str, Checked] = field(default_factory=dict)
     policies: frozenset[str] = frozenset()
+    limits: frozenset[str] = frozenset()
     signals: SignalNames = field(default_factory=SignalNames)
     runs: Mapping[str, str] = field(default_factory=dict)
     """The Workflows of runs."""
@@ -41,6 +42,9 @@ def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterat
             told = f"does not fit the input of Workflow `{child.workflow}`: {message}"
             yield Finding(f"{child.path}.input{where}", told)
     yield from policies_of(checked.policies, documents)
+    for path, limit in checked.limits:
+        if limit not in documents.limits:
+            yield _unknown(path, "WorkflowLimit", limit, sorted(documents.limits))
     for path, signal in checked.signals.sent:
         yield from documents.signals.unmatched(path, signal)
     yield from _endless_children(checked, documents, name)

@@ -100,6 +100,8 @@ class Checked:
     children: tuple[ChildCall, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
     """RetryPolicies that are meant by name: where, and which."""
+    limits: tuple[tuple[str, str], ...] = ()
+    """WorkflowLimits that a run takes: where, and which."""
     signals: Signals = field(default_factory=Signals)
 
     @property
@@ -141,6 +143,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
         tuple(broken),
         tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
         tuple((_moved(where, path), name) for where, name in _policies(spec)),
+        tuple((f"{path}.limits[{i}].name", use.name) for i, use in enumerate(spec.limits)),
         signals.moved(path),
     )
 
@@ -169,6 +172,9 @@ class _Checks:
             self.activity(f"spec.activities[{i}]", activity)
         given = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
         self.default("spec.input", "")
+        for limit in program.limits:
+            path = f"spec.limits[{spec.limits.index(limit.use)}].key"
+            self.template(path, limit.key, {"input": given, "schedule": SCHEDULE}, _guards([limit.key]))
         places = {"": "spec", **{block.name: f"spec.blocks[{i}]" for i, block in enumerate(spec.blocks)}}
         for name, path in places.items():
             scope: dict[str, Shape] = {**_EVERYWHERE, "input": given}

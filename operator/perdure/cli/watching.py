@@ -1,0 +1,98 @@
+"""Watches runs, and prints a line for each change."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import typer
+
+from perdure.cli.choosing import newest
+from perdure.cli.cluster import Object, UnreachableError, connect
+from perdure.cli.invocation import page_of, program_of
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from perdure.cli.choosing import Chosen
+    from perdure.cli.cluster import Cluster
+    from perdure.cli.options import TimeFormat
+    from perdure.cli.terminal import Screen
+    from perdure.cli.view.facts import ShownRun
+    from perdure.cli.view.runs import GrowingTable
+
+_PAUSE = 1.0
+"""Seconds before another watch begins: the API server ends each one after a while."""
+
+
+class RunWatcher:
+    """Prints the chosen runs, and then each change of one."""
+
+    def __init__(
+        self, context: typer.Context, screen: Screen, times: TimeFormat, choice: Chosen, *, wide: bool
+    ) -> None:
+        self._context = context
+        self._screen = screen
+        self._times = times
+        self._choice = choice
+        self._wide = wide
+        self._shown: dict[str, tuple[object, ...]] = {}
+        """What the last line of a run says, by its UID."""
+
+    async def watch(self, cluster: str | None, namespace: str | None, limit: int | None, *, everywhere: bool) -> None:
+        """Print the newest runs, and then each change until the process is interrupted.
+
+        Args:
+            cluster: Context of the kubeconfig.
+            namespace: Namespace of the runs.
+            limit: How many runs are printed at first; None for all.
+            everywhere: Whether to watch all namespaces.
+
+        Raises:
+            CliError: The runs cannot be read, or not watched.
+        """
+        async with connect(context=cluster, namespace=namespace, program=program_of(self._context)) as found:
+            runs = newest(await self._choice.read(found, clock.now(), everywhere=everywhere), None)
+            from perdure.cli.view.runs import GrowingTable
+
+            table = GrowingTable(namespaces=everywhere, wide=self._wide)
+            for run in runs[limit:] if limit else ():
+                self._note(run)
+            self._print(table, runs[:limit])
+            while True:
+                await self._follow(found, table, everywhere=everywhere)
+                await asyncio.sleep(_PAUSE)
+
+    async def _follow(self, cluster: Cluster, table: GrowingTable, *, everywhere: bool) -> None:
+        """Print changes until the watch ends; those that happened between two watches, too."""
+        selectors = {"labelSelector": self._choice.selector} if self._choice.selector else {}
+        try:
+            async for kind, run in cluster.watch("workflowruns", everywhere=everywhere, **selectors):
+                uid = run["metadata"]["uid"]
+                if kind == "DELETED":
+                    self._shown.pop(uid, None)
+                # A run that is not chosen any more is printed once more, as it is now.
+                elif uid in self._shown or self._choice.takes(run, clock.now()):
+                    self._print(table, [run])
+                    if not self._choice.takes(run, clock.now()):
+                        del self._shown[uid]
+        except UnreachableError as error:
+            typer.echo(f"{error}; still watching", err=True)
+
+    def _print(self, table: GrowingTable, runs: list[Object]) -> None:
+        """Print the runs whose line has changed."""
+        changed = [shown for run in runs if (shown := self._note(run)) is not None]
+        page = page_of(self._context, self._screen, times=self._times)
+        if changed or not runs:
+            self._screen.show(table.lines(changed, page))
+
+    def _note(self, run: Object) -> ShownRun | None:
+        """Note what the line of a run says; None if the last one said the same."""
+        from perdure.cli.view.facts import read_run
+
+        shown = read_run(run, now=clock.now())
+        says = (shown.phase, shown.progress, shown.reason, shown.start)
+        uid = run["metadata"]["uid"]
+        if self._shown.get(uid) == says:
+            return None
+        self._shown[uid] = says
+        return shown

@@ -1,0 +1,1 @@
+"""WorkflowLimits: runs take them before they start, and release them when they have ended."""

@@ -1,0 +1,100 @@
+"""Releases WorkflowLimits: a run that has ended, or was deleted, leaves the status of every limit that names it.
+
+A run that has ended keeps its place until none of its pods runs any more: a terminated run closes immediately, and its pods have
+their grace period. Nothing has to be remembered for that: whatever is missed, the next look at the limit finds.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from perdure.api import labels
+from perdure.api.workflowlimit import LimitEntry
+from perdure.controller.directory import Directory, Standing
+from perdure.controller.limits.workflow_limits import WorkflowLimits
+from perdure.controller.pods.attempt_pods import has_ended
+from perdure.controller.queue.keys import LimitKey
+from perdure.kube import client as kube
+from perdure.runtime.chains import is_open
+from perdure.runtime.limit_queue import LimitQueue
+
+_LOOK_AGAIN: Final = timedelta(seconds=10)
+"""When the pods of a run that has ended are read again, if no watch has shown before that they have ended."""
+
+
+class LimitReleases:
+    """Reconciles the status of WorkflowLimits with the runs that exist."""
+
+    def __init__(
+        self, client: kube.Client, limits: WorkflowLimits, directory: Directory, wake: Callable[[LimitKey], None]
+    ) -> None:
+        """Release nothing yet.
+
+        Args:
+            client: Reads runs that are not known, and pods.
+            limits: What is known of the limits.
+            directory: All runs that there are.
+            wake: Has a limit reconciled.
+        """
+        self._client = client
+        self._limits = limits
+        self._directory = directory
+        self._wake = wake
+        self._ending: set[str] = set()
+        """UIDs of runs that have ended, and whose pods have not."""
+
+    def observe_end(self, namespace: str, uid: str) -> None:
+        """A run has closed, or was deleted."""
+        self._limits.forget_run(namespace, uid)
+        for name in self._limits.naming(namespace, uid):
+            self._wake(LimitKey(namespace, name))
+
+    def observe_pod(self, pod: kube.Object) -> None:
+        """A pod of some run was seen, changed or deleted."""
+        run_id = (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL, "")
+        if run_id in self._ending:
+            self.observe_end(pod["metadata"]["namespace"], run_id)
+
+    async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
+        """Release a limit from the runs that have ended; when to look again, or None if only an event can change something.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+        """
+        ending: set[str] = set()
+
+        async def change(queue: LimitQueue, capacity: int) -> LimitQueue:
+            ending.clear()
+            over = {each.run_id for each in queue.waiters if await self._is_over(namespace, each)}
+            for each in queue.holders:
+                if not await self._is_over(namespace, each):
+                    continue
+                self._ending.add(each.run_id)  # before its pods are read: what a watch shows meanwhile is not missed
+                if await self._has_pods(namespace, each.run_id):
+                    ending.add(each.run_id)
+                else:
+                    over.add(each.run_id)
+                    self._ending.discard(each.run_id)
+            return queue.release(over).admit(capacity, now)
+
+        await self._limits.change(namespace, name, change)
+        return now + _LOOK_AGAIN if ending else None
+
+    async def _is_over(self, namespace: str, entry: LimitEntry) -> bool:
+        """Whether a run has closed, or does not exist. One that no watch has shown yet is read."""
+        known = self._directory.get(entry.run_id)
+        if known is not None:
+            return known.standing is Standing.CLOSED
+        try:
+            run = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", entry.run))
+        except kube.NotFoundError:
+            return True
+        return run["metadata"]["uid"] != entry.run_id or not is_open(run.get("status") or {})
+
+    async def _has_pods(self, namespace: str, run_id: str) -> bool:
+        """Whether a pod of the run has not ended."""
+        url = kube.path(kube.CORE, namespace, "pods")
+        async for pod in self._client.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
+            if not has_ended(pod):
+                return True
+        return False

@@ -1,0 +1,112 @@
+"""A run takes the WorkflowLimits of its definition: it starts once it holds all of them.
+
+It takes them in the order of their names, so that runs that take several cannot block each other. What it holds it keeps while it
+waits for the next one, and after a restart of the operator: the status of the limit says so.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from perdure.api.fields import parse_time
+from perdure.api.reasons import ConditionReason
+from perdure.api.workflowlimit import LimitEntry, LimitUse, OverflowPolicy
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.errors import RefusedError
+from perdure.controller.limits.workflow_limits import Claim, Full, Unusable
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.effects.effect_context import EffectContext
+from perdure.controller.runs.first_event import scope_of
+from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import NotReadyError
+from perdure.engine import inputs
+from perdure.language.limit_keys import limit_keys
+from perdure.language.program import Program
+from perdure.runtime.limit_queue import runs
+
+
+class RunLimits:
+    """The limits of one run that has not started."""
+
+    def __init__(self, tools: Tools, context: EffectContext, record: Record) -> None:
+        """Take nothing yet.
+
+        Args:
+            tools: What every run works with.
+            context: The run, and the other runs.
+            record: What is stored of the run.
+        """
+        self._limits = tools.limits
+        self._run = context.run
+        self._peers = context.peers
+        self._record = record
+
+    async def take(self, program: Program, given: Any, spec: WorkflowRunSpec, now: datetime) -> None:
+        """Have the run hold every limit of its definition.
+
+        Args:
+            program: What it runs.
+            given: Its input, defaults included.
+            spec: Its spec.
+            now: The time.
+
+        Raises:
+            NotReadyError: It must wait for one.
+            RefusedError: It must not wait, or has waited too long.
+            InvalidWorkflowError: A key cannot be evaluated.
+            ConflictError: Another client has written to the run, so it may not wait any more.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+        """
+        if not program.limits:
+            return
+        created = parse_time(self._record.object["metadata"]["creationTimestamp"])
+        schedule = scope_of(self._record.object).schedule
+        for use, key in limit_keys(program, given, schedule):
+            entry = LimitEntry(
+                run=self._run.name, run_id=self._run.uid, key=key, priority=spec.priority, created=created, since=now
+            )
+            await self._take(use, entry, now)
+
+    async def _take(self, use: LimitUse, entry: LimitEntry, now: datetime) -> None:
+        answer = await self._limits.claim(self._run.namespace, use.name, Claim(self._run, entry, use.overflow_policy))
+        due = None if use.wait_timeout is None else entry.created + use.wait_timeout
+        match answer:
+            case Unusable():
+                namespace = self._run.namespace
+                message = f"there is no WorkflowLimit `{use.name}` in namespace `{namespace}` that can be used"
+                _check_time(due, now, message)
+                message = f"{message}; the run starts when there is one"
+                raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
+            case Full(capacity, gives_way):
+                of_key = f" with the key `{entry.key}`" if entry.key else ""
+                message = f"WorkflowLimit `{use.name}` has room for {runs(capacity)}{of_key}"
+                if use.overflow_policy is OverflowPolicy.FAIL:
+                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, which other runs have taken")
+                _check_time(due, now, message)
+                if gives_way is not None:
+                    await self._cancel(gives_way, use)
+                message = f"{message}; the run starts when it is its turn"
+                raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
+            case _:
+                return
+
+    async def _cancel(self, holder: LimitEntry, use: LimitUse) -> None:
+        """Request the cancellation of a run that holds a limit."""
+        await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
+        other = self._peers.directory.get(holder.run_id)
+        if other is None:
+            return
+        reason = f"`{self._run.name}` takes its place in WorkflowLimit `{use.name}` (overflowPolicy: CancelRunning)"
+        request = inputs.CancelRequested(
+            request_id=f"{self._run.uid}/limit/{use.name}", reason=reason, identity=inputs.OPERATOR
+        )
+        self._peers.ask(other, request, lambda _: None)
+
+
+def _check_time(due: datetime | None, now: datetime, message: str) -> None:
+    """Make sure that a run may still wait.
+
+    Raises:
+        RefusedError: It has waited for its `waitTimeout`.
+    """
+    if due is not None and due <= now:
+        raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}; the run has waited for its `waitTimeout`")

@@ -1,0 +1,172 @@
+"""What WorkflowLimits do, one thing at a time. The scenario `limits` has everything go wrong: see test_seeds.py."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from perdure.simulation.cluster.kubelet import ContainerExit
+from simulated.limits import LimitWatch, work
+from simulated.world import Setting, World, simulate
+
+_CALM = Setting(seed=1, faults=0, kills=0)
+
+
+def _nap(seconds: int, *limits: dict[str, Any], **more: Any) -> dict[str, Any]:
+    steps = [{"name": "nap", "sleep": {"duration": f"{seconds}s"}}]
+    return {"inline": {"limits": list(limits), "steps": steps}, **more}
+
+
+def _phases(world: World) -> dict[str, str]:
+    return {name: run["status"]["phase"] for name, run in world.runs().items()}
+
+
+def _waits(world: World, name: str) -> tuple[str, str]:
+    (succeeded,) = [c for c in world.run(name)["status"]["conditions"] if c["type"] == "Succeeded"]
+    return succeeded["reason"], succeeded["message"]
+
+
+def _calm(scenario: Callable[[World], Awaitable[None]]) -> None:
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_runs_wait_in_order_of_priority_and_age() -> None:
+    async def scenario(world: World) -> None:
+        watch = LimitWatch(world)
+        world.begin()
+        world.create("WorkflowLimit", "mutex", {})
+        for name, priority in (("first", 0), ("second", 0), ("third", 0), ("urgent", 10), ("last", -10), ("fourth", 0)):
+            world.create("WorkflowRun", name, _nap(10, {"name": "mutex"}, priority=priority))
+            await asyncio.sleep(1.5)
+        assert _waits(world, "second") == (
+            "LimitReached",
+            "WorkflowLimit `mutex` has room for 1 run; the run starts when it is its turn",
+        )
+        assert world.run("second")["status"]["phase"] == "Pending"
+        await world.rest()
+        assert watch.began == ["first", "urgent", "second", "third", "fourth", "last"]
+
+    _calm(scenario)
+
+
+def test_a_run_fails_when_it_must_not_wait_or_has_waited_too_long() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "mutex", {})
+        world.create("WorkflowRun", "holder", _nap(100, {"name": "mutex"}))
+        await asyncio.sleep(5)
+        world.create("WorkflowRun", "refused", _nap(1, {"name": "mutex", "overflowPolicy": "Fail"}))
+        world.create("WorkflowRun", "patient", _nap(1, {"name": "mutex", "waitTimeout": "30s"}))
+        await asyncio.sleep(10)
+        assert _phases(world) == {"holder": "Running", "refused": "Failed", "patient": "Pending"}
+        await asyncio.sleep(25)
+        assert _phases(world)["patient"] == "Failed"
+        for name in ("refused", "patient"):
+            assert world.run(name)["status"]["failure"]["type"] == "LimitReached"
+            assert _waits(world, name)[0] == "LimitReached"
+        await world.rest()
+
+    _calm(scenario)
+
+
+def test_the_newest_run_has_the_older_one_cancelled() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "group", {})
+        for i in range(4):
+            spec = _nap(1000, {"name": "group", "key": "${input}", "overflowPolicy": "CancelRunning"}, input="main")
+            world.create("WorkflowRun", f"build{i}", spec)
+            await asyncio.sleep(2)
+        world.create("WorkflowRun", "other", {**spec, "input": "feature"})
+        await world.rest(3_000)
+        assert _phases(world) == {
+            **dict.fromkeys(["build0", "build1", "build2"], "Cancelled"),
+            "build3": "Completed",
+            "other": "Completed",
+        }
+        events = world.checker.history(world.run("build2"))
+        (asked,) = [each for each in events if each["eventType"] == "WorkflowExecutionCancelRequested"]
+        assert "`build3` takes its place in WorkflowLimit `group`" in str(asked)
+
+    _calm(scenario)
+
+
+def test_runs_wait_for_a_limit_that_does_not_exist_and_for_a_higher_capacity() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        for name in ("one", "two"):
+            world.create("WorkflowRun", name, _nap(50, {"name": "pool"}))
+        await asyncio.sleep(5)
+        reason, message = _waits(world, "one")
+        assert reason == "LimitNotFound"
+        assert message.startswith("there is no WorkflowLimit `pool` in namespace `default` that can be used")
+        world.create("WorkflowLimit", "pool", {"capacity": 0})
+        await asyncio.sleep(5)
+        assert _waits(world, "one")[0] == "LimitReached"
+        world.edit("workflowlimits", "pool", lambda obj: obj["spec"].update(capacity=2))
+        await asyncio.sleep(5)
+        assert _phases(world) == {"one": "Running", "two": "Running"}
+        world.edit("workflowlimits", "pool", lambda obj: obj["spec"].update(capacity=1))
+        world.create("WorkflowRun", "three", _nap(10, {"name": "pool"}))
+        await asyncio.sleep(5)
+        assert _phases(world) == {"one": "Running", "two": "Running", "three": "Pending"}
+        await world.rest()
+        assert set(_phases(world).values()) == {"Completed"}
+
+    _calm(scenario)
+
+
+def test_a_waiting_run_can_be_cancelled_and_deleted() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "mutex", {})
+        for name in ("holder", "cancelled", "deleted", "last"):
+            world.create("WorkflowRun", name, _nap(60, {"name": "mutex"}))
+            await asyncio.sleep(2)
+        world.operate("cancel", "cancelled", cancel={})
+        world.delete("workflowruns", "deleted")
+        await asyncio.sleep(5)
+        (limit,) = world.server.of("workflowlimits")
+        status = limit["status"]
+        assert ([each["run"] for each in status["holders"]], [each["run"] for each in status["waiters"]]) == (
+            ["holder"],
+            ["last"],
+        )
+        await world.rest()
+        assert _phases(world) == {"holder": "Completed", "cancelled": "Cancelled", "last": "Completed"}
+
+    _calm(scenario)
+
+
+def test_a_terminated_run_holds_its_limit_until_its_pods_have_ended() -> None:
+    async def scenario(world: World) -> None:
+        watch = LimitWatch(world)
+        watch.takes = {name: [("mutex", "")] for name in ("ended", "next")}
+        world.script = lambda _pod: ContainerExit(after=600)
+        world.begin()
+        world.create("WorkflowLimit", "mutex", {})
+        for name in watch.takes:
+            world.create("WorkflowRun", name, {"inline": work({"name": "mutex"})})
+            await asyncio.sleep(5)
+        world.operate("end", "ended", terminate={})
+        await asyncio.sleep(30)
+        assert _phases(world) == {"ended": "Terminated", "next": "Running"}
+        world.operate("end-too", "next", terminate={})
+        await world.rest()
+
+    _calm(scenario)
+
+
+def test_a_key_that_cannot_be_evaluated_fails_the_run() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        world.create("WorkflowLimit", "mutex", {})
+        world.create("WorkflowRun", "bad", _nap(1, {"name": "mutex", "key": "${input.customer}"}, input={}))
+        world.create("WorkflowRun", "long", _nap(1, {"name": "mutex", "key": "${input}"}, input="x" * 300))
+        await world.rest()
+        for name, told in (("bad", "customer"), ("long", "has 300 characters, but must have at most 253")):
+            failure = world.run(name)["status"]["failure"]
+            assert failure["type"] == "ExpressionError"
+            assert "spec.limits[mutex].key" in failure["message"]
+            assert told in failure["message"]
+
+    _calm(scenario)

@@ -1,0 +1,88 @@
+"""WorkflowLimits that are shared by operators, with an API server on loopback that compares and swaps."""
+
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from perdure.api.workflowlimit import LimitEntry, OverflowPolicy
+from perdure.controller.limits.workflow_limits import Claim, Full, Granted, Unusable, WorkflowLimits
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.kube.clock import now
+from perdure.kube.events import Recorder
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.limit_queue import LimitQueue
+from unit.controller.stored import Store, serving
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with serving() as found:
+        yield found
+
+
+@asynccontextmanager
+async def operator(store: Store) -> AsyncIterator[WorkflowLimits]:
+    async with Client.open(Access(server=store.address), user_agent="test") as client:
+        yield WorkflowLimits(client, Recorder(client, instance="test"))
+
+
+def claim(name: str, policy: OverflowPolicy = OverflowPolicy.QUEUE) -> Claim:
+    run = RunRef(namespace="shop", name=name, uid=f"uid-{name}", workflow_id=name)
+    return Claim(run, LimitEntry(run=name, run_id=run.uid, created=now(), since=now()), policy)
+
+
+async def test_a_change_of_another_operator_is_taken_into_account(store: Store) -> None:
+    store.put("workflowlimits", "mutex", spec={})
+    async with operator(store) as one, operator(store) as two:
+        two.observe(copy.deepcopy(store.objects["workflowlimits/mutex"]))
+        assert await one.claim("shop", "mutex", claim("a")) == Granted()
+        assert await two.claim("shop", "mutex", claim("b")) == Full(1)
+        assert store.conflicts == 1
+        status = store.objects["workflowlimits/mutex"]["status"]
+        assert [each["run"] for each in status["holders"]] == ["a"]
+        assert [each["run"] for each in status["waiters"]] == ["b"]
+
+
+async def test_a_waiting_run_is_woken_when_it_holds_the_limit(store: Store) -> None:
+    store.put("workflowlimits", "mutex", spec={})
+    async with operator(store) as limits:
+        woken: list[str] = []
+        limits.wake = lambda run: woken.append(run.name)
+        for name in ("a", "b", "c"):
+            await limits.claim("shop", "mutex", claim(name))
+
+        async def release(queue: LimitQueue, capacity: int) -> LimitQueue:
+            return queue.release({"uid-a"}).admit(capacity, now())
+
+        await limits.change("shop", "mutex", release)
+        assert woken == ["b"]
+        assert await limits.claim("shop", "mutex", claim("b")) == Granted()
+        assert list(limits.naming("shop", "uid-c")) == ["mutex"]
+
+
+async def test_a_limit_that_does_not_exist_or_is_invalid_cannot_be_used(store: Store) -> None:
+    async with operator(store) as limits:
+        woken: list[str] = []
+        limits.wake = lambda run: woken.append(run.name)
+        assert await limits.claim("shop", "mutex", claim("a")) == Unusable()
+        limits.observe(store.put("workflowlimits", "mutex", spec={"capacity": -1}))
+        assert woken == ["a"]
+        assert await limits.claim("shop", "mutex", claim("a")) == Unusable()
+        (ready,) = store.objects["workflowlimits/mutex"]["status"]["conditions"]
+        assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+        assert "capacity: must be at least 0" in ready["message"]
+        before = store.objects["workflowlimits/mutex"]["status"]
+        limits.observe(store.put("workflowlimits", "mutex", spec={"capacity": 1}, status=before))
+        assert woken == ["a", "a"]
+        assert await limits.claim("shop", "mutex", claim("a")) == Granted()
+
+
+async def test_a_run_that_must_not_wait_is_not_listed(store: Store) -> None:
+    store.put("workflowlimits", "mutex", spec={})
+    async with operator(store) as limits:
+        await limits.claim("shop", "mutex", claim("a"))
+        assert await limits.claim("shop", "mutex", claim("b", OverflowPolicy.FAIL)) == Full(1)
+        assert not list(limits.naming("shop", "uid-b"))

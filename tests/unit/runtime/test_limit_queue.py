@@ -1,0 +1,144 @@
+"""The queue of a WorkflowLimit: who gets it, in which order, and what its status says."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry
+from perdure.runtime.limit_queue import LimitQueue, limit_status
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def entry(name: str, key: str = "", *, priority: int = 0, age: int = 0, since: int = 0) -> LimitEntry:
+    return LimitEntry(
+        run=name,
+        run_id=f"uid-{name}",
+        key=key,
+        priority=priority,
+        created=NOW - timedelta(seconds=age),
+        since=NOW + timedelta(seconds=since),
+    )
+
+
+def names(entries: tuple[LimitEntry, ...]) -> list[str]:
+    return [each.run for each in entries]
+
+
+def test_a_run_holds_a_limit_that_has_room_and_waits_for_one_that_has_none() -> None:
+    queue = LimitQueue().claim(entry("a"), 2).claim(entry("b"), 2).claim(entry("c"), 2)
+    assert (names(queue.holders), names(queue.waiters)) == (["a", "b"], ["c"])
+    released = queue.release({"uid-a"}).admit(2, NOW)
+    assert (names(released.holders), names(released.waiters)) == (["b", "c"], [])
+
+
+def test_claiming_again_changes_nothing() -> None:
+    queue = LimitQueue().claim(entry("a"), 1).claim(entry("b"), 1)
+    assert queue.claim(entry("a", since=60), 1) == queue
+    assert queue.claim(entry("b", since=60), 1) == queue
+
+
+def test_higher_priorities_go_first_then_older_runs_then_those_that_came_first() -> None:
+    queue = LimitQueue().claim(entry("holder"), 1)
+    for each in (
+        entry("new"),
+        entry("same"),
+        entry("old", age=60),
+        entry("urgent", priority=5),
+        entry("last", priority=-1),
+    ):
+        queue = queue.claim(each, 1)
+    assert names(queue.waiters) == ["urgent", "old", "new", "same", "last"]
+
+
+def test_keys_do_not_wait_for_each_other() -> None:
+    queue = LimitQueue().claim(entry("a", "x"), 1).claim(entry("b", "x"), 1).claim(entry("c", "y"), 1)
+    assert (names(queue.holders), names(queue.waiters)) == (["a", "c"], ["b"])
+
+
+def test_a_run_that_asks_for_another_key_leaves_its_place() -> None:
+    queue = LimitQueue().claim(entry("a", "x"), 1).claim(entry("b", "x"), 1).claim(entry("a", "y"), 1)
+    assert {(each.run, each.key) for each in queue.holders} == {("a", "y"), ("b", "x")}
+
+
+def test_a_run_that_must_not_wait_is_left_out() -> None:
+    queue = LimitQueue().claim(entry("a"), 1)
+    assert queue.claim(entry("b"), 1, queues=False) == queue
+    assert names(queue.release({"uid-a"}).claim(entry("b"), 1, queues=False).holders) == ["b"]
+
+
+def test_a_lower_capacity_lets_no_run_start_and_stops_none() -> None:
+    queue = LimitQueue().claim(entry("a"), 2).claim(entry("b"), 2).claim(entry("c"), 1)
+    assert names(queue.holders) == ["a", "b"]
+    assert names(queue.release({"uid-a"}).admit(1, NOW).holders) == ["b"]
+    assert LimitQueue().claim(entry("a"), 0).holders == ()
+
+
+def test_the_first_in_the_queue_has_the_longest_holder_cancelled_that_is_not_newer() -> None:
+    queue = LimitQueue().claim(entry("a", age=60), 2).claim(entry("b", age=50, since=1), 2)
+    queue = queue.claim(entry("c", age=40), 2).claim(entry("d", age=30), 2)
+    assert queue.gives_way("uid-d") is None
+    found = queue.gives_way("uid-c")
+    assert found is not None
+    assert found.run == "a"
+    newer = LimitQueue().claim(entry("a"), 1).claim(entry("b", age=60), 1)
+    assert newer.gives_way("uid-b") is None
+
+
+def test_only_the_first_waiting_runs_are_listed() -> None:
+    queue = LimitQueue().claim(entry("holder"), 1)
+    for i in range(MAX_WAITERS):
+        queue = queue.claim(entry(f"run-{i}"), 1)
+    assert not queue.claim(entry("late"), 1).waits("uid-late")
+    urgent = queue.claim(entry("urgent", priority=1), 1)
+    assert names(urgent.waiters)[0] == "urgent"
+    assert len(urgent.waiters) == MAX_WAITERS
+
+
+def test_a_status_is_read_as_it_was_written() -> None:
+    queue = LimitQueue().claim(entry("a", "x", priority=3), 1).claim(entry("b", "x"), 1)
+    status = limit_status({}, queue, 1, generation=2, now=NOW)
+    assert LimitQueue.read(status) == queue
+    assert (status["held"], status["waiting"], status["observedGeneration"]) == (1, 1, 2)
+    (ready,) = status["conditions"]
+    assert (ready["status"], ready["message"]) == ("True", "has room for 1 run of each key")
+    assert limit_status(status, queue, 1, generation=2, now=NOW + timedelta(hours=1)) == status
+
+
+_ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["claim", "release"]), st.integers(0, 9), st.sampled_from("xy"), st.integers(-1, 1)),
+    max_size=60,
+)
+
+
+@given(actions=_ACTIONS, capacity=st.integers(0, 3))
+def test_no_key_has_more_holders_than_there_is_room_for_and_none_waits_while_there_is_room(
+    actions: list[tuple[str, int, str, int]], capacity: int
+) -> None:
+    queue = LimitQueue()
+    for action, number, key, priority in actions:
+        if action == "claim":
+            queue = queue.claim(entry(f"run{number}", key, priority=priority), capacity)
+        else:
+            queue = queue.release({f"uid-run{number}"}).admit(capacity, NOW)
+        runs = [each.run for each in (*queue.holders, *queue.waiters)]
+        assert len(runs) == len(set(runs))
+        for each in "xy":
+            held = sum(holder.key == each for holder in queue.holders)
+            assert held <= capacity
+            assert held == capacity or queue.first(each) is None
+
+
+@pytest.mark.parametrize("capacity", [1, 3])
+def test_everybody_gets_the_limit_in_order(capacity: int) -> None:
+    queue, order = LimitQueue(), [f"run{i}" for i in range(12)]
+    for i, name in enumerate(order):
+        queue = queue.claim(entry(name, age=100 - i), capacity)
+    had = names(queue.holders)
+    while queue.holders:
+        before = set(names(queue.holders))
+        queue = queue.release({queue.holders[0].run_id}).admit(capacity, NOW)
+        had += [name for name in names(queue.holders) if name not in before]
+    assert had == order

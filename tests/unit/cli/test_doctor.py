@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,6 +115,11 @@ def test_a_line_for_each_check_of_a_healthy_cluster() -> None:
     assert len(lines) == 16
     assert all(line.startswith("✓ OK ") for line in lines), done.stdout
     assert [line[11:31].strip() for line in lines][:4] == ["API server", "CRDs", "Operator", "Versions"]
+
+
+def test_every_kind_is_checked() -> None:
+    crds = Path(__file__).resolve().parents[3] / "crds"
+    assert {file.stem.removeprefix("perdure.dev_") for file in crds.glob("*.yaml")} == KINDS
 
 
 def test_a_failed_check_shows_what_to_do_and_the_status_is_1(healthy: ApiServer) -> None:

@@ -76,7 +76,7 @@ async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pas
         wake = await thing.reconciler.advance()
         assert wake is not None
         pauses.append(wake - before)
-    assert thing.called == ["pass", "read again"] * 12
+    assert thing.called == ["pass", "look again", "read again"] * 12, "what was observed is not committed"
     assert pauses[0] < timedelta(seconds=1)
     assert timedelta(seconds=5) < pauses[10] < timedelta(seconds=6), "the pause is bounded"
     thing.ends = lambda: LATER

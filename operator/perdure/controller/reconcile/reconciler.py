@@ -72,6 +72,7 @@ class Reconciler:
         except kube.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
+            self._one.look_again()  # what was observed is not committed, even if only the metadata has changed
             await self._one.read_again()
             # Immediately the first time; with growing delays if another client writes all the time.
             return now() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)

@@ -21,8 +21,8 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-WATCHES = 6
-"""Runs, Workflows, Operations and the pods of runs, in the one namespace."""
+WATCHES = 7
+"""Of the one namespace: each kind that the operator reconciles, and the pods of runs."""
 
 
 def test_a_signal_ends_the_operator_without_waiting_for_tasks_that_hang(namespace: Cluster, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ HISTORY_GROWS = Rule(_HISTORY_GROWS, "self.nextEventId >= oldSelf.nextEventId", 
 
 STATUS_STAYS = Rule(
     "`status` must not be removed: finished work would run again (docs/backup.md)",
-    "has(self.status) || !has(oldSelf.status)",
+    "has(self.status) || !has(oldSelf.status) || !(has(oldSelf.status.state) || has(oldSelf.status.commit))",
     reason="FieldValueForbidden",
     field_path=".status",
 )

@@ -5,24 +5,12 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.api.command.v1 import Command
-from temporalio.api.common.v1 import (
-    Callback,
-    Payload,
-    WorkflowType,
-)
-from temporalio.api.enums.v1 import (
-    CommandType,
-)
-from temporalio.api.nexus.v1 import (
-    Endpoint,
-    EndpointSpec,
-    EndpointTarget,
-    Response,
-    StartOperationResponse,
-)
+from temporalio.api.common.v1 import Callback, Payload, WorkflowType
+from temporalio.api.enums.v1 import CommandType
+from temporalio.api.nexus.v1 import Endpoint, EndpointSpec, EndpointTarget, Response, StartOperationResponse
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollNexusTaskQueueResponse
 
-from frontend.nexus_calls import TaskQueue
 from frontend.served import Served, names
 from perdure.frontend.service.nexus import CALLERS_HEADER
 

@@ -67,6 +67,28 @@ def test_the_others_take_over_within_ten_seconds_after_a_kill(operators: int) ->
     assert max(took) < 10
 
 
+@pytest.mark.parametrize("operators", [2, 3, 5])
+def test_shards_have_owners_within_four_seconds_after_a_container_has_started_again(operators: int) -> None:
+    took = list[float]()
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_covered(world))
+        for number in range(20):
+            chance = world.random(f"kill {number}")
+            await asyncio.sleep(chance.uniform(3, 5))
+            victim = world.operators.pop(number % operators)
+            await victim.kill()
+            await asyncio.sleep(chance.uniform(0, 3))
+            world.start(name=victim.name)
+            took.append(await until(lambda: is_covered(world)))
+            await until(lambda: all(map(shards, world.operators)))
+
+    assert simulate(scenario, calm(operators, operators)).violations == []
+    assert len(took) == 20
+    assert max(took) < 4
+
+
 def test_an_event_reports_each_operator_that_joins_and_each_that_is_lost() -> None:
     async def scenario(world: World) -> None:
         world.begin()
@@ -155,6 +177,7 @@ def test_many_runs_of_an_operator_that_was_killed_are_read_page_by_page(monkeypa
         for number in range(400):
             world.create("WorkflowRun", f"waits-{number}", {"inline": _SIGNALLED})
         await until(lambda: all(run.get("status", {}).get("phase") == "Running" for run in world.runs().values()))
+        await asyncio.sleep(30)  # watches lag, and a run that a watch shows is read by itself
         handle = world.server.handle
 
         def noted(request: Request) -> Response:

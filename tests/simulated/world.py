@@ -77,6 +77,8 @@ class World:
     limits: Limits = field(default_factory=Limits)
     """What the namespace may keep of its finished runs."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
+    _started: int = 0
+    """How many processes there were."""
     _calm_at: float = 0.0
     _fleet: FleetChecker | None = None
     _checking: asyncio.Task[None] | None = None
@@ -139,10 +141,14 @@ class World:
         if self._checking is not None:
             self._checking.cancel()
 
-    def start(self, frontend: Frontend | None = None) -> TroubledOperator:
-        """Start one more operator; with a frontend if Temporal SDKs are served."""
-        random = self.random(f"operator {len(self.names)}")
-        name = f"op-{len(self.names)}"
+    def start(self, frontend: Frontend | None = None, *, name: str = "") -> TroubledOperator:
+        """Start one more operator; with a frontend if Temporal SDKs are served.
+
+        With the ``name`` of one that was killed, it is the same pod, whose container is started again.
+        """
+        random = self.random(f"operator {self._started}")
+        name = name or f"op-{self._started}"
+        self._started += 1
         self.names.add(name)
         operator = TroubledOperator(
             name,
@@ -178,7 +184,8 @@ class World:
                     await victim.kill()
                     self.operators.remove(victim)
                     await asyncio.sleep(random.choice([0, random.uniform(0, 5)]))
-                    self.start()
+                    same_pod = self.setting.fleet and self.random(f"restart {self._started}").random() < 0.5
+                    self.start(name=victim.name if same_pod else "")
                     self._disturb()
                     self._calm_at = max(self._calm_at, self.loop.time())
                 case "interrupt":

@@ -56,6 +56,8 @@ class Membership:
         """The members as the Lease names them."""
         self._sent: tuple[str, float] = ("", -math.inf)
         """The last renewal: the time it writes, and when it was sent."""
+        self._succeeds_by = math.inf
+        """When it joins at the latest, although others count on an earlier process of its pod."""
         self._owners: tuple[str, ...] = ()
         """By shard."""
         self._held: frozenset[int] = frozenset()
@@ -118,6 +120,8 @@ class Membership:
         seconds, failures = self._settings.seconds, 0
         while not self._leaving:
             try:
+                if not self._view.joins:
+                    await self._succeed()
                 sent = await self._renew()
                 await self._list()
                 self._note()
@@ -133,6 +137,26 @@ class Membership:
             soon = self._view.next_change(_time()) - _time() + _LATER_SECONDS
             await asyncio.sleep(min(pause, soon))
             self._note()
+
+    async def _succeed(self) -> None:
+        """Wait until the others count on no member of this name, before this process joins.
+
+        An earlier process of the pod has ended: its Lease is deleted, so that the others own its shards now. If it were renewed
+        instead, nobody would own them for the duration of a Lease: the others may have found it expired just before.
+        """
+        url = f"{self._url}/{self._settings.name}"
+        async with asyncio.timeout(self._settings.seconds / _RENEWALS):
+            with suppress(kube.NotFoundError):
+                found = read(await self._client.get(url), self._settings.seconds)
+                if found.holder == self._holder:  # it was created, only the response was lost
+                    return
+                await self._client.delete(url, uid=found.uid)
+        if math.isinf(self._succeeds_by):
+            self._succeeds_by = _time() + self._settings.seconds  # those that are silent until then no longer decide
+        await self._list()
+        while self._view.is_counted_on and _time() < self._succeeds_by:
+            await asyncio.sleep(self._settings.seconds * _RETRY)
+            await self._list()
 
     async def _renew(self) -> float:
         """Create the Lease, or renew it. Returns when the renewal was sent that counts."""
@@ -163,9 +187,8 @@ class Membership:
         body = lease(settings, self._holder, now)
         try:
             return await self._client.create(self._url, body)
-        except kube.AlreadyExistsError:  # of this pod before its container was restarted, or the response was lost
-            found = await self._client.get(f"{self._url}/{settings.name}")
-            self._version = found["metadata"]["resourceVersion"]
+        except kube.AlreadyExistsError:  # the response was lost
+            await self._read()
             return await self._write(now)
 
     async def _write(self, now: datetime) -> kube.Object:

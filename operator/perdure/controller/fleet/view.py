@@ -111,6 +111,11 @@ class FleetView:
         return frozenset({self._me, *(other.lease.member for other in self._living())})
 
     @property
+    def is_counted_on(self) -> bool:
+        """Whether the Lease of another member names this one, as they were listed last."""
+        return any(self._me in other.lease.members for other in self._living())
+
+    @property
     def others(self) -> dict[str, str]:
         """The addresses of the other members, by name."""
         return {other.lease.member: other.lease.address for other in self._living()}

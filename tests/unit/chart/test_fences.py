@@ -1,0 +1,114 @@
+"""The admission policies of the chart, as far as they can be read without an API server."""
+
+import json
+
+import pytest
+
+from perdure.api import labels
+from perdure.runtime import payloads
+from unit.chart.conftest import CHART, Helm, Render
+from unit.chart.manifests import NAMESPACED, named, of_kind, operator_container
+
+pytestmark = pytest.mark.cluster
+
+
+def test_the_fence_uses_the_names_that_the_operator_uses(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy", "perdure-leases")
+    (selector,) = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert selector == {"key": labels.RUN_ID_LABEL, "operator": "Exists"}
+    text = json.dumps(policy)
+    assert labels.HEARTBEAT_DETAILS_ANNOTATION in text
+    assert labels.RESULT_ANNOTATION in text
+    assert f"size() <= {payloads.HEARTBEAT_DETAILS_LIMIT}" in text
+    assert f"size() <= {payloads.LARGE_RESULT_LIMIT}" in text
+    other = named(render(), "ValidatingAdmissionPolicy", "perdure-other-leases")
+    assert f"'{labels.RUN_ID_LABEL}' in oldObject" in other["spec"]["matchConditions"][0]["expression"]
+
+
+def test_the_fence_trusts_this_releases_operator(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-leases")
+    (trusted,) = [x["expression"] for x in policy["spec"]["variables"] if x["name"] == "isTrusted"]
+    assert "== 'system:serviceaccount:perdure-system:op'" in trusted
+
+
+def test_the_fence_of_pods_trusts_the_operator_and_asks_only_about_what_carries_its_label(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-pods")
+    (selector,) = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
+    assert selector == {"key": labels.RUN_ID_LABEL, "operator": "Exists"}
+    assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+
+
+def test_the_fence_of_runs_trusts_the_operator_and_keeps_its_marks(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-runs")
+    assert policy["spec"]["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+    validation, owners = policy["spec"]["validations"]
+    marks = (
+        labels.PARENT_ANNOTATION,
+        labels.CONTINUES_ANNOTATION,
+        labels.START_SIGNAL_ANNOTATION,
+        labels.PARENT_RUN_LABEL,
+    )
+    assert all(mark.startswith("perdure.dev/") for mark in marks)
+    assert validation["expression"].count("!k.startsWith('perdure.dev/')") == 2
+    assert "variables.newOwners == variables.oldOwners" in owners["expression"]
+
+
+def test_the_spec_of_a_run_is_compared_only_if_the_run_and_not_its_status_is_written(render: Render) -> None:
+    policy = named(render(), "ValidatingAdmissionPolicy", "perdure-run-specs")["spec"]
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert (rule["resources"], rule["operations"]) == (["workflowruns"], ["UPDATE"])
+    assert "matchConditions" not in policy
+    (validation,) = policy["validations"]
+    assert validation["message"].startswith("spec: `spec` must not change, except `ttlSecondsAfterFinished`")
+
+
+def test_the_fence_of_definitions_trusts_the_operator_and_asks_who_may_create_pods(render: Render) -> None:
+    policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-definitions")["spec"]
+    assert policy["failurePolicy"] == "Fail"
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+    (rule,) = policy["matchConstraints"]["resourceRules"]
+    assert rule["resources"] == ["workflows", "workflowruns", "workflowruns/status", "schedules", "deadletters"]
+    assert rule["operations"] == ["CREATE", "UPDATE"]
+    (validation,) = policy["validations"]
+    pods = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()"
+    assert validation["expression"].endswith(f"|| {pods}")
+
+
+def test_inline_definitions_can_be_denied_and_only_with_the_fence(helm: Helm, render: Render) -> None:
+    deny = 'definitionFence.inlineDefinitions="Deny"'
+    name = "perdure-inline-definitions"
+    assert name not in [x["metadata"]["name"] for x in of_kind(render(), "ValidatingAdmissionPolicy")]
+    policy = named(render(deny), "ValidatingAdmissionPolicy", name)["spec"]
+    (condition,) = policy["matchConditions"]
+    for key in (labels.CONTINUES_ANNOTATION, labels.RESET_ANNOTATION, labels.DEAD_LETTER_ANNOTATION):
+        assert f"'{key}'" in condition["expression"]
+    assert named(render(deny), "ValidatingAdmissionPolicyBinding", name)["spec"]["policyName"] == name
+    flags = ("--set-json", deny, "--set-json", "definitionFence.enabled=false")
+    assert "needs definitionFence.enabled: true" in helm("template", "perdure", str(CHART), *flags).stderr
+
+
+def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
+    bindings = of_kind(render(), "ValidatingAdmissionPolicyBinding")
+    assert [x["spec"]["policyName"] for x in bindings] == [x["metadata"]["name"] for x in bindings]
+    assert all(x["spec"]["validationActions"] == ["Deny"] for x in bindings)
+    assert not any("matchResources" in x["spec"] for x in bindings)
+    for binding in of_kind(render(NAMESPACED), "ValidatingAdmissionPolicyBinding"):
+        (selector,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        assert selector["values"] == ["team-a", "team-b"]
+
+
+def test_nothing_is_fenced_in_namespaces_that_are_excluded(render: Render) -> None:
+    manifests = render('excludeNamespaces=["team-*", "bank"]')
+    assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": "team-*,bank"} in operator_container(manifests)["env"]
+    policies = [*of_kind(manifests, "ValidatingAdmissionPolicy"), *of_kind(manifests, "MutatingAdmissionPolicy")]
+    assert len(policies) > 5
+    for policy in policies:
+        first = policy["spec"]["matchConditions"][0]
+        assert first["expression"] == "!request.namespace.matches('^(team-.*|bank)$')"
+
+
+def test_the_fence_can_be_left_out(render: Render) -> None:
+    without = [f"{fence}Fence.enabled=false" for fence in ("lease", "pod", "run", "definition")]
+    left = render("attribution.enabled=false", *without)
+    assert not [x for x in left if x["kind"].startswith("ValidatingAdmission")]

@@ -55,7 +55,7 @@ class LimitUse(SpecModel):
     Default: no limit."""
 
     overflow_policy: OverflowPolicy = OverflowPolicy.QUEUE
-    """What the run does if there is no room for it. Default: Queue."""
+    """How the run reacts when other runs have taken all of the capacity. Default: Queue."""
 
 
 class WorkflowLimitSpec(SpecModel):

@@ -385,6 +385,14 @@ def value(text: str | None, option: str) -> Any:
         raise typer.BadParameter(message, param_hint=option) from error
 
 
+def json_or_text(text: str) -> Any:
+    """Return the value that a text is as JSON; the text itself if it is not valid JSON."""
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError):
+        return text
+
+
 def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
     """An input with some of its fields set.
 
@@ -402,10 +410,7 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
             raise typer.BadParameter(f"`{parameter}` does not have the form key=value", param_hint="-p")
         if key in fields:
             raise typer.BadParameter(f"`{key}` is given twice", param_hint="-p")
-        try:
-            fields[key] = json.loads(text)
-        except (json.JSONDecodeError, RecursionError):
-            fields[key] = text
+        fields[key] = json_or_text(text)
     if not fields:
         return given
     if given is not None and not isinstance(given, dict):

@@ -119,7 +119,7 @@ def created(run: Object) -> datetime:
 
 
 def newest(runs: Iterable[Object], limit: int | None) -> list[Object]:
-    """Return the newest runs, the newest first; all if there is no limit."""
+    """Return the newest runs, newest first: `limit` of them, or all for None."""
     by_name = sorted(runs, key=lambda run: (run["metadata"]["namespace"], run["metadata"]["name"]))
     return sorted(by_name, key=created, reverse=True)[:limit]
 

@@ -152,7 +152,7 @@ def talk(context: typer.Context, given: Talk, call: Call) -> None:
         call: Makes the call.
 
     Raises:
-        CliError: There is no result.
+        CliError: The call was refused, or no answer came in time.
     """
     result = asyncio.run(_call(context, given, call))
     screen = Screen()
@@ -189,11 +189,3 @@ async def _call(context: typer.Context, given: Talk, call: Call) -> Any:
         )
         async with reach(cluster, route, seconds) as api:
             return await call(api, run)
-
-
-def read_argument(text: str) -> Any:
-    """Read an argument: JSON, or else text."""
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
-        return text

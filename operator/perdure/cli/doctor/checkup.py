@@ -12,9 +12,10 @@ from perdure.cli.doctor.finding import Finding, Result, unknown
 from perdure.kube import clock, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable, Iterator, Sequence
 
     from perdure.cli.cluster.diagnosis import Diagnosis
+    from perdure.cli.cluster.requests import Object
     from perdure.cli.doctor.deployment import Deployment
 
 
@@ -38,9 +39,11 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Fi
     else:
         found = await _explained("Operator", operators.pods(api, operator, system))
     checks: list[Awaitable[Finding]] = [_explained("Versions", installation.versions(api, operator))]
+    url = paths.path(paths.COORDINATION, system, "leases")
+    leases = asyncio.ensure_future(api.list(url, labelSelector=FLEET_LABEL))
     if not hidden:
-        checks.append(_explained("Fleet", _fleet(api, operator, system)))
-    checks.append(_explained("Clocks", _clocks(api, system)))
+        checks.append(_explained("Fleet", _fleet(api, operator, leases)))
+    checks.append(_explained("Clocks", _clocks(api, leases)))
     if operator is not None:
         checks.append(_explained("Operator permissions", permissions.of_operator(api, operator)))
         checks.append(_explained("Admission policies", installation.policies(api, operator)))
@@ -62,18 +65,16 @@ def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[Findin
     yield _explained("Pods", work.pods(api, namespace, now))
 
 
-async def _fleet(api: Diagnosis, operator: Deployment | None, system: str) -> Finding:
-    url = paths.path(paths.COORDINATION, system, "leases")
-    return await operators.fleet(api, operator, await api.list(url, labelSelector=FLEET_LABEL))
+async def _fleet(api: Diagnosis, operator: Deployment | None, leases: Awaitable[Sequence[Object]]) -> Finding:
+    return await operators.fleet(api, operator, await leases)
 
 
-async def _clocks(api: Diagnosis, system: str) -> Finding:
-    url = paths.path(paths.COORDINATION, system, "leases")
+async def _clocks(api: Diagnosis, leases: Awaitable[Sequence[Object]]) -> Finding:
     try:
-        leases = await api.list(url, labelSelector=FLEET_LABEL)
+        found = await leases
     except ForbiddenError:
-        leases = ()  # the clock of this machine can still be checked
-    return await operators.clocks(api, leases)
+        found = ()  # the clock of this machine can still be checked
+    return await operators.clocks(api, found)
 
 
 async def _explained(check: str, finding: Awaitable[Finding]) -> Finding:

@@ -56,7 +56,7 @@ class FrontendApi:
             The result, as JSON.
 
         Raises:
-            CliError: There is no result.
+            CliError: The call was refused, or no answer came in time.
         """
         body = {"execution": {"runId": run.run_id}, "query": {"queryArgs": list(arguments)}}
         answer = await self._post(f"{self._path(run)}/query/{quote(name, safe='')}", body)
@@ -75,7 +75,7 @@ class FrontendApi:
             The result, as JSON.
 
         Raises:
-            CliError: There is no result.
+            CliError: The call was refused, or no answer came in time.
         """
         meta = {"updateId": update_id or uuid.uuid4().hex, "identity": "perdure"}
         body = {

@@ -2,7 +2,8 @@
 
 import typer
 
-from perdure.cli.talking import Talk, read_argument, talk, talking
+from perdure.cli.asking import json_or_text
+from perdure.cli.talking import Talk, talk, talking
 
 HELP = """Query a run.
 
@@ -28,4 +29,4 @@ Examples:
 def command(context: typer.Context, given: Talk) -> None:
     """Query a run."""
     name, *arguments = given.words
-    talk(context, given, lambda api, run: api.query(run, name, [read_argument(each) for each in arguments]))
+    talk(context, given, lambda api, run: api.query(run, name, [*map(json_or_text, arguments)]))

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.talking import Talk, read_argument, talk, talking
+from perdure.cli.asking import json_or_text
+from perdure.cli.talking import Talk, talk, talking
 
 HELP = """Update a run of a workflow as code, and print the result.
 
@@ -39,5 +40,5 @@ IdOption = Annotated[
 def command(context: typer.Context, given: Talk, *, update_id: IdOption = None) -> None:
     """Update a run."""
     name, *arguments = given.words
-    values = [read_argument(each) for each in arguments]
+    values = [*map(json_or_text, arguments)]
     talk(context, given, lambda api, run: api.update(run, name, values, update_id))

@@ -70,55 +70,36 @@ class RetentionKey:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowKey:
+class _NamedKey:
+    """Work on an object that is sharded by its name."""
+
+    namespace: str
+    name: str
+
+    @property
+    def sharded_by(self) -> str:
+        """Its name."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowKey(_NamedKey):
     """Check a Workflow."""
 
-    namespace: str
-    name: str
-
-    @property
-    def sharded_by(self) -> str:
-        """Its name."""
-        return self.name
-
 
 @dataclass(frozen=True, slots=True)
-class PolicyKey:
+class PolicyKey(_NamedKey):
     """Check a RetryPolicy, and record the state of its circuit."""
 
-    namespace: str
-    name: str
-
-    @property
-    def sharded_by(self) -> str:
-        """Its name."""
-        return self.name
-
 
 @dataclass(frozen=True, slots=True)
-class LimitKey:
+class LimitKey(_NamedKey):
     """Check a WorkflowLimit, and release it from runs that have ended."""
 
-    namespace: str
-    name: str
-
-    @property
-    def sharded_by(self) -> str:
-        """Its name."""
-        return self.name
-
 
 @dataclass(frozen=True, slots=True)
-class LetterKey:
+class LetterKey(_NamedKey):
     """Record the outcome of a DeadLetter's re-drive."""
-
-    namespace: str
-    name: str
-
-    @property
-    def sharded_by(self) -> str:
-        """Its name."""
-        return self.name
 
 
 Key = RunKey | ScheduleKey | OrphanKey | ExpiryKey | RetentionKey | WorkflowKey | PolicyKey | LimitKey | LetterKey

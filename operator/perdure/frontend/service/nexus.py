@@ -41,7 +41,6 @@ from perdure.engine.inputs import OperationOutcome
 from perdure.frontend import failures, given, nexus_links
 from perdure.frontend import payloads as data
 from perdure.frontend.core import Core
-from perdure.frontend.direct_calls import Answer
 from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found, precondition
@@ -122,9 +121,10 @@ class NexusTasks:
         failed = started.operation_error.failure
         if failed.details and not _is_json(failed.details):
             raise invalid("failure details must be JSON serializable")
-        if self._report_directly(request):
+        task: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
+        if self._core.direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskCompletedResponse()
-        found = self._find(request)
+        found = self._find(task)
         if found.name.cancels:
             await self._core.calls.report(found, None)
         else:
@@ -140,11 +140,12 @@ class NexusTasks:
             raise invalid("request Failure must contain error or failure with NexusHandlerFailureInfo")
         if not request.HasField("failure") and not request.HasField("error"):
             raise invalid("request must contain error or failure")
-        if self._report_directly(request):
+        task: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
+        if self._core.direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskFailedResponse()
-        given_failure = request.HasField("failure")
-        failure = failures.to_json(request.failure) if given_failure else _handler_failure(request.error)
-        await self._core.calls.report(self._find(request), failure)
+        whole = request.HasField("failure")
+        failure = failures.to_json(request.failure) if whole else _handler_failure(request.error)
+        await self._core.calls.report(self._find(task), failure)
         return RespondNexusTaskFailedResponse()
 
     def _own_shard(self) -> int:
@@ -152,14 +153,8 @@ class NexusTasks:
         shards = self._core.runs.manager.shards
         return next(filter(shards.owns_shard, range(SHARDS)), 0)
 
-    def _report_directly(self, request: Answer) -> bool:
-        """Give an answer to the client that waits for it; returns whether one does."""
-        token: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
-        return self._core.direct_calls.report(token.call, token.namespace, request)
-
-    def _find(self, request: Any) -> HandlerCall:
-        token: NexusToken = unpack(request.task_token, NexusToken, request.namespace)
-        found = self._core.calls.take(token.call, token.namespace)
+    def _find(self, task: NexusToken) -> HandlerCall:
+        found = self._core.calls.take(task.call, task.namespace)
         if found is None:
             raise not_found("Nexus task not found or already expired")
         return found

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -107,11 +107,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _closed(events: Any) -> tuple[HistoryEvent, str] | None:
+def _closed(events: Sequence[HistoryEvent]) -> tuple[HistoryEvent, str] | None:
     """The event that closed a run, and the name of its attributes; None if none did."""
-    last = events[-1] if events else None
-    attributes = last.WhichOneof("attributes") if last is not None else None
-    return (last, attributes) if attributes in _STATUSES else None
+    if not events:
+        return None
+    attributes = str(events[-1].WhichOneof("attributes"))
+    return (events[-1], attributes) if attributes in _STATUSES else None
 
 
 def _continues(event: HistoryEvent, attributes: str) -> bool:

@@ -328,14 +328,16 @@ async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, f
 
 @pytest.mark.parametrize("how", STRIKES)
 async def test_runs_of_an_operator_that_is_lost_continue_at_another(fleet: Fleet, how: str) -> None:
+    trials: list[dict[str, float]] = []
     async with working(fleet) as client:
-        trials = [await trial(fleet, client, STRIKES[how]) for _ in range(TRIALS)]
+        for _ in range(TRIALS):
+            trials.append(await trial(fleet, client, STRIKES[how]))
+            print(f"{how}:", *(f"{kind} {seconds:.1f} s" for kind, seconds in trials[-1].items()), flush=True)
     for kind in ("a Workflow", "code"):
         took = sorted(each[kind] for each in trials)
         print(
             f"{how}, a run of {kind}: {len(took)} trials, p50 {statistics.median(took):.1f} s, maximum {took[-1]:.1f} s"
         )
-        print("  ", *(f"{seconds:.1f}" for seconds in took))
 
 
 @dataclass

@@ -19,9 +19,20 @@ import msgspec
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 
-Taker = Callable[[Offer, str, bool], Awaitable[Any]]
-"""Hands an offer out to a worker, by its identity; the last argument says whether it came from the sticky queue. None: it is no
-longer due."""
+
+@dataclass(frozen=True, slots=True)
+class Poller:
+    """A worker that gets an offer."""
+
+    identity: str
+    sticky: bool = False
+    """Whether the offer was in its sticky queue."""
+    through: str = ""
+    """The member that the worker is connected to; empty for this one."""
+
+
+Taker = Callable[[Offer, Poller], Awaitable[Any]]
+"""Hands an offer out to a worker. None: it is no longer due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +82,7 @@ class Members(Protocol):
         """Have the offers of a key sent to a member soon."""
         ...
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Get what another member has offered; None if it is no longer due.
 
         Raises:
@@ -92,9 +103,9 @@ class Alone:
     def offer(self, member: str, key: str) -> None:
         """Nobody is offered anything."""
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Nobody has offered anything."""
-        del kind, offer, identity, sticky
+        del kind, offer, poller
 
 
 class Matching:
@@ -103,6 +114,8 @@ class Matching:
     def __init__(self) -> None:
         """Know no offers yet, and no other members."""
         self.members: Members = Alone()
+        self.lost: Callable[[str], None] = lambda _: None
+        """Called with each member that has left."""
         self.queues = TaskQueues(self._place_again)
         self._takers: dict[Kind, Taker] = {}
         self._own: dict[str, dict[Offer, Destination]] = {}
@@ -134,6 +147,7 @@ class Matching:
         for member in self._sessions.keys() - others.keys():
             self._withdraw_all_of(member, ())
             del self._sessions[member]
+            self.lost(member)
         for member in self._polled.keys() - others.keys():
             del self._polled[member]
         for key in self._own:
@@ -194,12 +208,12 @@ class Matching:
         """Set the function that hands out the offers of this process's runs."""
         self._takers[kind] = taker
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool = False) -> Any:
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """What a worker gets for an offer; None if it is no longer due."""
         if not offer.member:
-            return await self._takers[kind](offer, identity, sticky)
+            return await self._takers[kind](offer, poller)
         try:
-            return await self.members.take(kind, offer, identity, sticky=sticky)
+            return await self.members.take(kind, offer, poller)
         except UnreachedError:
             self.queues.give_back(key_of(offer), offer)
             return None

@@ -383,7 +383,7 @@ def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_t
     pod = spec["template"]["spec"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
     env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
-    assert (env["PERDURE_FLEET"], env["PERDURE_LEASE_SECONDS"]) == ("perdure", "6")
+    assert (env["PERDURE_FLEET"], env["PERDURE_LEASE_SECONDS"]) == ("perdure", "10")
     assert {each["topologyKey"] for each in pod["topologySpreadConstraints"]} == {
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching import OfferBatch, PolledQueues, UnreachedError, queue_shard
+from perdure.frontend.matching import OfferBatch, PolledQueues, Poller, UnreachedError, queue_shard
 from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.messages import OFFER, TAKE, Take, pack, unpack
 from perdure.frontend.queues import Kind, Offer, QueueName
@@ -70,14 +70,14 @@ class FleetMembers:
             link.keys[key] = None
             link.changed.set()
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Get what another member has offered; None if it is no longer due.
 
         Raises:
             UnreachedError: the member is not reached, or has lost the run.
             RpcError: the member could not hand it out.
         """
-        message = Take(kind=kind, offer=offer, identity=identity, sticky=sticky)
+        message = Take(kind=kind, offer=offer, poller=poller)
         try:
             raw = await self._client.call(offer.member, TAKE, message, encode=pack, decode=bytes, seconds=None)
         except (PeerLostError, NotOwnerError) as error:

@@ -23,6 +23,7 @@ from perdure.frontend.peers.messages import (
     MEMBER,
     NOT_OWNER,
     OFFER,
+    PINGS,
     PRINCIPAL,
     RELOAD,
     SERVICE,
@@ -131,7 +132,8 @@ class PeerServer:
 
         async def answer(raw: bytes, context: Any) -> bytes:
             metadata = tuple(context.invocation_metadata() or ())
-            call = CallContext(context.time_remaining(), metadata, _header(metadata, PRINCIPAL))
+            principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
+            call = CallContext(context.time_remaining(), metadata, principal, member=member)
             await self._core.runs.manager.first_lists.wait()
             response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
             made: bytes = response.SerializeToString()
@@ -146,7 +148,6 @@ class PeerServer:
 
     async def _take(self, raw: bytes, context: Any) -> bytes:
         """A worker that polls at another member gets what was offered there."""
-        del context
         asked = unpack(raw, Take)
         if asked.offer.run_id:  # otherwise it is the call of a client of this member
             shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
@@ -154,8 +155,9 @@ class PeerServer:
                 return b""
             if not shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
-        offer = replace(asked.offer, member="")
-        given = await self._core.matching.take(asked.kind, offer, asked.identity, sticky=asked.sticky)
+        offer, caller = replace(asked.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
+        poller = replace(asked.poller, through=asked.poller.through or caller)
+        given = await self._core.matching.take(asked.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
 
     async def _reload(self, raw: bytes, context: Any) -> bytes:
@@ -221,7 +223,7 @@ def _options() -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", _STREAM_LIMIT),
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.keepalive_permit_without_calls", 1),
+        *PINGS,
         ("grpc.http2.lookahead_bytes", 16 * 1024),
         ("grpc.http2.bdp_probe", 0),
     ]

@@ -36,6 +36,7 @@ from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import UnfitError, name
 from perdure.frontend.heartbeat_details import storing_details
 from perdure.frontend.history import retry_policy
+from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.run_finder import NO_ACTIVITY
 from perdure.frontend.runs import not_open
@@ -68,14 +69,13 @@ class Activities:
             if offer is None:
                 break
             given: PollActivityTaskQueueResponse | None = await self._core.matching.take(
-                Kind.ACTIVITY, offer, request.identity
+                Kind.ACTIVITY, offer, Poller(request.identity, through=call.member)
             )
             if given is not None:
                 return given
         return PollActivityTaskQueueResponse()
 
-    async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollActivityTaskQueueResponse | None:
-        del sticky
+    async def _take(self, offer: Offer, poller: Poller, /) -> PollActivityTaskQueueResponse | None:
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
             return None
@@ -85,7 +85,7 @@ class Activities:
             scheduled_event_id=offer.scheduled_event_id,
             attempt=offer.attempt,
             fence=fence,
-            identity=identity,
+            identity=poller.identity,
         )
         try:
             answer = await self._core.runs.ask(entry, taken)

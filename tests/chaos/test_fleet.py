@@ -9,7 +9,7 @@ import random
 import statistics
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -230,13 +230,17 @@ async def connected(fleet: Fleet) -> Client:
         return token, published["data"]["ca.crt"].encode(), address
 
     token, authority, address = await asyncio.to_thread(credentials)
-    return await Client.connect(
-        f"{address}:{NODE_PORT}",
-        namespace=cluster.namespace,
-        api_key=token,
-        tls=TLSConfig(server_root_ca_cert=authority, domain=f"perdure-temporal.{SYSTEM}"),
-        keep_alive_config=KeepAliveConfig(interval_millis=5_000, timeout_millis=5_000),
-    )
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(RuntimeError):  # the port of the nodes was opened a moment ago
+                return await Client.connect(
+                    f"{address}:{NODE_PORT}",
+                    namespace=cluster.namespace,
+                    api_key=token,
+                    tls=TLSConfig(server_root_ca_cert=authority, domain=f"perdure-temporal.{SYSTEM}"),
+                    keep_alive_config=KeepAliveConfig(interval_millis=5_000, timeout_millis=5_000),
+                )
+            await asyncio.sleep(0.5)
 
 
 @asynccontextmanager

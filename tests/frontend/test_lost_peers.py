@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from perdure.controller.fleet.rendezvous import owners
 from perdure.frontend.door import Door
 from perdure.frontend.matching import queue_shard
 from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.messages import TAKE
 from perdure.frontend.peers.server import PeerSettings, peered
 from perdure.frontend.service.call import CallContext
 from process import free_port
@@ -143,7 +145,36 @@ async def test_a_task_on_its_way_through_an_operator_that_is_killed_goes_to_anot
             workflow_id=workflow_id, run_id=first.workflow_execution.run_id
         )
         assert second.attempt == 1
+        # The first response counts, whoever sends it.
         completed = RespondWorkflowTaskCompletedRequest(namespace=fleet.namespace, task_token=first.task_token)
+        await stays.workflow_service.respond_workflow_task_completed(completed)
+        completed.task_token = second.task_token
         with pytest.raises(RPCError) as error:
             await stays.workflow_service.respond_workflow_task_completed(completed)
         assert error.value.status is RPCStatusCode.NOT_FOUND
+
+
+async def test_a_task_that_a_worker_at_another_operator_does_not_receive_goes_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken, call = Event(), PeerClient.call
+
+    async def without_response(client: PeerClient, member: str, path: str, request: Any, **options: Any) -> Any:
+        response = await call(client, member, path, request, **options)
+        if path == TAKE and not taken.is_set():
+            taken.set()
+            await asyncio.Event().wait()
+        return response
+
+    with in_memory_fleet(2) as fleet:
+        run_at, queue_at = fleet.fleet.members
+        queue, workflow_id = placed(fleet.fleet, fleet.namespace, queue_at, run_at)
+        client = await fleet.connect(queue_at)
+        await client.start_workflow("Any", id=workflow_id, task_queue=queue, task_timeout=_TASK_TIMEOUT)
+        monkeypatch.setattr(PeerClient, "call", without_response)
+        first = asyncio.create_task(poll(client, queue))
+        assert await asyncio.to_thread(taken.wait, 60)
+        first.cancel()
+        second = await poll(client, queue)
+        assert second.workflow_execution.workflow_id == workflow_id
+        assert second.attempt == 1

@@ -10,8 +10,9 @@ Without a fleet all of them are the same process. The sticky queues of a task qu
 so knows, when it places a task, whether the worker is there that has the workflow in memory.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -29,10 +30,14 @@ class Poller:
     """Whether the offer was in its sticky queue."""
     through: str = ""
     """The member that the worker is connected to; empty for this one."""
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names what the worker gets."""
 
 
 Taker = Callable[[Offer, Poller], Awaitable[Any]]
 """Hands an offer out to a worker. None: it is no longer due."""
+Returner = Callable[[Offer, Poller], None]
+"""Takes back what a worker did not receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class Matching:
         """Called with each member that has left."""
         self.queues = TaskQueues(self._place_again)
         self._takers: dict[Kind, Taker] = {}
+        self._returners: dict[Kind, Returner] = {}
         self._own: dict[str, dict[Offer, Destination]] = {}
         """By key: what the runs have to be done that this process works on."""
         self._placed: dict[str, dict[Offer, Destination]] = {}
@@ -204,9 +210,14 @@ class Matching:
 
     # Workers
 
-    def takes(self, kind: Kind, taker: Taker) -> None:
-        """Set the function that hands out the offers of this process's runs."""
+    def takes(self, kind: Kind, taker: Taker, returner: Returner = lambda *_: None) -> None:
+        """Set the functions that hand out the offers of this process's runs, and take them back."""
         self._takers[kind] = taker
+        self._returners[kind] = returner
+
+    def take_back(self, kind: Kind, offer: Offer, poller: Poller) -> None:
+        """A worker at another member did not receive what it has taken."""
+        self._returners[kind](offer, poller)
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """What a worker gets for an offer; None if it is no longer due."""

@@ -8,8 +8,9 @@ from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer
 
 SERVICE: Final = "perdure.fleet.Peer"
-OFFER, TAKE, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Reload"))
-"""Paths: what one member has to be done in another one's task queues, a worker gets it, and settings were changed."""
+OFFER, TAKE, RETURN, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload"))
+"""Paths: what one member has to be done in another one's task queues, a worker gets it, or does not receive it, and settings were
+changed."""
 MEMBER: Final = "perdure-member"
 """Header: the member that calls."""
 PRINCIPAL: Final = "perdure-principal-bin"
@@ -17,6 +18,7 @@ PRINCIPAL: Final = "perdure-principal-bin"
 PINGS: Final = [
     ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]

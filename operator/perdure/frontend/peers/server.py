@@ -26,6 +26,7 @@ from perdure.frontend.peers.messages import (
     PINGS,
     PRINCIPAL,
     RELOAD,
+    RETURN,
     SERVICE,
     TAKE,
     Take,
@@ -82,7 +83,7 @@ class PeerServer:
     def generic_handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         """What gRPC calls."""
         found: dict[str, dict[str, _Answer]] = {SERVICE: {}}
-        for path, answer in ((OFFER, self._offer), (TAKE, self._take), (RELOAD, self._reload)):
+        for path, answer in self._own():
             found[SERVICE][path.rpartition("/")[2]] = answer
         for rpc, handler in self._handlers.items():
             found.setdefault(service_of(rpc), {})[rpc] = self._forwarded(rpc, handler)
@@ -96,6 +97,10 @@ class PeerServer:
             )
             for service, methods in found.items()
         )
+
+    def _own(self) -> tuple[tuple[str, _Answer], ...]:
+        """What members ask of each other, by path."""
+        return (OFFER, self._offer), (TAKE, self._take), (RETURN, self._take_back), (RELOAD, self._reload)
 
     def _served(self, name: str, answer: _Answer) -> Callable[[Any, Any], Awaitable[bytes]]:
         async def serve_one(_: Any, context: Any) -> bytes:
@@ -159,6 +164,13 @@ class PeerServer:
         poller = replace(asked.poller, through=asked.poller.through or caller)
         given = await self._core.matching.take(asked.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
+
+    async def _take_back(self, raw: bytes, context: Any) -> bytes:
+        """A worker that polls at another member did not receive what it has taken."""
+        del context
+        returned = unpack(raw, Take)
+        self._core.matching.take_back(returned.kind, replace(returned.offer, member=""), returned.poller)
+        return b""
 
     async def _reload(self, raw: bytes, context: Any) -> bytes:
         """Another member has changed the settings of a namespace; or, without one, those of all."""

@@ -49,7 +49,7 @@ class Activities:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        core.matching.takes(Kind.ACTIVITY, self._take)
+        core.matching.takes(Kind.ACTIVITY, self._take, self._return)
 
     # Handing out
 
@@ -79,7 +79,7 @@ class Activities:
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
             return None
-        fence = uuid.uuid4().hex
+        fence = poller.request_id
         taken = inputs.ActivityTaken(
             request_id=fence,
             scheduled_event_id=offer.scheduled_event_id,
@@ -91,14 +91,21 @@ class Activities:
             answer = await self._core.runs.ask(entry, taken)
             return await handed_out(self._core, entry, offer.scheduled_event_id, fence) if answer.ok else None
         except BaseException:
-            returned = inputs.ActivityReturned(
-                request_id=f"{fence}/returned",
-                scheduled_event_id=offer.scheduled_event_id,
-                attempt=offer.attempt,
-                fence=fence,
-            )
-            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
+            self._return(offer, poller)
             raise
+
+    def _return(self, offer: Offer, poller: Poller, /) -> None:
+        """Return an attempt that a worker did not receive."""
+        entry = self._core.runs.manager.directory.get(offer.run_id)
+        if entry is None:
+            return
+        returned = inputs.ActivityReturned(
+            request_id=f"{poller.request_id}/returned",
+            scheduled_event_id=offer.scheduled_event_id,
+            attempt=offer.attempt,
+            fence=poller.request_id,
+        )
+        self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
 
     # By token
 

@@ -36,7 +36,7 @@ class TaskDispatch:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._in_transit = TasksInTransit()
-        core.matching.takes(Kind.WORKFLOW, self._take)
+        core.matching.takes(Kind.WORKFLOW, self._take, self._return)
         core.matching.lost = self._take_back
 
     async def poll_workflow_task_queue(
@@ -71,7 +71,7 @@ class TaskDispatch:
         if offer.query:
             return await self._give_query(entry, offer, sticky=poller.sticky)
         try:
-            answer = await self._core.runs.ask(entry, self.taken(entry, uuid.uuid4().hex, poller.identity))
+            answer = await self._core.runs.ask(entry, self.taken(entry, poller.request_id, poller.identity))
             if not answer.ok:
                 return None
             return await self._task(entry, sticky=poller.sticky, through=poller.through)
@@ -97,6 +97,19 @@ class TaskDispatch:
         if token is not None:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token.engine())
             self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
+
+    def _return(self, offer: Offer, poller: Poller, /) -> None:
+        """Return a task that a worker at another member did not receive."""
+        entry = self._core.runs.manager.directory.get(offer.run_id)
+        run = self._core.runs.manager.runs.get(offer.run_id)
+        code = run.state.code if run is not None and run.state is not None else None
+        if (
+            entry is not None
+            and code is not None
+            and code.task is not None
+            and code.task.request_id == poller.request_id
+        ):
+            self._give_back(entry)
 
     def _held(self, entry: Entry) -> WorkflowTaskToken | None:
         """The token of the task of a run that a worker has."""

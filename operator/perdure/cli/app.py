@@ -43,6 +43,7 @@ VERBS = {
     "search-attributes": "perdure.cli.verbs.search_attributes",
     "rerun": "perdure.cli.verbs.rerun",
     "reset": "perdure.cli.verbs.reset",
+    "result": "perdure.cli.verbs.result",
     "retry": "perdure.cli.verbs.retry",
     "retrypolicy": "perdure.cli.verbs.retrypolicy",
     "signal": "perdure.cli.verbs.signal",

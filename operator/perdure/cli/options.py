@@ -9,7 +9,7 @@ import typer
 
 from perdure.api.durations import parse_duration
 from perdure.cli.completing import contexts, names_of
-from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, TEMPLATES, Color, Output
+from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output
 
 
 class TimeFormat(StrEnum):
@@ -69,11 +69,11 @@ def _format_of(words: Sequence[str]) -> Callable[[str], Output]:
     def read(text: str) -> Output:
         if text in words:
             return text
+        from perdure.cli.templates import TEMPLATES, TemplateError, parse
+
         if not text.startswith(TEMPLATES):
             known = ", ".join(map(repr, (*words, *(f"{start}…" for start in TEMPLATES))))
             raise typer.BadParameter(f"{text!r} is not one of {known}")
-        from perdure.cli.templates import TemplateError, parse
-
         try:
             parse(text)
         except TemplateError as error:
@@ -84,14 +84,18 @@ def _format_of(words: Sequence[str]) -> Callable[[str], Output]:
 
 
 def _output_option(words: Sequence[str]) -> Any:
-    formats = [*words, *TEMPLATES]
+    def complete(incomplete: str) -> list[str]:
+        from perdure.cli.templates import TEMPLATES
+
+        return [each for each in (*words, *TEMPLATES) if each.startswith(incomplete)]
+
     return typer.Option(
         "--output",
         "-o",
         metavar="FORMAT",
         help=f"Output format: {', '.join(words)}, jsonpath=TEMPLATE, or custom-columns=TITLE:PATH,…",
         parser=_format_of(words),
-        autocompletion=lambda incomplete: [each for each in formats if each.startswith(incomplete)],
+        autocompletion=complete,
     )
 
 

@@ -7,14 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perdure.cli.terminal import TEMPLATES
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from jsonpath import JSONPath
 
-JSONPATH, COLUMNS = TEMPLATES
+JSONPATH, COLUMNS = TEMPLATES = "jsonpath=", "custom-columns="
 _TOKEN = re.compile(r"\{((?:[^{}\"']|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')*)\}|([^{]+)", re.DOTALL)
 _ESCAPED_NAME = re.compile(r"\.((?:[^.\[\]\\]|\\.)*\\\.(?:[^.\[\]\\]|\\.)*)")
 _UNESCAPED, _FIRST = re.compile(r"\\(.)"), r"\1"

@@ -34,9 +34,6 @@ REPORT_WORDS = ("text", "json", "yaml")
 OBJECT_WORDS = ("text", "wide", "json", "yaml", "name")
 """Formats of objects."""
 
-TEMPLATES = ("jsonpath=", "custom-columns=")
-"""What begins a format that the user has written."""
-
 
 def for_people(output: Output) -> bool:
     """Return whether a format is for people; the others are for programs."""
@@ -114,13 +111,13 @@ class Screen:
             import yaml
 
             self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))
-        elif output.startswith(TEMPLATES):
+        elif output == "name":
+            for name in names:
+                self.write(name)
+        else:
             from perdure.cli.templates import render
 
             self.write(render(output, data).removesuffix("\n"))
-        else:
-            for name in names:
-                self.write(name)
 
     def write_value(self, output: Output, value: Any) -> None:
         """Print a result: text as it is, in a format for people."""
@@ -149,4 +146,5 @@ def reference(kind: str, name: str) -> str:
 
 
 def _reference(item: "Mapping[str, Any]") -> str:
-    return reference(item["kind"], item["metadata"]["name"])
+    meta = item["metadata"]
+    return reference(item["kind"], meta.get("name") or meta["generateName"])

@@ -21,7 +21,7 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen, for_people, reference
-from perdure.cli.verbs.wait import Waiter
+from perdure.cli.waiting import Waiter
 from perdure.kube import clock
 
 if TYPE_CHECKING:

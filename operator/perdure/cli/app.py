@@ -29,6 +29,7 @@ VERBS = {
     "delete": "perdure.cli.verbs.delete",
     "describe": "perdure.cli.verbs.describe",
     "doctor": "perdure.cli.verbs.doctor",
+    "explain": "perdure.cli.verbs.explain",
     "fleet": "perdure.cli.verbs.fleet",
     "history": "perdure.cli.verbs.history",
     "lint": "perdure.cli.verbs.lint",

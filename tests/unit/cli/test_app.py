@@ -37,7 +37,7 @@ def test_help_fits_80_columns_and_has_an_example(verb: str, program: str) -> Non
     assert max(map(len, shown.splitlines())) <= 80
     assert f"Usage: {program} {verb}" in shown
     assert f"\n    {program} {verb}" in shown.partition("Examples:")[2]
-    assert "{" not in shown.replace("{NAME}", "").replace("{DIR}", "").replace("{WORKFLOW}", "").replace("{SHELL}", "")
+    assert "{" not in re.sub(r"\{(NAME|DIR|WORKFLOW|SHELL|TOPIC)\}", "", shown)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ because the input is invalid or the workflow ID is in use (with --wait or
 Examples:
   {program} start order-flow --input @order.json
   {program} start order-flow -p id=A-1001 -p amount=349
-  {program} start order-flow --name order-42 -l team=shop --watch --timeout 5m
+  {program} start order-flow --label team=shop --watch --timeout 5m
   {program} start order-flow --input @order.json --logs
   {program} start order-flow --dry-run=client > run.yaml
   {program} start --type Order --task-queue orders -w A-1001

@@ -293,6 +293,12 @@ def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster)
     namespace.wait("no pod to be held", lambda: not held())
 
 
+def test_work_of_every_kind_is_done(example: Use) -> None:
+    work = example("work")
+    work.start("one")
+    work.ends_like("one", "described")
+
+
 @pytest.fixture
 def volume(namespace: Cluster) -> Iterator[None]:
     """A volume for the claim `run-files` on one node: the default class of a test cluster may only work on its first one."""

@@ -97,6 +97,9 @@ RUN_ANNOTATION: Final = "perdure.dev/run"
 INPUT_ANNOTATION: Final = "perdure.dev/input"
 """Annotation on pods: the input of the activity, JSON."""
 
+SCRIPT_ANNOTATION: Final = "perdure.dev/script"
+"""Annotation on pods: the script of the activity."""
+
 LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
 """Annotation on pods: the last heartbeat details of an earlier attempt, JSON; not set if there are none."""
 

@@ -8,6 +8,9 @@ VOLUME: Final = "perdure"
 MOUNT_PATH: Final = "/perdure"
 """Where the container of the activity mounts it."""
 
+SCRIPT_PATH: Final = f"{MOUNT_PATH}/script"
+"""The file with the script of the activity."""
+
 SIDECAR: Final = "perdure-sidecar"
 """The sidecar container, and the volume that it shares with the container of the activity."""
 

@@ -23,8 +23,9 @@ from perdure.api.fields import (
     set_list,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
+from perdure.api.work import Script
 from perdure.api.workflowlimit import MAX_LIMITS, LimitUse
 
 MAX_ACTIVITIES = 200
@@ -156,11 +157,15 @@ class Sidecar(SpecModel):
     """Resources of the container, as in a pod. Default: requests of 5m CPU and 24Mi memory."""
 
 
+WORK_KINDS = ("container", "pod_template", "script", "worker")
+"""What can run an activity, as Python names of the fields."""
+
+
 class Activity(SpecModel):
     """One kind of work: what runs it, its timeouts, how failures are retried."""
 
     rules = (
-        exactly_one_of("container", "pod_template", "worker"),
+        exactly_one_of(*WORK_KINDS),
         at_least_one_of(
             "start_to_close_timeout",
             "schedule_to_close_timeout",
@@ -168,7 +173,7 @@ class Activity(SpecModel):
             "lost attempt forever",
         ),
         Rule(
-            "`sidecar` must be used with `container` or `podTemplate`: a worker has no pod for each attempt",
+            "`sidecar` must not be used with `worker`: a worker has no pod for each attempt",
             "!has(self.sidecar) || !has(self.worker)",
             lambda activity: activity.sidecar is None or activity.worker is None,
         ),
@@ -207,6 +212,9 @@ class Activity(SpecModel):
     pod_template: PodTemplate | None = None
     """A whole pod that runs the activity, one for each attempt; its first container is the activity."""
 
+    script: Script | None = None
+    """A script that runs the activity, in a new pod for each attempt."""
+
     sidecar: Sidecar | None = None
     """Gives any image heartbeats, large results and cancellation, by files. Default: none."""
 
@@ -216,6 +224,11 @@ class Activity(SpecModel):
     failure_types: Annotated[list[FailureType], atomic_list(50)] = Field(default_factory=list)
     """Failure types by exit code; the first entry that matches applies. Default: the type of the error that the container
     reports."""
+
+    @property
+    def work(self) -> str:
+        """What runs the activity: the name of the one field that is set, such as `container` or `podTemplate`."""
+        return next(json_name(kind) for kind in WORK_KINDS if getattr(self, kind) is not None)
 
 
 class InputSpec(SpecModel):

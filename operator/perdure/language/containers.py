@@ -1,4 +1,4 @@
-"""Expressions in the containers of an activity: `image`, `args` and the `value` of `env`.
+"""Expressions in the containers of an activity: `image`, `args`, the `value` of `env`, and the `source` of a script.
 
 They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
 pod, also after a restart of the operator. Everything else of a container is taken as it is.
@@ -17,6 +17,8 @@ NAMES: Final = frozenset({"input", "run", "attempt"})
 
 _CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
+_NOT_EXPANDED: Final = (".image", ".source")
+"""Texts in which Kubernetes does not expand `$(NAME)`."""
 _Change = Callable[[str, str], str]
 """Gives what stands at a place instead of a text. The place is relative to the activity."""
 
@@ -53,7 +55,7 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
         except ExpressionError:
             return text  # a run that an older version started, which took it as it is: new ones are checked
         try:
-            value = template.evaluate(scope, meter, written if path.endswith(".image") else _literal)
+            value = template.evaluate(scope, meter, written if path.endswith(_NOT_EXPANDED) else _literal)
         except ExpressionError as error:
             message = f"activity `{definition.name}`: {path}: {error}"
             raise StepError(application(EXPRESSION_ERROR, message)) from error
@@ -98,6 +100,13 @@ def _changed(definition: Activity, change: _Change) -> Activity:
     if definition.container is not None:
         fields = _of_container(definition.container.dump(), "container", change)
         return definition.model_copy(update={"container": definition.container.model_copy(update=fields)})
+    if definition.script is not None:
+        given_script = definition.script.dump()
+        fields = {
+            **_of_container(given_script, "script", change),
+            "source": _changed_text("script.source", given_script["source"], change),
+        }
+        return definition.model_copy(update={"script": definition.script.model_copy(update=fields)})
     if definition.pod_template is None:
         return definition
     spec = definition.pod_template.spec
@@ -106,6 +115,10 @@ def _changed(definition: Activity, change: _Change) -> Activity:
     fields = {key: made[key] for key in _CONTAINERS if key in made}
     template = definition.pod_template.model_copy(update={"spec": spec.model_copy(update=fields)})
     return definition.model_copy(update={"pod_template": template})
+
+
+def _changed_text(path: str, value: Any, change: _Change) -> Any:
+    return change(path, value) if isinstance(value, str) and "${" in value else value
 
 
 def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:
@@ -125,7 +138,7 @@ def _of_container(container: Mapping[str, Any], path: str, change: _Change) -> d
     """The fields of a container that may hold expressions, changed."""
 
     def text(where: str, value: Any) -> Any:
-        return change(f"{path}.{where}", value) if isinstance(value, str) and "${" in value else value
+        return _changed_text(f"{path}.{where}", value, change)
 
     fields: dict[str, Any] = {}
     if "image" in container:

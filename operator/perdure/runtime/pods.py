@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.reserved import FILES_PATH, MOUNT_PATH, VOLUME
+from perdure.api.reserved import FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME
 from perdure.api.workflow import Activity, PodRetention, Retention
 from perdure.runtime import payloads
 from perdure.runtime.attempts import (
@@ -18,6 +18,7 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
+from perdure.runtime.scripts import script_container
 from perdure.runtime.sidecars import give_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
@@ -86,7 +87,7 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
 
     if definition.sidecar is not None:
         spec["initContainers"] = [*_sequence(spec, "initContainers"), sidecar_container(definition.sidecar, settings)]
-    texts = _payload_texts(attempt)
+    texts = _payload_texts(attempt, definition)
     metadata = _metadata(run, attempt, definition, main["name"], texts)
     init_containers = _sequence(spec, "initContainers")
     _give_payloads(spec, main, texts)
@@ -188,9 +189,11 @@ def attempt_annotations(run: RunRef, attempt: Attempt) -> dict[str, str]:
     }
 
 
-def _payload_texts(attempt: Attempt) -> dict[str, str]:
-    """Return the payloads for the pod, by the annotation that contains them."""
+def _payload_texts(attempt: Attempt, definition: Activity) -> dict[str, str]:
+    """Return the texts that the pod reads as files, by the annotation that contains them."""
     texts = {labels.INPUT_ANNOTATION: payloads.encode(attempt.input)}
+    if definition.script is not None:
+        texts[labels.SCRIPT_ANNOTATION] = definition.script.source
     if attempt.last_heartbeat_details is not None:
         texts[labels.LAST_HEARTBEAT_DETAILS_ANNOTATION] = payloads.encode(attempt.last_heartbeat_details)
     return texts
@@ -242,6 +245,7 @@ def _theirs(given: dict[str, str]) -> dict[str, str]:
 def _give_payloads(spec: KubeObject, main: KubeObject, texts: dict[str, str]) -> None:
     files = {
         labels.INPUT_ANNOTATION: INPUT_FILE,
+        labels.SCRIPT_ANNOTATION: SCRIPT_PATH,
         labels.LAST_HEARTBEAT_DETAILS_ANNOTATION: LAST_HEARTBEAT_DETAILS_FILE,
     }
     items = [
@@ -378,7 +382,9 @@ def _pod_spec(definition: Activity) -> KubeObject:
         return definition.pod_template.spec.dump()
     if definition.container is not None:
         return {"containers": [definition.container.dump()]}
-    raise InvalidDefinitionError("an activity that runs in a pod needs `container` or `podTemplate`")
+    if definition.script is not None:
+        return {"containers": [script_container(definition.script)]}
+    raise InvalidDefinitionError("an activity that runs in a pod needs `container`, `podTemplate` or `script`")
 
 
 def _containers(spec: KubeObject) -> list[KubeObject]:

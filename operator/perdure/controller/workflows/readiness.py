@@ -31,7 +31,7 @@ ASK_AGAIN = timedelta(minutes=1)
 """How long after a refusal a pod is retried."""
 _MOST_TOLD = 10
 """Findings in the message."""
-_FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "schema", "default", "details"})
+_FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "script", "schema", "default", "details"})
 """Fields whose content is the user's own."""
 
 
@@ -189,8 +189,7 @@ class Readiness:
         for i, activity in enumerate(_activities(workflow)):
             refusal = await self._pods.refusal(workflow["metadata"]["namespace"], activity)
             if refusal is not None:
-                field = "container" if activity.container else "podTemplate"
-                refusals.append(f"spec.activities[{i}].{field}: {refusal}")
+                refusals.append(f"spec.activities[{i}].{activity.work}: {refusal}")
         return refusals
 
     def _warn(self, workflow: kube.Object, reason: ConditionReason, message: str) -> None:

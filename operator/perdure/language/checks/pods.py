@@ -26,6 +26,8 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         ]
     elif activity.container is not None:
         containers = [(f"{path}.container", activity.container.dump())]
+    elif activity.script is not None:
+        containers = [(f"{path}.script", activity.script.dump())]
     else:
         return
     for where, container in containers:

@@ -296,7 +296,7 @@ def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster)
 def test_work_of_every_kind_is_done(example: Use) -> None:
     work = example("work")
     work.start("one")
-    work.ends_like("one", "described")
+    work.ends_like("one", "done")
 
 
 @pytest.fixture

@@ -100,6 +100,12 @@ INPUT_ANNOTATION: Final = "perdure.dev/input"
 SCRIPT_ANNOTATION: Final = "perdure.dev/script"
 """Annotation on pods: the script of the activity."""
 
+WORK_ANNOTATION: Final = "perdure.dev/work"
+"""Annotation on pods: the HTTP request or the action on a Kubernetes object that the pod performs, JSON."""
+
+CREATED_BY_ACTIVITY_ANNOTATION: Final = "perdure.dev/created-by-activity"
+"""Annotation on objects that an activity with `resource` has created: the run ID and the activity ID."""
+
 LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
 """Annotation on pods: the last heartbeat details of an earlier attempt, JSON; not set if there are none."""
 

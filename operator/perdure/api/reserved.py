@@ -11,6 +11,9 @@ MOUNT_PATH: Final = "/perdure"
 SCRIPT_PATH: Final = f"{MOUNT_PATH}/script"
 """The file with the script of the activity."""
 
+WORK_PATH: Final = f"{MOUNT_PATH}/work.json"
+"""The file with the HTTP request or the action of the activity, JSON."""
+
 SIDECAR: Final = "perdure-sidecar"
 """The sidecar container, and the volume that it shares with the container of the activity."""
 

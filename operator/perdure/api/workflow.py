@@ -25,7 +25,7 @@ from perdure.api.fields import (
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
-from perdure.api.work import Script
+from perdure.api.work import Http, KubernetesResource, Script
 from perdure.api.workflowlimit import MAX_LIMITS, LimitUse
 
 MAX_ACTIVITIES = 200
@@ -157,7 +157,7 @@ class Sidecar(SpecModel):
     """Resources of the container, as in a pod. Default: requests of 5m CPU and 24Mi memory."""
 
 
-WORK_KINDS = ("container", "pod_template", "script", "worker")
+WORK_KINDS = ("container", "pod_template", "script", "http", "resource", "worker")
 """What can run an activity, as Python names of the fields."""
 
 
@@ -214,6 +214,12 @@ class Activity(SpecModel):
 
     script: Script | None = None
     """A script that runs the activity, in a new pod for each attempt."""
+
+    http: Http | None = None
+    """An HTTP request that is the activity; a new pod sends it for each attempt."""
+
+    resource: KubernetesResource | None = None
+    """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
 
     sidecar: Sidecar | None = None
     """Gives any image heartbeats, large results and cancellation, by files. Default: none."""

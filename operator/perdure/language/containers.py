@@ -1,4 +1,7 @@
-"""Expressions in the containers of an activity: `image`, `args`, the `value` of `env`, and the `source` of a script.
+"""Expressions in activities that pods run.
+
+In containers, they stand in `image`, `args` and the `value` of `env`; in a script, also in its `source`; in an HTTP request and
+in an action on a Kubernetes object, everywhere.
 
 They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
 pod, also after a restart of the operator. Everything else of a container is taken as it is.
@@ -7,6 +10,7 @@ pod, also after a restart of the operator. Everything else of a container is tak
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from perdure.api.work import HttpHeader
 from perdure.api.workflow import Activity
 from perdure.language.cel import Meter
 from perdure.language.expressions import ExpressionError, compile_template, written
@@ -19,7 +23,11 @@ _CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
 _NOT_EXPANDED: Final = (".image", ".source")
 """Texts in which Kubernetes does not expand `$(NAME)`."""
-_Change = Callable[[str, str], str]
+_ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
+"""Where an expression that is the whole text keeps the type of its value."""
+_OF_HTTP: Final = ("url", "query", "headers", "body")
+_OF_RESOURCE: Final = ("manifest", "patch")
+_Change = Callable[[str, str], Any]
 """Gives what stands at a place instead of a text. The place is relative to the activity."""
 
 
@@ -49,17 +57,16 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
     """
     scope, meter = {"input": input, "run": run, "attempt": attempt}, Meter()
 
-    def evaluate(path: str, text: str) -> str:
+    def evaluate(path: str, text: str) -> Any:
         try:
             template = compile_template(text, names=NAMES)
         except ExpressionError:
             return text  # a run that an older version started, which took it as it is: new ones are checked
         try:
-            value = template.evaluate(scope, meter, written if path.endswith(_NOT_EXPANDED) else _literal)
+            return template.evaluate(scope, meter, _writer(path))
         except ExpressionError as error:
             message = f"activity `{definition.name}`: {path}: {error}"
             raise StepError(application(EXPRESSION_ERROR, message)) from error
-        return str(value)
 
     return _changed(definition, evaluate)
 
@@ -90,6 +97,13 @@ def has_computed_image(definition: Activity) -> bool:
     return any(path.endswith(".image") for path, _ in places(definition))
 
 
+def _writer(path: str) -> Callable[[Any], str] | None:
+    """How values are written at a place; None where they keep their type."""
+    if path.startswith(_ANY_VALUE):
+        return None
+    return written if path.startswith("http.") or path.endswith(_NOT_EXPANDED) else _literal
+
+
 def _literal(value: Any) -> str:
     """Text that Kubernetes does not change: `$(NAME)` in `args` and `env` is replaced by a variable, `$$` is a dollar sign."""
     return written(value).replace("$", "$$")
@@ -107,6 +121,14 @@ def _changed(definition: Activity, change: _Change) -> Activity:
             "source": _changed_text("script.source", given_script["source"], change),
         }
         return definition.model_copy(update={"script": definition.script.model_copy(update=fields)})
+    if definition.http is not None:
+        http = definition.http
+        fields = {name: _of_value(getattr(http, name), f"http.{name}", change) for name in _OF_HTTP}
+        return definition.model_copy(update={"http": http.model_copy(update=fields)})
+    if definition.resource is not None:
+        resource = definition.resource
+        fields = {name: _of_value(getattr(resource, name), f"resource.{name}", change) for name in _OF_RESOURCE}
+        return definition.model_copy(update={"resource": resource.model_copy(update=fields)})
     if definition.pod_template is None:
         return definition
     spec = definition.pod_template.spec
@@ -119,6 +141,17 @@ def _changed(definition: Activity, change: _Change) -> Activity:
 
 def _changed_text(path: str, value: Any, change: _Change) -> Any:
     return change(path, value) if isinstance(value, str) and "${" in value else value
+
+
+def _of_value(value: Any, path: str, change: _Change) -> Any:
+    """A value with all its texts changed."""
+    if isinstance(value, HttpHeader):
+        return value.model_copy(update={"value": _changed_text(f"{path}.value", value.value, change)})
+    if isinstance(value, dict):
+        return {key: _of_value(entry, f"{path}.{key}", change) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_of_value(entry, f"{path}[{i}]", change) for i, entry in enumerate(value)]
+    return _changed_text(path, value, change)
 
 
 def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:

@@ -31,7 +31,9 @@ ASK_AGAIN = timedelta(minutes=1)
 """How long after a refusal a pod is retried."""
 _MOST_TOLD = 10
 """Findings in the message."""
-_FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "script", "schema", "default", "details"})
+_FREE_FORM = frozenset(
+    {"input", "output", "set", "podTemplate", "container", "script", "http", "resource", "schema", "default", "details"}
+)
 """Fields whose content is the user's own."""
 
 

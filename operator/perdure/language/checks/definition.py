@@ -13,7 +13,7 @@ from perdure.api.searching import text_of
 from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import flow as flows
-from perdure.language.checks import texts
+from perdure.language.checks import texts, work
 from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
 from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
@@ -48,6 +48,11 @@ _IN_CONTAINERS: Final[Scope] = {
     "input": ANY,
     "run": known_object(dict.fromkeys(("name", "namespace", "workflowId", "runId"), TEXT)),
     "attempt": NUMBER,
+}
+_AFTER_WORK: Final[Scope] = {
+    **_IN_CONTAINERS,
+    work.RESPONSE: known_object({"status": NUMBER, "headers": ANY, "body": ANY}),
+    work.OBJECT: ANY,
 }
 _TIMEOUTS: Final = {
     "executionTimeout": "childWorkflow.executionTimeout",
@@ -204,6 +209,11 @@ class _Checks:
         self.findings += broken
         for place, template in templates:
             self.template(place, template, _IN_CONTAINERS, _guards([template]))
+        self.findings += work.of_work(path, activity)
+        later, broken = work.later_templates(path, activity)
+        self.findings += broken
+        for place, template, condition in later:
+            self.template(place, template, _AFTER_WORK, _guards([template]), _CONDITION if condition else None)
 
     def default(self, path: str, block: str) -> None:
         check = self.program.flows[block].params if block else self.program.input

@@ -74,6 +74,7 @@ _FIELDS: Final = {
     "until": "sleep.until",
     **_TIMEOUTS,
 }
+_ENDED: Final = known_object({"status": TEXT, "output": ANY, "failure": ANY})
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
@@ -241,6 +242,8 @@ class _Checks:
             seen: Scope = scope if key in {"when", "items"} else looped
             if key.startswith("catch/"):
                 seen = {**looped, step.catch[int(key[6:])].as_: ERROR}
+            if key == "onEnd":
+                seen = {**looped, "step": _ENDED}
             wanted = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _WANTED.get(key)
             before = len(self.findings)
             self.template(path, template, seen, guards, wanted)

@@ -26,6 +26,7 @@ from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.workflowlimit import MAX_LIMITS, LimitUse
+from perdure.api.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
 
 MAX_ACTIVITIES = 200
 """Maximum number of activities of one definition."""
@@ -172,6 +173,11 @@ class Activity(SpecModel):
             "!has(self.sidecar) || !has(self.worker)",
             lambda activity: activity.sidecar is None or activity.worker is None,
         ),
+        Rule(
+            "`workspaces` must be used with `container` or `podTemplate`: a worker has no pod for each attempt",
+            "!has(self.workspaces) || !has(self.worker)",
+            lambda activity: not activity.workspaces or activity.worker is None,
+        ),
     )
 
     name: Name
@@ -206,6 +212,10 @@ class Activity(SpecModel):
 
     pod_template: PodTemplate | None = None
     """A whole pod that runs the activity, one for each attempt; its first container is the activity."""
+
+    workspaces: Annotated[list[WorkspaceMount], atomic_list(MAX_WORKSPACES)] = Field(default_factory=list)
+    """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
+    `workspace-<name>`. Default: none."""
 
     sidecar: Sidecar | None = None
     """Gives any image heartbeats, large results and cancellation, by files. Default: none."""
@@ -265,6 +275,9 @@ class WorkflowSpec(SpecModel):
 
     limits: Annotated[list[LimitUse], map_list("name", MAX_LIMITS)] = Field(default_factory=list)
     """The WorkflowLimits that a run takes before it starts, and holds until it has ended. Until then, it is Pending."""
+
+    workspaces: Annotated[list[Workspace], map_list("name", MAX_WORKSPACES)] = Field(default_factory=list)
+    """Volumes for files that the activities of a run share."""
 
     activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)
     """The activities that steps refer to."""

@@ -1,4 +1,4 @@
-"""Expressions in the containers of an activity: `image`, `args` and the `value` of `env`.
+"""Expressions in the containers of an activity: `image`, `args`, the `value` of `env`, and the `subPath` of a workspace.
 
 They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
 pod, also after a restart of the operator. Everything else of a container is taken as it is.
@@ -17,6 +17,8 @@ NAMES: Final = frozenset({"input", "run", "attempt"})
 
 _CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
+_NOT_EXPANDED: Final = (".image", ".subPath")
+"""Fields in which Kubernetes takes `$` as it is."""
 _Change = Callable[[str, str], str]
 """Gives what stands at a place instead of a text. The place is relative to the activity."""
 
@@ -53,7 +55,7 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
         except ExpressionError:
             return text  # a run that an older version started, which took it as it is: new ones are checked
         try:
-            value = template.evaluate(scope, meter, written if path.endswith(".image") else _literal)
+            value = template.evaluate(scope, meter, written if path.endswith(_NOT_EXPANDED) else _literal)
         except ExpressionError as error:
             message = f"activity `{definition.name}`: {path}: {error}"
             raise StepError(application(EXPRESSION_ERROR, message)) from error
@@ -95,6 +97,14 @@ def _literal(value: Any) -> str:
 
 def _changed(definition: Activity, change: _Change) -> Activity:
     """The definition with other texts where expressions may stand; only texts with a `${` are looked at."""
+    if any("${" in mount.sub_path for mount in definition.workspaces):
+        mounts = [
+            mount.model_copy(update={"sub_path": change(f"workspaces[{i}].subPath", mount.sub_path)})
+            if "${" in mount.sub_path
+            else mount
+            for i, mount in enumerate(definition.workspaces)
+        ]
+        definition = definition.model_copy(update={"workspaces": mounts})
     if definition.container is not None:
         fields = _of_container(definition.container.dump(), "container", change)
         return definition.model_copy(update={"container": definition.container.model_copy(update=fields)})

@@ -177,9 +177,9 @@ def test_an_attempt_waits_for_a_claim_that_does_not_exist_yet() -> None:
         world.begin()
         world.create("WorkflowRun", "run", _flow("one", persistentVolumeClaim={"claimName": "shared"}))
         await asyncio.sleep(10)
-        notes = [each["note"] for each in world.server.of("events") if each["reason"] == "PodRefused"]
-        assert len(notes) == 1
-        assert "workspace `files`: there is no PersistentVolumeClaim `shared` in namespace `default`" in notes[0]
+        (activity,) = world.run("run")["status"]["state"]["activities"].values()
+        wanted = "workspace `files`: there is no PersistentVolumeClaim `shared` in namespace `default`"
+        assert activity["waitingReason"] == wanted
         world.server.create("persistentvolumeclaims", {"metadata": {"name": "shared"}, "spec": _TEMPLATE["spec"]})
         await world.rest()
         assert claims.used == {"run": {"shared"}}

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -213,7 +214,9 @@ class Activity(SpecModel):
     pod_template: PodTemplate | None = None
     """A whole pod that runs the activity, one for each attempt; its first container is the activity."""
 
-    workspaces: Annotated[list[WorkspaceMount], atomic_list(MAX_WORKSPACES)] = Field(default_factory=list)
+    workspaces: Annotated[list[WorkspaceMount], atomic_list(MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
     """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
     `workspace-<name>`. Default: none."""
 
@@ -276,7 +279,9 @@ class WorkflowSpec(SpecModel):
     limits: Annotated[list[LimitUse], map_list("name", MAX_LIMITS)] = Field(default_factory=list)
     """The WorkflowLimits that a run takes before it starts, and holds until it has ended. Until then, it is Pending."""
 
-    workspaces: Annotated[list[Workspace], map_list("name", MAX_WORKSPACES)] = Field(default_factory=list)
+    workspaces: Annotated[list[Workspace], map_list("name", MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
     """Volumes for files that the activities of a run share."""
 
     activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)

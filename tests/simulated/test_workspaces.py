@@ -1,64 +1,16 @@
-"""Claims of workspaces: created once, shared by the pods of a run, taken over by a retry, released when the run closes."""
+"""Claims of workspaces: created once, shared by the pods of a run, taken over by a retry, released when the run closes.
+
+The scenario `workspaces` has everything go wrong: see test_seeds.py.
+"""
 
 import asyncio
 from typing import Any
 
-import pytest
-
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.registry import Write
-from perdure.simulation.cluster.storage import ObjectKey
+from simulated.workspaces import TEMPLATE, Claims, flow
 from simulated.world import Setting, World, simulate
 
 _CALM = Setting(seed=1, faults=0, kills=0)
-_TEMPLATE = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
-_ONCE = {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}}
-
-
-def _flow(*steps: str, retention: dict[str, str] | None = None, **workspace: Any) -> dict[str, Any]:
-    given = {"name": "files", **(workspace or {"volumeClaimTemplate": _TEMPLATE})}
-    if retention is not None:
-        given["retention"] = retention
-    activities = [
-        {
-            "name": step,
-            "container": {"image": "i"},
-            "startToCloseTimeout": "5m",
-            "retryPolicy": _ONCE,
-            "workspaces": [{"name": "files"}],
-        }
-        for step in steps
-    ]
-    called = [{"name": step, "activity": {"name": step}} for step in steps]
-    return {"inline": {"workspaces": [given], "activities": activities, "steps": called}}
-
-
-class Claims:
-    """Which claims were created and deleted, and which pods used them."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.created: list[str] = []
-        self.used: dict[str, set[str]] = {}
-        """By run, the claims that its pods mount."""
-        world.server.observers.append(self._observe)
-
-    def _observe(self, write: Write) -> None:
-        if write.key.plural == "persistentvolumeclaims" and write.type == "ADDED":
-            self.created.append(write.key.name)
-        if write.key.plural == "pods" and write.type == "ADDED":
-            meta = write.after["metadata"]
-            for volume in write.after["spec"]["volumes"]:
-                if "persistentVolumeClaim" in volume:
-                    claim = volume["persistentVolumeClaim"]["claimName"]
-                    self.used.setdefault(meta["annotations"]["perdure.dev/run"], set()).add(claim)
-                    if ObjectKey("persistentvolumeclaims", "default", claim) not in self.world.server.objects:
-                        self.world.checker.fail(f"pod {write.key.name} mounts {claim}, which does not exist")
-
-    @property
-    def left(self) -> dict[str, dict[str, Any]]:
-        """Those that exist, by name."""
-        return {each["metadata"]["name"]: each for each in self.world.server.of("persistentvolumeclaims")}
 
 
 def _fails(name: str) -> Any:
@@ -74,10 +26,10 @@ def test_a_claim_is_deleted_after_success_and_kept_after_failure() -> None:
         claims = Claims(world)
         world.script = _fails("broken")
         world.begin()
-        world.create("WorkflowRun", "good", _flow("one", "two"))
-        world.create("WorkflowRun", "bad", _flow("one", "broken"))
-        world.create("WorkflowRun", "kept", _flow("one", retention={"onSuccess": "Keep"}))
-        world.create("WorkflowRun", "gone", _flow("broken", retention={"onFailure": "Delete"}))
+        world.create("WorkflowRun", "good", flow("one", "two"))
+        world.create("WorkflowRun", "bad", flow("one", "broken"))
+        world.create("WorkflowRun", "kept", flow("one", retention={"onSuccess": "Keep"}))
+        world.create("WorkflowRun", "gone", flow("broken", retention={"onFailure": "Delete"}))
         await world.rest()
         assert len(claims.created) == 4
         assert {name: len(used) for name, used in claims.used.items()} == {"good": 1, "bad": 1, "kept": 1, "gone": 1}
@@ -104,9 +56,9 @@ def test_pods_that_have_mounted_a_deleted_claim_are_deleted_soon() -> None:
             return ContainerExit(after=2, code=0 if before else 1)
 
         world.script = script
-        flow = _flow("one")
-        flow["inline"]["activities"][0]["retryPolicy"] = {"exponential": {"initialInterval": "1s"}}
-        world.create("WorkflowRun", "good", flow)
+        run = flow("one")
+        run["inline"]["activities"][0]["retryPolicy"] = {"exponential": {"initialInterval": "1s"}}
+        world.create("WorkflowRun", "good", run)
         await asyncio.sleep(60)
         kept = [*world.server.of("pods")]
         assert len(kept) == 2, "the failed attempt and the one that succeeded"
@@ -123,7 +75,7 @@ def test_a_retry_continues_with_the_files() -> None:
         claims = Claims(world)
         world.script = _fails("second")
         world.begin()
-        world.create("WorkflowRun", "build", _flow("first", "second"))
+        world.create("WorkflowRun", "build", flow("first", "second"))
         await world.rest()
         (claim,) = claims.created
         world.script = lambda _: ContainerExit(after=2)
@@ -150,7 +102,7 @@ def test_a_claim_of_another_client_is_left_alone() -> None:
     async def scenario(world: World) -> None:
         claims = Claims(world)
         world.begin()
-        world.create("WorkflowRun", "first", _flow("one"))
+        world.create("WorkflowRun", "first", flow("one"))
         await world.rest()
         (name,) = claims.created
         run = world.run("first")["metadata"]["uid"]
@@ -175,43 +127,15 @@ def test_an_attempt_waits_for_a_claim_that_does_not_exist_yet() -> None:
     async def scenario(world: World) -> None:
         claims = Claims(world)
         world.begin()
-        world.create("WorkflowRun", "run", _flow("one", persistentVolumeClaim={"claimName": "shared"}))
+        world.create("WorkflowRun", "run", flow("one", persistentVolumeClaim={"claimName": "shared"}))
         await asyncio.sleep(10)
         (activity,) = world.run("run")["status"]["state"]["activities"].values()
         wanted = "workspace `files`: there is no PersistentVolumeClaim `shared` in namespace `default`"
         assert activity["waitingReason"] == wanted
-        world.server.create("persistentvolumeclaims", {"metadata": {"name": "shared"}, "spec": _TEMPLATE["spec"]})
+        world.server.create("persistentvolumeclaims", {"metadata": {"name": "shared"}, "spec": TEMPLATE["spec"]})
         await world.rest()
         assert claims.used == {"run": {"shared"}}
         assert list(claims.left) == ["shared"]
         assert world.run("run")["status"]["phase"] == "Completed"
 
     assert simulate(scenario, _CALM).violations == []
-
-
-@pytest.mark.parametrize("operators", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
-def test_each_run_has_one_claim_whoever_is_killed(seed: int, operators: int) -> None:
-    async def scenario(world: World) -> None:
-        claims = Claims(world)
-        random = world.random("workspaces")
-        world.script = lambda pod: ContainerExit(
-            after=random.uniform(0.5, 6),
-            code=int(pod["metadata"]["labels"]["perdure.dev/activity"] == "broken"),
-        )
-        world.begin()
-        good, bad = [f"good{i}" for i in range(4)], [f"bad{i}" for i in range(4)]
-        for name in (*good, *bad):
-            await asyncio.sleep(random.uniform(0, 3))
-            world.create("WorkflowRun", name, _flow("one", "two", "broken" if name in bad else "three"))
-        await world.trouble(60)
-        await world.calm(200)
-        await world.rest()
-        if any(len(claims.used[name]) != 1 for name in (*good, *bad)):
-            world.checker.fail(f"runs used several claims: {claims.used}")
-        left = {claim for name in bad for claim in claims.used[name]}
-        if set(claims.left) != left:
-            world.checker.fail(f"{sorted(claims.left)} are left, and should be {sorted(left)}")
-
-    setting = Setting(seed=seed, operators=operators, kills=3)
-    assert simulate(scenario, setting).violations == []

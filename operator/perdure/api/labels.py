@@ -77,10 +77,10 @@ MEMBER_RELEASE_ANNOTATION: Final = "perdure.dev/release"
 """Annotation on the Leases of operators that share their work: the version of Perdure that the operator runs."""
 
 RUN_LABEL: Final = "perdure.dev/run"
-"""Label on pods and Leases: the name of the WorkflowRun (with a hash if it exceeds 63 characters)."""
+"""Label on pods, Leases, and claims of workspaces: the name of the WorkflowRun (with a hash if it exceeds 63 characters)."""
 
 RUN_ID_LABEL: Final = "perdure.dev/run-id"
-"""Label on pods and Leases: the UID of the WorkflowRun. The pod watch of the operator selects by it."""
+"""Label on pods, Leases, and claims of workspaces: the UID of the WorkflowRun. The pod watch of the operator selects by it."""
 
 ACTIVITY_LABEL: Final = "perdure.dev/activity"
 """Label on pods and Leases: the name of the activity (with a hash if it exceeds 63 characters)."""
@@ -115,6 +115,25 @@ the finalizer."""
 
 POD_RETENTION_ANNOTATION: Final = "perdure.dev/pod-retention"
 """Annotation on pods: retention after success and failure, such as `Expire/Keep`; not set for the default."""
+
+WORKSPACE_LABEL: Final = "perdure.dev/workspace"
+"""Label on PersistentVolumeClaims that the operator created: the name of the workspace."""
+
+STAYS_UNTIL_LABEL: Final = "perdure.dev/stays-until"
+"""Label on these claims: `run-closed` if they may be deleted when their run closes; `run-deleted` if they stay until it is
+deleted."""
+
+CLAIM_RETENTION_ANNOTATION: Final = "perdure.dev/claim-retention"
+"""Annotation on these claims: retention after success and failure of the run, such as `Delete/Keep`."""
+
+RUN_CLOSED: Final = "run-closed"
+"""Value of `STAYS_UNTIL_LABEL`: what happens to the claim is decided when its run closes."""
+
+RUN_DELETED: Final = "run-deleted"
+"""Value of `STAYS_UNTIL_LABEL`: the claim is deleted with its last run."""
+
+CLAIM_PREFIX: Final = "claim.perdure.dev/"
+"""Prefix of labels on pods that mount the PersistentVolumeClaim of a workspace; its name follows."""
 
 HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/heartbeat-details"
 """Annotation on Leases, written by the pod: details of the last heartbeat, JSON."""

@@ -22,3 +22,6 @@ FILES_PATH: Final = "/perdure-files"
 
 ACCOUNT_VOLUME: Final = "perdure-account"
 """The volume with the token of the sidecar."""
+
+WORKSPACE_VOLUME: Final = "workspace-"
+"""The beginning of the names of the volumes that workspaces are."""

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -27,6 +28,7 @@ from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.work import Http, KubernetesResource, Script
 from perdure.api.workflowlimit import MAX_LIMITS, LimitUse
+from perdure.api.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
 
 MAX_ACTIVITIES = 200
 """Maximum number of activities of one definition."""
@@ -177,6 +179,11 @@ class Activity(SpecModel):
             "!has(self.sidecar) || !has(self.worker)",
             lambda activity: activity.sidecar is None or activity.worker is None,
         ),
+        Rule(
+            "`workspaces` must be used with `container`, `podTemplate` or `script`",
+            "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
+            lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
+        ),
     )
 
     name: Name
@@ -220,6 +227,12 @@ class Activity(SpecModel):
 
     resource: KubernetesResource | None = None
     """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
+
+    workspaces: Annotated[list[WorkspaceMount], atomic_list(MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
+    `workspace-<name>`. Default: none."""
 
     sidecar: Sidecar | None = None
     """Gives any image heartbeats, large results and cancellation, by files. Default: none."""
@@ -284,6 +297,11 @@ class WorkflowSpec(SpecModel):
 
     limits: Annotated[list[LimitUse], map_list("name", MAX_LIMITS)] = Field(default_factory=list)
     """The WorkflowLimits that a run takes before it starts, and holds until it has ended. Until then, it is Pending."""
+
+    workspaces: Annotated[list[Workspace], map_list("name", MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """Volumes for files that the activities of a run share."""
 
     activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)
     """The activities that steps refer to."""

@@ -65,6 +65,7 @@ class _Compiler:
         self.findings: list[Finding] = []
         self.policies: set[str] = set()
         self.activities = {activity.name: activity for activity in spec.activities}
+        self.workspaces = {workspace.name for workspace in spec.workspaces}
         self.blocks = {block.name: block for block in spec.blocks}
 
     def compile(self) -> Program:
@@ -206,6 +207,13 @@ class _Compiler:
             self.found(
                 f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: pods are asked for with `container`"
             )
+        for i, mount in enumerate(activity.workspaces):
+            if mount.name not in self.workspaces:
+                known = ", ".join(sorted(self.workspaces)) or "none"
+                self.found(
+                    f"{path}.workspaces[{i}].name",
+                    f"there is no workspace `{mount.name}` among the `workspaces`; there are: {known}",
+                )
         self.note_policy(activity.retry_policy)
 
     def note_policy(self, choice: RetryPolicyChoice | None) -> None:

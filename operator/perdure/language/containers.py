@@ -1,16 +1,16 @@
 """Expressions in activities that pods run.
 
 In containers, they stand in `image`, `args` and the `value` of `env`; in a script, also in its `source`; in an HTTP request and
-in an action on a Kubernetes object, everywhere.
+in an action on a Kubernetes object, everywhere. They also stand in the `subPath` of a workspace.
 
 They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
 pod, also after a restart of the operator. Everything else of a container is taken as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from perdure.api.work import HttpHeader
+from perdure.api.work import Http, HttpHeader, KubernetesResource
 from perdure.api.workflow import Activity
 from perdure.language.cel import Meter
 from perdure.language.expressions import ExpressionError, compile_template, written
@@ -21,8 +21,8 @@ NAMES: Final = frozenset({"input", "run", "attempt"})
 
 _CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
-_NOT_EXPANDED: Final = (".image", ".source")
-"""Texts in which Kubernetes does not expand `$(NAME)`."""
+_NOT_EXPANDED: Final = (".image", ".source", ".subPath")
+"""Fields in which Kubernetes takes `$` as it is."""
 _ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
 """Where an expression that is the whole text keeps the type of its value."""
 _OF_HTTP: Final = ("url", "query", "headers", "body")
@@ -111,32 +111,42 @@ def _literal(value: Any) -> str:
 
 def _changed(definition: Activity, change: _Change) -> Activity:
     """The definition with other texts where expressions may stand; only texts with a `${` are looked at."""
+    if any("${" in mount.sub_path for mount in definition.workspaces):
+        mounts = [
+            mount.model_copy(update={"sub_path": _changed_text(f"workspaces[{i}].subPath", mount.sub_path, change)})
+            for i, mount in enumerate(definition.workspaces)
+        ]
+        definition = definition.model_copy(update={"workspaces": mounts})
+    return definition.model_copy(update=_changed_work(definition, change))
+
+
+def _changed_work(definition: Activity, change: _Change) -> dict[str, Any]:
+    """The field that says what runs the activity, changed."""
     if definition.container is not None:
         fields = _of_container(definition.container.dump(), "container", change)
-        return definition.model_copy(update={"container": definition.container.model_copy(update=fields)})
+        return {"container": definition.container.model_copy(update=fields)}
     if definition.script is not None:
-        given_script = definition.script.dump()
-        fields = {
-            **_of_container(given_script, "script", change),
-            "source": _changed_text("script.source", given_script["source"], change),
-        }
-        return definition.model_copy(update={"script": definition.script.model_copy(update=fields)})
+        fields = _of_container(definition.script.dump(), "script", change)
+        fields["source"] = _changed_text("script.source", definition.script.source, change)
+        return {"script": definition.script.model_copy(update=fields)}
     if definition.http is not None:
-        http = definition.http
-        fields = {name: _of_value(getattr(http, name), f"http.{name}", change) for name in _OF_HTTP}
-        return definition.model_copy(update={"http": http.model_copy(update=fields)})
+        return {"http": _changed_fields(definition.http, "http", _OF_HTTP, change)}
     if definition.resource is not None:
-        resource = definition.resource
-        fields = {name: _of_value(getattr(resource, name), f"resource.{name}", change) for name in _OF_RESOURCE}
-        return definition.model_copy(update={"resource": resource.model_copy(update=fields)})
-    if definition.pod_template is None:
-        return definition
-    spec = definition.pod_template.spec
-    given = spec.dump()
-    made = _of_pod(given, "podTemplate.spec.", change)
-    fields = {key: made[key] for key in _CONTAINERS if key in made}
-    template = definition.pod_template.model_copy(update={"spec": spec.model_copy(update=fields)})
-    return definition.model_copy(update={"pod_template": template})
+        return {"resource": _changed_fields(definition.resource, "resource", _OF_RESOURCE, change)}
+    if definition.pod_template is not None:
+        made = _of_pod(definition.pod_template.spec.dump(), "podTemplate.spec.", change)
+        fields = {key: made[key] for key in _CONTAINERS if key in made}
+        spec = definition.pod_template.spec.model_copy(update=fields)
+        return {"pod_template": definition.pod_template.model_copy(update={"spec": spec})}
+    return {}
+
+
+def _changed_fields(
+    given: Http | KubernetesResource, path: str, names: Sequence[str], change: _Change
+) -> Http | KubernetesResource:
+    """A model with all texts in some of its fields changed."""
+    fields = {name: _of_value(getattr(given, name), f"{path}.{name}", change) for name in names}
+    return given.model_copy(update=fields)
 
 
 def _changed_text(path: str, value: Any, change: _Change) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _KEYS: Final = ("name", "mountPath", "containerPort", "topologyKey", "key", "ip")
-"""The fields by which items of lists are told apart: the first one that all items have."""
+"""The fields that identify the items of lists: the first one that all items have."""
 
 
 def patched(given: Any, patch: Any) -> Any:

@@ -20,7 +20,7 @@ from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.rpc import Rpc
 
 HISTORY: Final = ("temporal.api.workflowservice.v1.WorkflowService", "GetWorkflowExecutionHistory")
-"""The RPC that knows results: whoever may call it may know them."""
+"""The RPC that returns results: callers need the permission for it."""
 _PATH: Final = re.compile(r"/perdure/v1/namespaces/(?P<namespace>[^/]+)/workflows/(?P<workflow_id>[^/]+)/result")
 _LONGEST: Final = 600.0
 """Seconds that one request waits at most."""
@@ -36,7 +36,7 @@ _STATUSES: Final[Mapping[str, str]] = {
 
 
 class _HistoryCall(IncomingRequest):
-    """A call for the history of a run, on behalf of whoever asks for its result."""
+    """A call for the history of a run, on behalf of the client that asks for its result."""
 
     def __init__(self, request: web.BaseRequest, message: GetWorkflowExecutionHistoryRequest, seconds: float) -> None:
         super().__init__(request)

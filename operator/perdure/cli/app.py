@@ -30,6 +30,7 @@ VERBS = {
     "doctor": "perdure.cli.verbs.doctor",
     "fleet": "perdure.cli.verbs.fleet",
     "history": "perdure.cli.verbs.history",
+    "import": "perdure.cli.verbs.import_",
     "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
     "logs": "perdure.cli.verbs.logs",

@@ -1,0 +1,17 @@
+"""The result of a conversion."""
+
+from dataclasses import dataclass, field
+
+from perdure.importing.fields import Object, Report
+
+
+@dataclass(slots=True)
+class Imported:
+    """One foreign object, converted."""
+
+    source: str
+    """Kind and name of the original."""
+    manifests: list[Object] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+    cron: Object | None = None
+    """A CronWorkflow that names the Workflow among the manifests: what is left to convert."""

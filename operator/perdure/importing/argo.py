@@ -10,7 +10,7 @@ from perdure.importing.argo_limits import limits
 from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import Workflow
 from perdure.importing.fields import Fields, Object, as_text
-from perdure.importing.imported import Imported
+from perdure.importing.imported import Imported, name_of
 from perdure.importing.shapes import Shapes
 
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
@@ -79,18 +79,12 @@ def convert(documents: list[Object]) -> list[Imported]:
     Args:
         documents: Manifests; those of other kinds are looked up only.
     """
-    made = [Imported(_name(each)) for each in documents]
+    made = [Imported(name_of(each)) for each in documents]
     found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
     library = Library(found)
     return [
         _Conversion(each, library, of).done for each, of in zip(found, made, strict=True) if each.get("kind") in KINDS
     ]
-
-
-def _name(document: Object) -> str:
-    metadata = document.get("metadata")
-    given = metadata if isinstance(metadata, dict) else {}
-    return f"{document.get('kind')}/{given.get('name') or given.get('generateName')}"
 
 
 class _Conversion:

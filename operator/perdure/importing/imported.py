@@ -15,3 +15,10 @@ class Imported:
     report: Report = field(default_factory=Report)
     cron: Object | None = None
     """A CronWorkflow that names the Workflow among the manifests: what is left to convert."""
+
+
+def name_of(document: Object) -> str:
+    """Kind and name of an object."""
+    metadata = document.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    return f"{document.get('kind')}/{given.get('name') or given.get('generateName')}"

@@ -25,7 +25,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    is_block = "\n" in text.strip("\n") and not re.search(r"[ \t]\n|[^\x20-\x7e\n\u00a0-\uffff]|\A[ \n]", text)
+    is_block = "\n" in text and not re.search(r"[ \t]\n|[^\x20-\x7e\n\u00a0-\uffff]|\A[ \n]", text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if is_block else None)
 
 

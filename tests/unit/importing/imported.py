@@ -6,9 +6,10 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.foreign import bring
+from perdure.cli.foreign import Convert, bring
 from perdure.cli.scenarios import play
-from perdure.importing.argo import KINDS, convert
+from perdure.importing import argo as argo_
+from perdure.importing import tekton as tekton_
 
 Json = dict[str, Any]
 
@@ -45,12 +46,21 @@ class Result:
 
 def argo(folder: Path, *texts: str) -> Result:
     """Import manifests of Argo; each text is a file."""
+    return _imported(folder, texts, argo_.KINDS, argo_.convert)
+
+
+def tekton(folder: Path, *texts: str) -> Result:
+    """Import manifests of Tekton; each text is a file."""
+    return _imported(folder, texts, tekton_.KINDS, tekton_.convert)
+
+
+def _imported(folder: Path, texts: tuple[str, ...], kinds: tuple[str, ...], convert: Convert) -> Result:
     files = []
     for i, text in enumerate(texts):
-        file = folder / f"argo-{i}.yaml"
+        file = folder / f"foreign-{i}.yaml"
         file.write_text(text)
         files.append(str(file))
-    made = bring(files, KINDS, convert)
+    made = bring(files, kinds, convert)
     file = folder / "imported.yaml"
     file.write_text(made.text)
     return Result(file, list(yaml.safe_load_all(made.text)), made.sentences, made.complete)

@@ -30,6 +30,18 @@ Examples:
   {program} import argo templates/ crons.yaml --strict
 """
 
+_TEKTON_HELP = """Convert manifests of Tekton.
+
+Reads Pipeline, Task, PipelineRun, and TaskRun, and the StepActions that they
+name. Import files that refer to each other together: a Pipeline or a Task that
+a run names becomes a part of that run.
+
+\b
+Examples:
+  {program} import tekton pipeline.yaml run.yaml > perdure.yaml
+  {program} import tekton - --strict < taskrun.yaml
+"""
+
 FilesArgument = Annotated[
     list[str],
     typer.Argument(
@@ -47,6 +59,14 @@ def argo(*, files: FilesArgument, strict: StrictOption = False) -> None:
     _bring(bring(files, KINDS, convert), strict=strict)
 
 
+def tekton(*, files: FilesArgument, strict: StrictOption = False) -> None:
+    """Convert manifests of Tekton."""
+    from perdure.cli.foreign import bring
+    from perdure.importing.tekton import KINDS, convert
+
+    _bring(bring(files, KINDS, convert), strict=strict)
+
+
 def _bring(brought: "Brought", *, strict: bool) -> None:
     for sentence in brought.sentences:
         typer.echo(sentence, err=True)
@@ -57,4 +77,4 @@ def _bring(brought: "Brought", *, strict: bool) -> None:
     raise typer.Exit(ExitCode.YES if brought.complete else ExitCode.NO)
 
 
-COMMANDS = {"argo": (argo, _ARGO_HELP)}
+COMMANDS = {"argo": (argo, _ARGO_HELP), "tekton": (tekton, _TEKTON_HELP)}

@@ -16,6 +16,11 @@ reported on standard error, with its path and advice, and in a comment.
 
 Exit status: 0 everything was converted, 1 something has no counterpart, or
 the result is invalid, 2 a file cannot be read, or has nothing to convert.
+
+\b
+Examples:
+  {program} import argo workflow.yaml > perdure.yaml
+  {program} import tekton pipeline.yaml run.yaml --strict
 """
 
 _ARGO_HELP = """Convert manifests of Argo Workflows.

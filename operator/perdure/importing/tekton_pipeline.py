@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from perdure.importing.expressions import UntranslatableError
-from perdure.importing.fields import Fields, Names, Object, Report, as_text, member, valid_name
+from perdure.importing.fields import Fields, Names, Object, Report, as_text, literal, member, valid_name
 from perdure.importing.tekton_conditions import conditions
 from perdure.importing.tekton_matrix import items
 from perdure.importing.tekton_scope import VARIABLE, PipelineScope, Ran, results_read, translated
@@ -140,14 +140,9 @@ class Pipeline:
         name = task.text("name") or "task"
         step = valid_name(name)
         made: Object = {"name": step}
-        loop, names = None, frozenset[str]()
-        if "matrix" in task:
-            matrix = task.part("matrix")
-            try:
-                loop, names = items(matrix, scope.resolve)
-            except UntranslatableError as error:
-                task.gap("matrix", str(error))
-            matrix.done({})
+        loop, names = _loop(task, scope)
+        retries = int(task.take("retries", 0))
+        scope = replace(scope, retries=retries)
         inner = replace(scope, items=frozenset(each.replace(".", "\0") for each in names))
         try:
             found = [*guards, *conditions(task, scope.resolve)]
@@ -167,7 +162,10 @@ class Pipeline:
             workspaces=self._workspaces(task),
             pod={**self._place.pod, **self._place.pods.get(name, {})},
             actions=self._catalog.actions,
-            retries=int(task.take("retries", 0)),
+            lengths={
+                key: len(value) for key, value in given.items() if isinstance(value, list) and "[*])" not in str(value)
+            },
+            retries=retries,
             timeout=task.text("timeout") or self._place.timeouts.get(name),
         )
         spec = self._spec(task, setting)
@@ -177,9 +175,10 @@ class Pipeline:
         builder = TaskBuilder(spec, setting)
         activity = builder.build()
         self.activities.append({"#": f"task {setting.task}", **activity.definition})
+        given = {key: _with_propagated(key, each, known) for key, each in given.items()}
         value = {key: self._value(each, task.at("params"), inner) for key, each in given.items()}
         value = {**{key: each for key, each in activity.defaults.items() if key not in names}, **value}
-        value |= {key: "${" + member("item", key) + "}" for key in names}
+        value |= _of_items(loop, names, activity.defaults)
         for key, path in activity.captured.items():
             if key not in value:
                 value[key] = self._reference(path, task, inner)
@@ -213,6 +212,7 @@ class Pipeline:
                 task.gap("taskSpec", "custom tasks have no counterpart; write the task as an activity")
                 return None
             spec.drop("metadata")
+            _propagate(spec, self._place.workspaces)
             return spec
         reference = task.part("taskRef")
         resolver, name = reference.text("resolver"), reference.text("name")
@@ -262,6 +262,48 @@ class Pipeline:
         except UntranslatableError as error:
             self._report.gap(path, str(error))
             return ""
+
+
+def _loop(task: Fields, scope: PipelineScope) -> tuple[Any, frozenset[str]]:
+    """Take the matrix of a task: its items, and the parameters that they set."""
+    if "matrix" not in task:
+        return None, frozenset()
+    matrix = task.part("matrix")
+    try:
+        return items(matrix, scope.resolve)
+    except UntranslatableError as error:
+        task.gap("matrix", str(error))
+        return None, frozenset()
+    finally:
+        matrix.done({})
+
+
+def _of_items(loop: Any, names: frozenset[str], defaults: Mapping[str, Any]) -> Object:
+    """The parameters that a matrix sets; those that some items lack have their default there."""
+    always = frozenset.intersection(*map(frozenset, loop)) if isinstance(loop, list) and loop else names
+    made: Object = {}
+    for name in sorted(names):
+        optional = f"item.?{name}.orValue({literal(defaults.get(name, ''))})" if name.isidentifier() else ""
+        made[name] = "${" + (member("item", name) if name in always or not optional else optional) + "}"
+    return made
+
+
+def _with_propagated(name: str, value: Any, known: Mapping[str, Any]) -> Any:
+    """An object with the fields that only the parameter of the pipeline with its name has."""
+    whole = known.get(name)
+    if not isinstance(value, dict) or not isinstance(whole, dict):
+        return value
+    return {**{key: f"$(params.{name}.{key})" for key in whole if key not in value}, **value}
+
+
+def _propagate(spec: Fields, workspaces: Mapping[str, Volume]) -> None:
+    """Declare the workspaces of the run that an embedded task uses without a declaration."""
+    declared = spec.data.get("workspaces") or []
+    names = {str(each.get("name")) for each in declared}
+    text = str(spec.data)
+    missing = [{"name": name} for name in workspaces if name not in names and f"$(workspaces.{name}." in text]
+    if missing:
+        spec.data["workspaces"] = [*declared, *missing]
 
 
 def _needs(task: Fields) -> set[str]:

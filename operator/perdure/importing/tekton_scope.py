@@ -9,7 +9,7 @@ from perdure.importing.expressions import UntranslatableError, template
 from perdure.importing.fields import literal, member
 
 VARIABLE: Final = re.compile(
-    r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[^()]*)\)"
+    r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[-\w.\[\]'\"*]*)\)"
 )
 _RESULT: Final = re.compile(r"\$\(tasks\.([-\w]+)\.(?:results|outputs)\b")
 _PATH: Final = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\*|[0-9]+))\]|\.?([-\w]+)")
@@ -107,6 +107,8 @@ class PipelineScope:
     """The workspaces, and whether they are bound."""
     items: frozenset[str] = frozenset()
     """The parameters that a matrix sets."""
+    retries: int = 0
+    """Of the task that is converted."""
 
     def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference.
@@ -125,6 +127,10 @@ class PipelineScope:
                 return STATUS
             case ("workspaces", name, "bound"):
                 return literal("true" if self.bound.get(name) else "false")
+            case ("workspaces", name, "path"):
+                return literal(f"/workspace/{name}")
+            case ("context", "pipelineTask", "retries"):
+                return literal(str(self.retries))
             case ("context", "pipelineRun", name) if name in _RUN:
                 return _RUN[name]
             case ("context", "pipeline", "name"):

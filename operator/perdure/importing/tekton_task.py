@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perdure.importing.expressions import UntranslatableError
-from perdure.importing.fields import Fields, Object, Report, as_text, valid_name
+from perdure.importing.fields import Fields, Object, Report, as_text, member, valid_name
 from perdure.importing.programs import Output, not_expanded, option_of, quoted, returning
 from perdure.importing.tekton_scope import VARIABLE, TaskScope, translated
 
@@ -23,8 +23,6 @@ _MOUNTED: Final = {
 _ADVICE: Final = {
     "timeout": "limit the whole task with its timeout",
     "when": "put the condition into the script",
-    "stdoutConfig": "redirect the output in the script",
-    "stderrConfig": "redirect the output in the script",
     "ref": "use a StepAction that is in the files",
     "artifacts": "artifacts are not imported; pass files in a workspace",
 }
@@ -49,6 +47,8 @@ class Setting:
     """The name of the task in the pipeline."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """The parameters whose values are known; expressions are not."""
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    """The lengths of arrays whose values are computed."""
     workspaces: Mapping[str, Volume] = field(default_factory=dict)
     pod: Object = field(default_factory=dict)
     """Fields of the pod spec."""
@@ -183,6 +183,10 @@ class TaskBuilder:
             step.note("args", "are passed to the entrypoint of the image; if it has none, set `command`")
         line = [*made.get("command", []), *made.get("args", [])]
         last = number == len(self._steps) - 1
+        streams = {name: made.pop(name, None) for name in ("stdoutConfig", "stderrConfig")}
+        if any(streams.values()):
+            line = self._redirected(line, streams, step)
+            made |= {"command": line[:2], "args": line[2:]}
         if goes_on:
             if not line:
                 step.gap("onError", "needs a command or a script: a shell starts it, and keeps its exit code")
@@ -196,6 +200,17 @@ class TaskBuilder:
                 return made
             made |= returning(line, outputs, prints=False)
         return made
+
+    @staticmethod
+    def _redirected(line: list[str], streams: Object, step: Fields) -> list[str]:
+        """A command line whose output also goes to files."""
+        if not line:
+            step.gap("stdoutConfig", "needs a command or a script: a shell starts it, and redirects its output")
+            return line
+        signs = {"stdoutConfig": ">", "stderrConfig": "2>"}
+        paths = {signs[name]: str(stream.get("path")) for name, stream in streams.items() if isinstance(stream, dict)}
+        redirections = " ".join(f"{sign} {quoted(path)}" for sign, path in paths.items())
+        return ["sh", "-c", f'"$@" {redirections}', "perdure", *line]
 
     def _bare(self, step: Fields) -> None:
         for name in ("results", "params"):
@@ -228,7 +243,7 @@ class TaskBuilder:
             if value in (None, {}, []) or key == "displayName":
                 continue
             path = base.at(key)
-            if key in {"ref", "timeout", "when", "stdoutConfig", "stderrConfig"}:
+            if key in {"ref", "timeout", "when"}:
                 base.gap(key, f"has no counterpart; {_ADVICE[key]}")
             elif key in {"command", "args"}:
                 made[key] = [
@@ -266,6 +281,8 @@ class TaskBuilder:
         name = found[1] or found[2]
         default = self._params[name].data.get("default") if name in self._params else None
         values = self._setting.values.get(name, default)
+        if name in self._setting.lengths and VARIABLE.search(str(self._setting.values.get(name, "$(params.x)"))):
+            return [f"${{{member('input', name)}[{i}]}}" for i in range(self._setting.lengths[name])]
         if not isinstance(values, list) or VARIABLE.search(str(values)):
             self._report.gap(
                 path, "the number of arguments must be known before the run; pass the array as one argument"

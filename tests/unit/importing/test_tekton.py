@@ -260,3 +260,68 @@ def test_what_has_no_counterpart_is_reported_by_its_path(tmp_path: Path, run: st
     assert not made.complete
     assert [each for each in made.sentences if each.startswith("Not imported: ") and path in each], made.sentences
     assert not [each for each in made.sentences if each.startswith("Invalid")]
+
+
+def test_streams_are_redirected(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        task_run(
+            "steps: [{image: a, command: [date], stdoutConfig: {path: /data/out}, stderrConfig: {path: /data/err}}]"
+        ),
+    )
+    assert made.complete, made.sentences
+    container = made.spec["activities"][0]["podTemplate"]["spec"]["containers"][0]
+    assert container["args"] == ['"$@" > /data/out 2> /data/err', "perdure", "date"]
+
+
+def test_parameters_that_a_matrix_sets_for_some_have_their_default(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        pipeline_run("""
+tasks:
+- name: build
+  retries: 2
+  matrix:
+    include:
+    - {name: a, params: [{name: os, value: x}]}
+    - {name: b, params: [{name: os, value: z}, {name: flag, value: v}]}
+  params: [{name: tries, value: $(context.pipelineTask.retries)}]
+  taskSpec:
+    params: [{name: os}, {name: flag, default: none}, {name: tries}]
+    steps: [{image: a, command: [x, $(params.os), $(params.flag)]}]
+"""),
+    )
+    assert made.complete, made.sentences
+    report = made.simulate()
+    assert inputs(report) == [
+        {"flag": "none", "tries": "2", "os": "x"},
+        {"flag": "v", "tries": "2", "os": "z"},
+    ]
+
+
+def test_embedded_tasks_see_the_workspaces_and_objects_of_their_run(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        """
+kind: PipelineRun
+metadata: {name: made}
+spec:
+  params: [{name: repo, value: {url: a, commit: b}}]
+  workspaces: [{name: files, persistentVolumeClaim: {claimName: mine}}]
+  pipelineSpec:
+    tasks:
+    - name: one
+      params: [{name: repo, value: {url: c}}, {name: words, value: [w, "$(params.repo.url)"]}]
+      taskSpec:
+        params: [{name: words, type: array}]
+        steps: [{image: a, command: [ls, "$(workspaces.files.path)", "$(params.repo.commit)", "$(params.words[*])"]}]
+""",
+    )
+    assert made.complete, made.sentences
+    container = made.spec["activities"][0]["podTemplate"]["spec"]["containers"][0]
+    assert (container["command"], container["args"]) == (
+        ["ls", "/workspace/files"],
+        ["${input.repo.commit}", "${input.words[0]}", "${input.words[1]}"],
+    )
+    report = made.simulate()
+    assert inputs(report) == [{"repo": {"commit": "b", "url": "c"}, "words": ["w", "a"]}]

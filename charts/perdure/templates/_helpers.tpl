@@ -120,3 +120,10 @@ owner.apiVersion.startsWith('perdure.dev/') && owner.kind in ['Schedule', 'Workf
     expression: "!request.namespace.matches('^({{ join "|" . | replace "*" ".*" }})$')"
 {{- end }}
 {{- end }}
+
+{{/* Annotations of an object of `helm test`, by its weight: objects of a lower one are created first. */}}
+{{- define "perdure.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

@@ -145,6 +145,14 @@ class WaitForSignal(SpecModel):
     """How long to wait before the step fails with a timeout: a duration such as `24h`, or an expression that returns one.
     Default: no limit."""
 
+    approval: Flag = False
+    """Whether the signal is an approval. Its input is an object with `approved` (true or false) and, optionally, a `comment`. The
+    output of the step is an object with `approved`, `comment`, and `by`: the user who sent the signal, as the API server
+    authenticated them. Anything else than `approved: true` fails the step with the type `Rejected`. Default: false."""
+
+    message: Template = ""
+    """What people should know or do; text with expressions. `perdure describe` shows it while the step waits. Default: none."""
+
 
 class WaitUntil(SpecModel):
     """Waits until a condition on signals and variables is true."""

@@ -43,7 +43,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
     ):
         temporal = Temporal(options.temporal_address, os.environ)
         manager, operations = assemble(client, options, temporal.workers())
-        watching.skipped, watching.serves = client.skipped, client.serves
+        watching.lists.skipped, watching.lists.serves = client.lists.skipped, client.lists.serves
         feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
         login.register(registry, access.server, feed)

@@ -211,7 +211,7 @@ class Membership:
         selector = f"{FLEET_LABEL}={self._settings.fleet}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             # Not by `each`: the namespace of the operator need not be one that it serves.
-            pages = [page async for page in self._client.pages(self._url, labelSelector=selector)]
+            pages = [page async for page in self._client.lists.pages(self._url, labelSelector=selector)]
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
         metrics.FLEET_TAKE_OVERS.inc(len(expired))

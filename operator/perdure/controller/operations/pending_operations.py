@@ -24,8 +24,8 @@ async def pending(client: kube.Client, key: TargetKey) -> AsyncIterator[kube.Obj
     chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{PENDING}"
     held = 0
     waiting: list[tuple[int, str, str, kube.Object | None]] = []
-    async for page in client.pages(url, fieldSelector=chosen):
-        for raw, obj in client.objects(page):
+    async for page in client.lists.pages(url, fieldSelector=chosen):
+        for raw, obj in client.lists.objects(page):
             held += len(raw)
             meta = obj["metadata"]
             waiting.append((arrival(obj), meta["uid"], meta["name"], obj if held <= _HELD_BYTES else None))

@@ -247,7 +247,7 @@ class Pods:
     async def list_of(self, run: RunRef) -> list[kube.Object]:
         """All pods of a run, from the API server itself."""
         url = kube.path(kube.CORE, run.namespace, "pods")
-        return await self._client.list_all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
+        return await self._client.lists.all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
 
     async def read_pod(self, run: RunRef, key: PodKey) -> kube.Object | None:
         """The attempt's pod as it is now; None where there is none of this run."""

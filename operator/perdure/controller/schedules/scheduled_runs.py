@@ -218,7 +218,9 @@ class ScheduledRuns:
 
     async def _listed_chains(self) -> dict[str, list[Entry]]:
         """The same, with the runs that no watch has shown yet: only what the API server does not list was deleted."""
-        async for obj in self._client.each(self._url(), labelSelector=f"{SCHEDULE_LABEL}={label_value(self._name)}"):
+        async for obj in self._client.lists.each(
+            self._url(), labelSelector=f"{SCHEDULE_LABEL}={label_value(self._name)}"
+        ):
             self._peers.noted(obj)
         return self._chains()
 

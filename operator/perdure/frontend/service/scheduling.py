@@ -224,7 +224,7 @@ class Scheduling:
         return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
 
     async def _find(self, namespace: str, text: str) -> list[kube.Object]:
-        found = await self._core.runs.manager.client.list_all(kube.path(kube.PERDURE, namespace, "schedules"))
+        found = await self._core.runs.manager.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
         types = await self._core.attribute_types(namespace)
         for obj in found:
             attributes = schedules.told_of(obj).search_attributes or {}

@@ -129,7 +129,7 @@ class System:
             named = [await self._find(name) for name in manager.served.names]
             return ListNamespacesResponse(namespaces=[self._namespace(each) for each in named if each is not None])
         try:
-            found = await manager.client.list_all(kube.path(kube.CORE, None, "namespaces"))
+            found = await manager.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         served = [self._namespace(each) for each in found if each["metadata"]["name"] in manager.served]

@@ -63,7 +63,7 @@ class Core:
             WORKER_DEPLOYMENTS,
             lambda: self.runs.manager.client,
             self._route_again,
-            written=lambda *change: routing_events.report(self.runs.manager.recorder, *change),
+            written=lambda *change: routing_events.report(self.runs.manager.tools.recorder, *change),
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.matching, self.pinned_versions)

@@ -48,7 +48,7 @@ class LargePayloads:
             async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
                 for name, reference in known.missing.items():
                     try:
-                        known.contents[name] = await self._runs().manager.blobs.load(namespace, reference)
+                        known.contents[name] = await self._runs().manager.tools.blobs.load(namespace, reference)
                     except LostBlobError as error:
                         raise damaged(str(error)) from error
 

@@ -61,10 +61,10 @@ class Runs:
         with suppress(kube.ApiError, *kube.TRANSIENT):  # then it is asked again and again
             await self.manager.runs.find(entry)
         if not damage_of(self.manager, entry.uid):  # or it would be done when that is repaired
-            self.manager.runs.ask(entry, request, told)
+            self.manager.runs.requests.send(entry, request, told)
         await self.changes.wait_until(entry.uid, lambda: bool(answers or damage_of(self.manager, entry.uid)), None)
         if not answers:
-            self.manager.runs.withdraw(entry.uid, request.request_id)
+            self.manager.runs.requests.withdraw(entry.uid, request.request_id)
             return Answer(ok=False, reason=_DAMAGED, message=damage_of(self.manager, entry.uid))
         return answers[0]
 

@@ -45,6 +45,7 @@ from perdure.frontend.service.system import System
 from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.service.task_queue_config import TaskQueueConfigs
 from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.frontend.service.update_with_start import UpdateWithStart
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflows import Workflows
@@ -68,6 +69,7 @@ class Frontend(Core):
         """Every RPC that is offered, by its name."""
         dispatch = TaskDispatch(self)
         starting = Starting(self, dispatch)
+        updating = Updating(self)
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
@@ -77,7 +79,8 @@ class Frontend(Core):
             StandaloneNexusOperations(self),
             starting,
             Workflows(self),
-            Updating(self, starting),
+            updating,
+            UpdateWithStart(self, starting, updating),
             Histories(self),
             Listing(self),
             Scheduling(self),

@@ -353,7 +353,7 @@ async def test_the_history_of_a_run_that_was_edited_is_not_continued_by_a_reset(
         run = copy.deepcopy(store.objects["workflowruns/order"])
         run["status"]["history"]["events"][0]["input"] = "forged"
         with pytest.raises(RefusedError, match="damaged") as caught:
-            await reset(manager.client, manager.definitions, run, Reset(event_id=1), request_id="asked")
+            await reset(manager.client, manager.tools.definitions, run, Reset(event_id=1), request_id="asked")
     assert caught.value.reason is ConditionReason.STATE_DAMAGED
 
 

@@ -193,7 +193,7 @@ class Operations:
             case ForgetKey():
                 entry = self._runs.directory.get(key.run_id)
                 if entry is not None:
-                    self._runs.answered(entry, key.uid)
+                    self._runs.requests.acknowledge(entry, key.uid)
             case _:
                 assert_never(key)
 

@@ -148,7 +148,7 @@ class ReconciledOperation:
         if not isinstance(self.progress, Delivered):
             return
         if self.progress.entry is not None:
-            self._context.runs.withdraw(self.progress.entry.uid, self.uid)
+            self._context.runs.requests.withdraw(self.progress.entry.uid, self.uid)
         else:
             self._context.schedules.withdraw(self.target.namespace, self.target.value, self.uid)
 
@@ -245,7 +245,7 @@ class ReconciledOperation:
         await self._note(entry, time)
         self.progress = Delivered(entry)
         try:
-            await self._context.runs.hand(entry, request, self._take_answer)
+            await self._context.runs.requests.deliver(entry, request, self._take_answer)
         except BaseException:
             self.progress = Pending()
             raise

@@ -11,6 +11,7 @@ from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
 from perdure.controller.runs.run_commits import RunCommits
 from perdure.controller.runs.run_conditions import RunConditions
+from perdure.controller.runs.run_deciders import RunDeciders
 from perdure.controller.runs.run_events import Teller
 from perdure.controller.runs.run_facts import CurrentFacts
 from perdure.controller.runs.run_record import RunRecord
@@ -36,6 +37,7 @@ class RunParts:
     outcomes: ChildOutcomes
     inbox: Inbox[inputs.Request]
     commits: RunCommits
+    deciders: RunDeciders
     starter: RunStarter
 
     @classmethod
@@ -56,6 +58,7 @@ class RunParts:
         facts = CurrentFacts(ref, stored, effects, tools.workers)
         conditions = RunConditions(ref, stored, peers, teller, facts.collect)
         inbox: Inbox[inputs.Request] = Inbox("the run")
+        deciders = RunDeciders(tools, ref, stored.record, inbox)
         return cls(
             ref=ref,
             stored=stored,
@@ -67,5 +70,6 @@ class RunParts:
             outcomes=ChildOutcomes(effects, pending),
             inbox=inbox,
             commits=RunCommits(ref, stored, facts, inbox, peers=peers, conditions=conditions, teller=teller),
-            starter=RunStarter(tools, effects.context, stored, inbox),
+            deciders=deciders,
+            starter=RunStarter(tools, effects.context, stored, inbox, deciders),
         )

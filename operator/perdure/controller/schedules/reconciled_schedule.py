@@ -29,6 +29,7 @@ from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.schedules.schedule_events import ScheduleTeller
+from perdure.controller.schedules.scheduled_chains import ScheduledChains
 from perdure.controller.schedules.scheduled_runs import ScheduledRuns
 from perdure.controller.schedules.template_check import TemplateCheck
 from perdure.controller.workflows.definitions import Definitions
@@ -85,7 +86,8 @@ class ReconciledSchedule:
         self.waits_for_policy = False
         """Whether the RetryPolicy that it names is missing."""
         self._record = Record(client, obj, "schedules")
-        self._runs = ScheduledRuns(client, self._record, peers, self._teller, output_of)
+        self._chains = ScheduledChains(client, self._record, peers, output_of)
+        self._runs = ScheduledRuns(client, self._record, peers, self._teller, self._chains)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
@@ -174,7 +176,7 @@ class ReconciledSchedule:
         problem = problem or missing or self._template.problem
         news = list(self._runs.news)
         asked = self._inbox.next()
-        closed = await self._runs.closed(self._state) if self._state is not None else []
+        closed = await self._chains.closed(self._state, self._runs.id_of) if self._state is not None else []
         happened = [*news, *closed, *(each.request for each in asked)]
         try:
             if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
@@ -201,7 +203,7 @@ class ReconciledSchedule:
         self._inbox.taken(asked)
         self._inbox.answer(asked, transition.answers)
         await self._runs.apply(transition.state, now)
-        await self._runs.remove_old(rules.spec, transition.state)
+        await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)
         again = await self._template.check(rules.spec.workflow_run_template, self._given_template())
         return now if transition.more or self._runs.news or self._inbox.one_by_one or again else wake
 

@@ -97,7 +97,7 @@ class Activities:
                 attempt=offer.attempt,
                 fence=fence,
             )
-            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
+            self._core.runs.manager.runs.requests.send(entry, returned, lambda _: None)
             raise
 
     # By token

@@ -93,7 +93,7 @@ class TaskDispatch:
         code = run.state.code if run is not None and run.state is not None else None
         if code is not None and code.task is not None and code.task.started_time is not None:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token_of(entry, code.task).engine())
-            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
+            self._core.runs.manager.runs.requests.send(entry, returned, lambda _: None)
 
     async def _task(
         self, entry: Entry, *, sticky: bool, prolonged: bool = False

@@ -14,7 +14,7 @@ from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
-from perdure.controller.runs.attempts.run_attempts import Attempts
+from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.effects import StartAttempt
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Attempts]:
+async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RunAttempts]:
     """Those of a run that has no pods."""
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     run = RunRef(namespace=namespace.namespace, name="order", uid="0b7d1b5e-0000-4000-8000-0", workflow_id="order")
@@ -49,7 +49,7 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
         )
         meta = {"namespace": run.namespace, "name": run.name, "uid": run.uid, "resourceVersion": "1"}
         record = Record(client, {"metadata": meta})
-        found = Attempts(tools, run, record, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None)
+        found = RunAttempts(tools, run, record, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None)
         spec = {"activities": [python("pass")], "steps": [{"name": "only", "activity": {"name": "work"}}]}
         found.define(Definition(compile_program(WorkflowSpec.parse(spec)), "order", None))
         yield found
@@ -69,7 +69,7 @@ def open_activity(*, started: bool) -> RunState:
     return RunState(start_time=time, next_event_id=3, activities={"2": work})
 
 
-async def test_an_attempt_that_had_started_and_has_no_pod_is_lost(attempts: Attempts) -> None:
+async def test_an_attempt_that_had_started_and_has_no_pod_is_lost(attempts: RunAttempts) -> None:
     state = open_activity(started=True)
     await attempts.recover(state)
     (told,) = await attempts.gather(state, now())
@@ -77,7 +77,7 @@ async def test_an_attempt_that_had_started_and_has_no_pod_is_lost(attempts: Atte
     assert told.failure.details == {"reason": "PodGone"}
 
 
-async def test_an_attempt_that_may_never_have_had_a_pod_gets_one(attempts: Attempts) -> None:
+async def test_an_attempt_that_may_never_have_had_a_pod_gets_one(attempts: RunAttempts) -> None:
     state = open_activity(started=False)
     await attempts.recover(state)
     assert await attempts.gather(state, now()) == []

@@ -9,7 +9,7 @@ from perdure.api.schedule import OverlapPolicy
 from perdure.engine.retry import RetryPolicy
 from perdure.language.program import retry_rules
 from perdure.schedule import inputs as inp
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.status import compose
 from perdure.schedule.step import next_wake
 from schedule.drive import T0, Drive, M, S, rules
@@ -82,7 +82,7 @@ def test_a_failed_run_is_tried_again_beside_those_of_allow_all() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=timedelta(seconds=1)), overlapPolicy="Skip"))
     drive.until(T0 + M)
     drive.advance(inp.Triggered(request_id="t", overlap_policy=OverlapPolicy.ALLOW_ALL))
-    drive.close(name(1), Outcome.FAILED)
+    drive.close(name(1), RunOutcome.FAILED)
     drive.until(T0 + M + timedelta(seconds=2))
     assert drive.names()[-1] == f"{name(1)}-r2"
 
@@ -265,14 +265,14 @@ def test_pause_and_unpause_answer_and_are_done_once() -> None:
 @pytest.mark.parametrize(
     ("outcome", "paused"),
     [
-        (Outcome.FAILED, True),
-        (Outcome.TIMED_OUT, True),
-        (Outcome.CANCELLED, False),
-        (Outcome.TERMINATED, False),
-        (Outcome.COMPLETED, False),
+        (RunOutcome.FAILED, True),
+        (RunOutcome.TIMED_OUT, True),
+        (RunOutcome.CANCELLED, False),
+        (RunOutcome.TERMINATED, False),
+        (RunOutcome.COMPLETED, False),
     ],
 )
-def test_18_a_failure_pauses_and_a_cancellation_does_not(outcome: Outcome, paused: bool) -> None:
+def test_18_a_failure_pauses_and_a_cancellation_does_not(outcome: RunOutcome, paused: bool) -> None:
     drive = Drive(rules(pauseOnFailure=True))
     drive.until(T0 + M)
     drive.close(name(1), outcome)
@@ -438,7 +438,7 @@ def test_19_a_failure_is_handed_on_until_a_success_clears_it() -> None:
     drive.until(T0 + M)
     drive.close(name(1), result="first")
     drive.until(T0 + 2 * M)
-    drive.close(name(2), Outcome.FAILED, message="no disk")
+    drive.close(name(2), RunOutcome.FAILED, message="no disk")
     drive.until(T0 + 3 * M)
     drive.close(name(3))
     drive.until(T0 + 4 * M)
@@ -457,12 +457,12 @@ def test_a_result_that_is_too_large_to_hand_on_is_told() -> None:
 def test_a_failed_run_is_started_again_by_the_retry_policy() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=5 * S, maximum_attempts=3), pauseOnFailure=True))
     drive.until(T0 + M)
-    drive.close(name(1), Outcome.FAILED)
+    drive.close(name(1), RunOutcome.FAILED)
     assert drive.state.paused is None
     drive.until(T0 + M + 6 * S)
-    drive.close(f"{name(1)}-r2", Outcome.FAILED)
+    drive.close(f"{name(1)}-r2", RunOutcome.FAILED)
     drive.until(T0 + M + 20 * S)
-    drive.close(f"{name(1)}-r3", Outcome.FAILED)
+    drive.close(f"{name(1)}-r3", RunOutcome.FAILED)
     assert drive.names() == [name(1), f"{name(1)}-r2", f"{name(1)}-r3"]
     assert drive.state.paused is not None
     assert drive.state.counts.actions == 1
@@ -472,11 +472,11 @@ def test_a_failed_run_is_started_again_by_the_retry_policy() -> None:
 def test_retries_end_when_the_next_time_comes() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=70 * S), pauseOnFailure=False))
     drive.until(T0 + M)
-    drive.close(name(1), Outcome.FAILED)
+    drive.close(name(1), RunOutcome.FAILED)
     assert drive.state.retry is None  # it would begin after the next time
     drive.edit(RetryPolicy(initial_interval=40 * S))
     drive.until(T0 + 2 * M)
-    drive.close(name(2), Outcome.FAILED)
+    drive.close(name(2), RunOutcome.FAILED)
     assert drive.state.retry is not None
     drive.now = T0 + 3 * M  # the operator was away
     drive.advance()
@@ -486,9 +486,9 @@ def test_retries_end_when_the_next_time_comes() -> None:
 def test_a_time_that_starts_drops_a_retry_that_waits() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=40 * S), overlapPolicy="AllowAll"))
     drive.until(T0 + 2 * M)
-    drive.close(name(1), Outcome.FAILED)
+    drive.close(name(1), RunOutcome.FAILED)
     assert drive.state.retry is None  # not the newest
-    drive.close(name(2), Outcome.FAILED)
+    drive.close(name(2), RunOutcome.FAILED)
     assert drive.state.retry is not None
 
 
@@ -502,7 +502,7 @@ def failed(policy: RetryPolicy = AGAIN, **spec: Any) -> Drive:
     drive = Drive(rules(policy, **{"cron": HOURLY, **spec}))
     drive.until(T0 + H)
     drive.now += 5 * S
-    drive.close(drive.names()[0], Outcome.FAILED)
+    drive.close(drive.names()[0], RunOutcome.FAILED)
     assert drive.state.retry is not None
     return drive
 
@@ -541,7 +541,7 @@ def test_the_last_action_is_retried_although_none_is_left() -> None:
 def test_with_allow_all_a_retry_starts_beside_others() -> None:
     drive = Drive(rules(AGAIN, cron=HOURLY, overlapPolicy="AllowAll"))
     drive.until(T0 + 2 * H)
-    drive.close(drive.names()[1], Outcome.FAILED)
+    drive.close(drive.names()[1], RunOutcome.FAILED)
     drive.until(T0 + 2 * H + 30 * M)
     assert len(drive.open) == 2
     assert drive.made[-1].started == T0 + 2 * H + M
@@ -551,7 +551,7 @@ def test_a_retry_that_is_late_leaves_its_place_to_the_next_time() -> None:
     drive = Drive(rules(AGAIN, cron=HOURLY))
     drive.until(T0 + H)
     drive.now = T0 + 2 * H - 2 * M
-    drive.close(drive.names()[0], Outcome.FAILED)
+    drive.close(drive.names()[0], RunOutcome.FAILED)
     drive.now = T0 + 2 * H + 10 * S  # the operator was away in between
     drive.advance()
     assert [run.start.nominal for run in drive.made] == [T0 + H, T0 + 2 * H]
@@ -595,7 +595,7 @@ def test_cloud_scheduler_retries(policy: dict[str, Any], want: int) -> None:
     drive.now = T0 + timedelta(hours=1)
     drive.advance()
     while drive.open:
-        drive.close(next(iter(drive.open)), Outcome.FAILED)
+        drive.close(next(iter(drive.open)), RunOutcome.FAILED)
         drive.now += 10 * S
         drive.advance()
     assert len(drive.made) - 1 == want
@@ -648,7 +648,7 @@ def test_a_retry_of_a_run_with_another_name_keeps_it() -> None:
     drive.until(T0 + 60 * M)
     drive.advance(inp.NameTaken(name=name(60), uid="foreign"))
     [first] = drive.state.running
-    drive.close(first.name, Outcome.FAILED)
+    drive.close(first.name, RunOutcome.FAILED)
     drive.now += S
     drive.advance()
     [second] = drive.state.running

@@ -19,7 +19,7 @@ from perdure.controller.reconcile.record import Record
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.frontend.core import Core
-from perdure.frontend.runs import Runs
+from perdure.frontend.runs import RunGateway
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.resets import Resets
 from perdure.kube import client as kube
@@ -330,7 +330,7 @@ def test_a_client_that_resets_a_run_waits_until_its_definition_is_compiled() -> 
         operator = world.start()
         await operator.do(operator.manager.first_lists.wait())
         core = Core()
-        core.runs = Runs(operator.manager)
+        core.runs = RunGateway(operator.manager)
         request = ResetWorkflowExecutionRequest(namespace="default", workflow_task_finish_event_id=2)
         request.workflow_execution.workflow_id = "nap"
         answers.append(await operator.do(Resets(core).reset_workflow_execution(request, CallContext(60.0))))

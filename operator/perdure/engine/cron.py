@@ -55,7 +55,7 @@ _NUMBER: Final = re.compile(r"\+?[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Every:
+class _IntervalCron:
     """A run at each interval, in whole seconds."""
 
     interval: timedelta
@@ -144,7 +144,7 @@ def next_due(schedule: str, last: datetime, now: datetime) -> datetime | None:
 
 
 @lru_cache(maxsize=256)
-def _parse(schedule: str) -> _Every | _Calendar:
+def _parse(schedule: str) -> _IntervalCron | _Calendar:
     """Read a cron schedule.
 
     Raises:
@@ -155,7 +155,7 @@ def _parse(schedule: str) -> _Every | _Calendar:
         named, _, schedule = schedule.partition(" ")
         zone, schedule = _zone(named.partition("=")[2]), schedule.strip()
     if schedule.startswith("@every "):
-        return _Every(max(_SECOND, _duration(schedule.removeprefix("@every "))))
+        return _IntervalCron(max(_SECOND, _duration(schedule.removeprefix("@every "))))
     words = _MACROS.get(schedule, schedule).split()
     if len(words) != _FIELDS:
         raise ValueError("a cron schedule has five fields")

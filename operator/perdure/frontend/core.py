@@ -28,8 +28,8 @@ from perdure.frontend.queries import Queries
 from perdure.frontend.query_dispatch import QueryDispatch
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.recorded_updates import RecordedUpdates
-from perdure.frontend.runs import Runs
-from perdure.frontend.search_attributes import Registry
+from perdure.frontend.runs import RunGateway
+from perdure.frontend.search_attributes import SearchAttributeRegistry
 from perdure.frontend.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
 from perdure.frontend.updates import Updates
 from perdure.frontend.versions import NOT_READ, Versions
@@ -45,7 +45,7 @@ _WORKERS_COME_WITHIN = timedelta(seconds=30)
 class Core:
     """The state of the frontend. Nothing in it is needed after a restart."""
 
-    runs: Runs
+    runs: RunGateway
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings = settings or Settings()
@@ -57,7 +57,7 @@ class Core:
         self.updates = Updates()
         self.queries = Queries()
         self.visibility = Visibility()
-        self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
+        self.registry = SearchAttributeRegistry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
         self.deployments = NamespaceRegistry(
             WORKER_DEPLOYMENTS,
@@ -74,7 +74,7 @@ class Core:
         self.query_dispatch = QueryDispatch(self._attached, self.matching, self.versions, self.visibility)
         self.first_tasks = FirstTasks(self._attached, self.follow)
 
-    def _attached(self) -> Runs:
+    def _attached(self) -> RunGateway:
         return self.runs
 
     # From the controller

@@ -12,7 +12,7 @@ from perdure.frontend.errors import damaged
 from perdure.frontend.given import UNLIMITED
 from perdure.frontend.history import Historian
 from perdure.frontend.payloads import KnownBlobs, looking_up
-from perdure.frontend.runs import Runs
+from perdure.frontend.runs import RunGateway
 
 _Made = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024
@@ -22,7 +22,7 @@ _MEMORY = 128 * 1024 * 1024
 class LargePayloads:
     """Reads the large payloads that a message needs."""
 
-    def __init__(self, runs: Callable[[], Runs]) -> None:
+    def __init__(self, runs: Callable[[], RunGateway]) -> None:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY)
 

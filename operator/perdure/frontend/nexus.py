@@ -35,7 +35,7 @@ from perdure.kube.clock import now
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, CallbackToken
 
 if TYPE_CHECKING:
-    from perdure.frontend.runs import Runs
+    from perdure.frontend.runs import RunGateway
 
 _REQUEST_TIMEOUT, _JAVAS_REQUEST_TIMEOUT = "request-timeout", "Request-Timeout"
 _OPERATION_TIMEOUT = "operation-timeout"
@@ -71,7 +71,7 @@ class HandlerCall:
 class Caller(Protocol):
     """Whom calls are made for: the frontend."""
 
-    runs: "Runs"
+    runs: "RunGateway"
     matching: Matching
     endpoints: EndpointRegistry
 

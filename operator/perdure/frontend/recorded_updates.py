@@ -16,7 +16,7 @@ from perdure.frontend.history import update_request
 from perdure.frontend.large_payloads import LargePayloads
 from perdure.frontend.payloads import payloads
 from perdure.frontend.run_reader import View
-from perdure.frontend.runs import Runs
+from perdure.frontend.runs import RunGateway
 from perdure.frontend.updates import Update, Updates
 from perdure.kube import client as kube
 from perdure.runtime.callbacks import UPDATE_LOST
@@ -25,7 +25,7 @@ from perdure.runtime.callbacks import UPDATE_LOST
 class RecordedUpdates:
     """Admits the updates that a run has recorded, and ends those of a closed run."""
 
-    def __init__(self, updates: Updates, runs: Callable[[], Runs], payloads: LargePayloads) -> None:
+    def __init__(self, updates: Updates, runs: Callable[[], RunGateway], payloads: LargePayloads) -> None:
         self._updates = updates
         self._runs = runs
         self._payloads = payloads

@@ -27,7 +27,7 @@ from perdure.kube import client as kube
 _DAMAGED = ConditionReason.STATE_DAMAGED.value
 
 
-class Runs:
+class RunGateway:
     """The runs of this operator."""
 
     def __init__(self, manager: Manager) -> None:

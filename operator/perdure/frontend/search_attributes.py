@@ -16,7 +16,7 @@ _FRESH = timedelta(seconds=10)
 _TRIES = 20
 
 
-class Registry:
+class SearchAttributeRegistry:
     """Reads and writes the registered search attributes of namespaces."""
 
     def __init__(self, client: Callable[[], kube.Client], in_use: Callable[[str], Mapping[str, str]]) -> None:

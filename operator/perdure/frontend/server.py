@@ -25,8 +25,8 @@ from perdure.frontend.peers.server import PeerSettings, peered
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.rpc import Handler, Rpc
 from perdure.frontend.rpc_types import SERVICES
-from perdure.frontend.runs import Runs
-from perdure.frontend.service.activities import Activities
+from perdure.frontend.runs import RunGateway
+from perdure.frontend.service.activities import ActivityTasks
 from perdure.frontend.service.batches import Batches
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import Changing
@@ -63,7 +63,7 @@ class Frontend(Core):
 
     def attach(self, manager: Manager) -> None:
         """Serve the runs of a manager."""
-        self.runs = Runs(manager)
+        self.runs = RunGateway(manager)
 
     def handlers(self) -> dict[str, Handler]:
         """Every RPC that is offered, by its name."""
@@ -74,7 +74,7 @@ class Frontend(Core):
         for service in (
             dispatch,
             WorkflowTasks(self, dispatch),
-            Activities(self),
+            ActivityTasks(self),
             StandaloneActivities(self),
             StandaloneNexusOperations(self),
             starting,

@@ -11,7 +11,7 @@ from perdure.controller.operations.operations import Operations
 from perdure.kube.client import Object
 
 
-class Take(Protocol):
+class ObjectHandler(Protocol):
     """Takes an object that was listed, created, changed, or deleted. It only notes the object."""
 
     def __call__(self, obj: Object, *, deleted: bool) -> None:
@@ -19,23 +19,23 @@ class Take(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class WatchRoute:
     """The events of one kind."""
 
     group: str
     version: str
     plural: str
-    take: Take
+    take: ObjectHandler
     label: str | None = None
     """A label that objects must have; None selects all objects."""
 
 
-def routes(manager: Manager, operations: Operations) -> Iterator[Route]:
+def routes(manager: Manager, operations: Operations) -> Iterator[WatchRoute]:
     """Runs, Workflows, RetryPolicies, WorkflowLimits and Schedules, the pods of runs, and Operations."""
-    yield Route(GROUP, VERSION, "workflowruns", manager.on_run)
-    yield Route(GROUP, VERSION, "workflows", manager.on_workflow)
-    yield Route(GROUP, VERSION, "retrypolicies", manager.on_policy)
-    yield Route(GROUP, VERSION, "workflowlimits", manager.on_limit)
-    yield Route(GROUP, VERSION, "schedules", manager.on_schedule)
-    yield Route("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
-    yield Route(GROUP, VERSION, "operations", operations.on_operation)
+    yield WatchRoute(GROUP, VERSION, "workflowruns", manager.on_run)
+    yield WatchRoute(GROUP, VERSION, "workflows", manager.on_workflow)
+    yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.on_policy)
+    yield WatchRoute(GROUP, VERSION, "workflowlimits", manager.on_limit)
+    yield WatchRoute(GROUP, VERSION, "schedules", manager.on_schedule)
+    yield WatchRoute("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
+    yield WatchRoute(GROUP, VERSION, "operations", operations.on_operation)

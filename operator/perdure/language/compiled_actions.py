@@ -46,7 +46,7 @@ class WaitUntil:
 
 
 @dataclass(frozen=True, slots=True)
-class StartChild:
+class RunChild:
     """`childWorkflow`."""
 
     call: ChildWorkflow
@@ -137,7 +137,7 @@ Action = (
     | Sleep
     | WaitForSignal
     | WaitUntil
-    | StartChild
+    | RunChild
     | CallBlock
     | Switch
     | Parallel

@@ -6,7 +6,7 @@ from perdure.api.reasons import EventReason
 from perdure.engine.opaque import size_of
 from perdure.schedule import inputs as inp
 from perdure.schedule.draft import ScheduleDraft
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.pausing import pause_on_failure
 from perdure.schedule.recent import change_action
 from perdure.schedule.retrying import plan_retry
@@ -22,9 +22,9 @@ def record_closed(draft: ScheduleDraft, closed: inp.RunClosed) -> None:
         return
     draft.change(running=tuple(other for other in draft.state.running if other is not run))
     change_action(draft, closed.name, status=closed.outcome.value)
-    if closed.outcome is Outcome.COMPLETED:
+    if closed.outcome is RunOutcome.COMPLETED:
         _keep_result(draft, closed)
-    elif closed.outcome in {Outcome.FAILED, Outcome.TIMED_OUT}:
+    elif closed.outcome in {RunOutcome.FAILED, RunOutcome.TIMED_OUT}:
         _keep_failure(draft, closed)
         if not plan_retry(draft, run, closed):
             pause_on_failure(draft, closed)

@@ -18,7 +18,7 @@ from perdure.runtime.requests import arrival
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationAnswer:
     """The answer to an Operation."""
 
     answer: Answer
@@ -54,7 +54,7 @@ def running(obj: kube.Object, entry: Entry, now: datetime) -> Status:
     }
 
 
-def finished(obj: kube.Object, outcome: Outcome, now: datetime) -> Status:
+def finished(obj: kube.Object, outcome: OperationAnswer, now: datetime) -> Status:
     """The status of an Operation that was answered."""
     before, answer = obj.get("status") or {}, outcome.answer
     kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED

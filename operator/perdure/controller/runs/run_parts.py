@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox
-from perdure.controller.runs.attempts.run_attempts import Attempts
+from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.runs.child_outcomes import ChildOutcomes
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
@@ -30,7 +30,7 @@ class RunParts:
     ref: RunRef
     stored: RunRecord
     teller: Teller
-    attempts: Attempts
+    attempts: RunAttempts
     effects: Effects
     facts: CurrentFacts
     conditions: RunConditions
@@ -52,7 +52,7 @@ class RunParts:
         )
         stored = RunRecord(tools.client, obj, ref, tools.blobs)
         teller = Teller(tools.recorder, ref)
-        attempts = Attempts(tools, ref, stored.record, teller.pod_refused, teller.pod_waits, wake=wake)
+        attempts = RunAttempts(tools, ref, stored.record, teller.pod_refused, teller.pod_waits, wake=wake)
         pending = PendingInputs(wake)
         effects = Effects(tools.client, ref, reset_of(obj), peers, tools.policies, pending, wake, teller.create_refused)
         facts = CurrentFacts(ref, stored, effects, tools.workers)

@@ -43,7 +43,7 @@ from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.rules import Rules, times_hash
 from perdure.schedule.state import ScheduleState, load_state
 from perdure.schedule.status import Problem, compose, not_ready
@@ -306,7 +306,7 @@ def _is_due(rules: Rules, state: ScheduleState, now: datetime) -> bool:
 
 
 def _has_failed(news: inp.ScheduleInput) -> bool:
-    return isinstance(news, inp.RunClosed) and news.outcome in {Outcome.FAILED, Outcome.TIMED_OUT}
+    return isinstance(news, inp.RunClosed) and news.outcome in {RunOutcome.FAILED, RunOutcome.TIMED_OUT}
 
 
 def _ready(status: dict[str, Any]) -> tuple[Any, ...]:

@@ -19,7 +19,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.schedule import inputs as inp
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.state import Running, ScheduleState
 
 
@@ -73,7 +73,7 @@ class ScheduledChains:
 
     async def _end_of(self, run: Running, chain: list[Entry]) -> inp.RunClosed | None:
         """How a run has ended, with all that continues it; None while it continues."""
-        gone = inp.RunClosed(name=run.name, outcome=Outcome.TERMINATED, time=wall_clock())
+        gone = inp.RunClosed(name=run.name, outcome=RunOutcome.TERMINATED, time=wall_clock())
         if not chain:
             return gone  # someone else has deleted it
         last = max(chain, key=lambda entry: (entry.closed, entry.uid))
@@ -93,7 +93,7 @@ class ScheduledChains:
         phase = status.get("phase", "")
         return inp.RunClosed(
             name=run.name,
-            outcome=Outcome(phase) if phase in set(Outcome) else Outcome.TERMINATED,
+            outcome=RunOutcome(phase) if phase in set(RunOutcome) else RunOutcome.TERMINATED,
             time=datetime.fromisoformat(status["completionTime"]),
             result=await self._output_of(obj),
             failure=failure_in(status),

@@ -14,7 +14,7 @@ _METHODS = ("get", "put", "post", "delete", "patch")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """A method and a path at which an RPC is served."""
 
     service: str
@@ -47,7 +47,7 @@ class Route:
 class Match:
     """A route that fits a request."""
 
-    route: Route
+    route: HttpRoute
     values: Mapping[str, str]
 
 
@@ -55,11 +55,11 @@ class Routes:
     """All routes of Temporal's API."""
 
     def __init__(self) -> None:
-        self._found: dict[int, list[Route]] = {}
+        self._found: dict[int, list[HttpRoute]] = {}
         for each in sorted(_routes(), key=lambda route: -route.literals):
             self._found.setdefault(len(each.segments), []).append(each)
 
-    def __iter__(self) -> Iterator[Route]:
+    def __iter__(self) -> Iterator[HttpRoute]:
         for each in self._found.values():
             yield from each
 
@@ -78,14 +78,14 @@ class Routes:
         return found
 
 
-def _routes() -> Iterator[Route]:
+def _routes() -> Iterator[HttpRoute]:
     for module in (workflowservice, operatorservice):
         for service in module.DESCRIPTOR.services_by_name.values():
             for method in service.methods:
                 yield from _routes_of(service.full_name, method)
 
 
-def _routes_of(service: str, method: MethodDescriptor) -> Iterator[Route]:
+def _routes_of(service: str, method: MethodDescriptor) -> Iterator[HttpRoute]:
     options: Any = method.GetOptions()
     rule = options.Extensions[annotations_pb2.http]
     for each in (rule, *rule.additional_bindings):
@@ -93,4 +93,4 @@ def _routes_of(service: str, method: MethodDescriptor) -> Iterator[Route]:
             path = getattr(each, name)
             if path:
                 segments = tuple(path.removeprefix("/").split("/"))
-                yield Route(service, method.name, name.upper(), segments, bool(each.body))
+                yield HttpRoute(service, method.name, name.upper(), segments, bool(each.body))

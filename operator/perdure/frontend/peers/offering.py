@@ -11,7 +11,7 @@ from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import OfferBatch, PolledQueues, UnreachedError, queue_shard
 from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
-from perdure.frontend.peers.messages import OFFER, TAKE, Take, pack, unpack
+from perdure.frontend.peers.messages import OFFER, TAKE, OfferTaken, pack, unpack
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.rpc_types import response_of
 
@@ -77,7 +77,7 @@ class FleetMembers:
             UnreachedError: the member is not reached, or has lost the run.
             RpcError: the member could not hand it out.
         """
-        message = Take(kind=kind, offer=offer, identity=identity, sticky=sticky)
+        message = OfferTaken(kind=kind, offer=offer, identity=identity, sticky=sticky)
         try:
             raw = await self._client.call(offer.member, TAKE, message, encode=pack, decode=bytes, seconds=None)
         except (PeerLostError, NotOwnerError) as error:

@@ -27,7 +27,7 @@ from perdure.frontend.peers.messages import (
     RELOAD,
     SERVICE,
     TAKE,
-    Take,
+    OfferTaken,
     pack,
     unpack,
 )
@@ -147,7 +147,7 @@ class PeerServer:
     async def _take(self, raw: bytes, context: Any) -> bytes:
         """A worker that polls at another member gets what was offered there."""
         del context
-        asked = unpack(raw, Take)
+        asked = unpack(raw, OfferTaken)
         if asked.offer.run_id:  # otherwise it is the call of a client of this member
             shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
             if entry is None:

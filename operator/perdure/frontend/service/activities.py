@@ -43,7 +43,7 @@ from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import ActivityToken, pack, unpack
 
 
-class Activities:
+class ActivityTasks:
     """Hands out attempts, and takes what is said of them."""
 
     def __init__(self, core: Core) -> None:

@@ -9,7 +9,7 @@ from perdure.language.cel.lookup import loop_items
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class CompiledComprehension:
     """What a loop iterates over, where it stores items and result, and what one round costs."""
 
     over: Run
@@ -20,7 +20,7 @@ class Loop:
     cost: int
 
 
-def collect(loop: Loop, keep: Run | None, make: Run) -> Run:
+def collect(loop: CompiledComprehension, keep: Run | None, make: Run) -> Run:
     """`map` and `filter`: append each result, instead of copying the list each time as CEL's own definition does."""
     over, item, result, cost = loop.over, loop.item, loop.result, loop.cost
 
@@ -37,7 +37,7 @@ def collect(loop: Loop, keep: Run | None, make: Run) -> Run:
     return run
 
 
-def fold(loop: Loop, condition: Run, step: Run, *, absorbs: bool) -> Run:
+def fold(loop: CompiledComprehension, condition: Run, step: Run, *, absorbs: bool) -> Run:
     """`all`, `exists`, `exists_one` and `cel.bind`, by CEL's definition."""
     over, item, result, cost = loop.over, loop.item, loop.result, loop.cost
 

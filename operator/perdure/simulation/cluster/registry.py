@@ -8,7 +8,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from perdure.simulation.cluster.garbage import GarbageCollector
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.resources import ResourceType, kinds
 from perdure.simulation.cluster.storage import Object, ObjectKey, Storage
@@ -40,10 +40,10 @@ class Refusal(Exception):  # noqa: N818 - it is a response
         self.status, self.reason, self.message = status, reason, message
 
 
-class Registry:
+class ObjectStore:
     """Creates, changes and deletes stored objects, and reports each change to observers."""
 
-    def __init__(self, loop: Loop, random: Random) -> None:
+    def __init__(self, loop: ClusterLoop, random: Random) -> None:
         self.objects = Storage()
         self.observers: list[Callable[[Write], None]] = []
         self.admit: Callable[[ObjectKey, Object], None] = lambda _key, _obj: None

@@ -14,7 +14,7 @@ from perdure.kube.clock import polling
 from perdure.runtime.leases import Pulse, heartbeat
 
 
-class Heartbeats:
+class LeaseHeartbeats:
     """The Leases of one run's attempts."""
 
     def __init__(self, context: AttemptContext) -> None:

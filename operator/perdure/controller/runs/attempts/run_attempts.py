@@ -21,7 +21,7 @@ from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 
 
-class Attempts:
+class RunAttempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time.
 
     Where a method takes a state, it is one of `done_by_pods`.

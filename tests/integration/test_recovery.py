@@ -23,7 +23,7 @@ from perdure.engine.state import PendingActivity, RunState
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import PodSettings, RunRef
 

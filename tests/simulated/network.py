@@ -6,8 +6,8 @@ import aiohttp
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, refused
 from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.object_store import Refusal
 from perdure.simulation.cluster.process import Trace
-from perdure.simulation.cluster.registry import Refusal
 from perdure.simulation.cluster.session import Session
 from simulated.faults import Fate, Faults
 

@@ -12,8 +12,8 @@ from perdure.engine import history
 from perdure.runtime.chains import is_open
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.storage import Object
 from simulated.limits import limits
 from simulated.loop import START

@@ -19,16 +19,16 @@ from perdure.controller.reconcile.record import Record
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.frontend.core import Core
-from perdure.frontend.runs import RunGateway
+from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.resets import Resets
 from perdure.kube import client as kube
 from perdure.kube import clock
 from perdure.kube.access import Access
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import ObjectKey
 from simulated.faults import Faults
 from simulated.loop import START, ShuffledLoop

@@ -54,6 +54,10 @@ class Standing:
             self._cancel_raised = True
             raise CancelledError(self._cancelled)
 
+    def supersede(self, reason: str) -> None:
+        """Nobody waits for the attempt any more."""
+        self._superseded = reason
+
     def observe_answer(self, lease: dict[str, Any]) -> None:
         """Take note of the Lease as it is after a request that succeeded."""
         self._unauthorized = 0
@@ -75,7 +79,7 @@ class Standing:
         # 404: the pod, and so its Lease, is deleted. 403: the Lease is another pod's. 401: the token died with the pod,
         # though for moments a living one is refused too, so it takes several in a row.
         if (error.status in {_FORBIDDEN, _NOT_FOUND} and not early) or self._unauthorized >= _UNAUTHORIZED_LIMIT:
-            self._superseded = f"the API server refuses this attempt's heartbeats: {error}"
+            self.supersede(f"the API server refuses this attempt's heartbeats: {error}")
             return True
         if error.status == _TOO_LARGE:
             self._refused_details = str(error)

@@ -20,21 +20,21 @@ from perdure.frontend.first_tasks import FirstTasks
 from perdure.frontend.large_payloads import LargePayloads
 from perdure.frontend.matching import Matching
 from perdure.frontend.namespace_registry import NamespaceRegistry
-from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.nexus import HandlerCallsOpen
 from perdure.frontend.offers import offers_of
-from perdure.frontend.payloads import to_json
+from perdure.frontend.payload_messages import to_json
 from perdure.frontend.queries import Queries
 from perdure.frontend.query_dispatch import QueryDispatch
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.recorded_updates import RecordedUpdates
-from perdure.frontend.runs import RunGateway
+from perdure.frontend.rpc_namespaces import DEFAULT
+from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.search_attributes import SearchAttributeRegistry
 from perdure.frontend.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
 from perdure.frontend.updates import Updates
 from perdure.frontend.versions import NOT_READ, Versions
 from perdure.frontend.visibility import Visibility
-from perdure.frontend.workers import KnownWorkers
+from perdure.frontend.worker_registry import KnownWorkers
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 

@@ -19,7 +19,7 @@ from temporalio.api.enums.v1 import (
 from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsResponse
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.deployments import UNVERSIONED, Version, WorkerDeployment, status_of
 from perdure.frontend.enums import to_enum
 from perdure.frontend.queues import Kind

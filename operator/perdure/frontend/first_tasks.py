@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from perdure.controller.workers import Followed
-from perdure.frontend.runs import RunGateway
+from perdure.frontend.run_gateway import RunGateway
 
 
 class FirstTasks:

@@ -10,9 +10,9 @@ from perdure.engine import events as ev
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.errors import damaged
 from perdure.frontend.given import UNLIMITED
-from perdure.frontend.history import Historian
-from perdure.frontend.payloads import KnownBlobs, looking_up
-from perdure.frontend.runs import RunGateway
+from perdure.frontend.history_messages import Historian
+from perdure.frontend.payload_messages import KnownBlobs, looking_up
+from perdure.frontend.run_gateway import RunGateway
 
 _Made = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024

@@ -6,7 +6,7 @@ import kopf
 
 from perdure.controller.manager import Manager
 from perdure.controller.operations.operations import Operations
-from perdure.handlers.routes import WatchRoute, routes
+from perdure.handlers.watch_routes import WatchRoute, routes
 
 _DELETED = "DELETED"
 

@@ -24,7 +24,7 @@ from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
 from perdure.schedule.backfill import add_backfill, buffer_backfills
 from perdure.schedule.catchup import buffer_due
-from perdure.schedule.closing import record_closed
+from perdure.schedule.closed_runs import record_closed
 from perdure.schedule.creation import record_created, record_refused, rename
 from perdure.schedule.cursor import apply_changes
 from perdure.schedule.draft import Note, ScheduleDraft

@@ -30,7 +30,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.commits import RESTORED_LABEL

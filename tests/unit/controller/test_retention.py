@@ -16,7 +16,7 @@ from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.retention import Limits
 

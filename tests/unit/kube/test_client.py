@@ -474,8 +474,8 @@ def test_a_client_that_is_closed_in_the_middle_of_a_request_leaves_no_connection
 
 async def test_no_request_waits_without_end(server: Server) -> None:
     async with Client.open(Access(server=server.address), user_agent="u") as opened:
-        assert opened.session.timeout.total
-        assert opened.session.timeout.sock_connect
+        assert opened.connection.session.timeout.total
+        assert opened.connection.session.timeout.sock_connect
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../secrets/x", "a%2fb", "a?b"])

@@ -14,7 +14,7 @@ from perdure.controller.directory import Entry
 from perdure.controller.reconcile.record import Status
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
-from perdure.runtime.requests import arrival
+from perdure.runtime.operation_requests import arrival
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 _REMEMBERED: Final = timedelta(minutes=1)
 """Time for which a run remembers an answered Operation. After it, nothing can take the Operation for a pending one."""

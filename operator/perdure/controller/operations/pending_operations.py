@@ -7,7 +7,7 @@ from perdure.api.operation import OperationPhase
 from perdure.controller.operations.operation_keys import TargetKey
 from perdure.controller.operations.targets import escaped
 from perdure.kube import client as kube
-from perdure.runtime.requests import arrival
+from perdure.runtime.operation_requests import arrival
 
 PENDING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"
 """Field selector of the Operations that are not answered."""

@@ -6,7 +6,7 @@ from perdure.controller.errors import RefusedError
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.engine import inputs
 from perdure.kube import client as kube
-from perdure.runtime.requests import run_to_start, start_signal_of
+from perdure.runtime.operation_requests import run_to_start, start_signal_of
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND

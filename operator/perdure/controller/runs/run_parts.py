@@ -9,10 +9,10 @@ from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.runs.child_outcomes import ChildOutcomes
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
+from perdure.controller.runs.kubernetes_events import Teller
 from perdure.controller.runs.run_commits import RunCommits
 from perdure.controller.runs.run_conditions import RunConditions
 from perdure.controller.runs.run_deciders import RunDeciders
-from perdure.controller.runs.run_events import Teller
 from perdure.controller.runs.run_facts import CurrentFacts
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.runs.starter import RunStarter

@@ -39,9 +39,9 @@ from perdure.language.program import InvalidWorkflowError, retry_policy, with_de
 from perdure.runtime import segments
 from perdure.runtime.blobs import owner_of
 from perdure.runtime.chains import ResetOrigin, continuation_of, created_by, extras_of, parent_of
-from perdure.runtime.requests import start_signal_of
+from perdure.runtime.operation_requests import start_signal_of
 from perdure.runtime.searching import search_marks
-from perdure.schedule.runs import scheduled_by
+from perdure.schedule.run_manifests import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""

@@ -18,7 +18,7 @@ from perdure.kube.clock import now as wall_clock
 from perdure.observe import metrics
 from perdure.schedule import inputs as inp
 from perdure.schedule.effects import Effect, StartRun, StopRun, effects
-from perdure.schedule.runs import is_of, not_handed_on, scheduled_run
+from perdure.schedule.run_manifests import is_of, not_handed_on, scheduled_run
 from perdure.schedule.state import Running, ScheduleState
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)

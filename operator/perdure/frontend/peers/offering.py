@@ -10,8 +10,8 @@ from typing import Any, Final
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import OfferBatch, PolledQueues, UnreachedError, queue_shard
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.messages import OFFER, TAKE, OfferTaken, pack, unpack
+from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.rpc_types import response_of
 

@@ -34,7 +34,7 @@ from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
 from perdure.controller.directory import Entry
 from perdure.frontend import given
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition

@@ -8,7 +8,7 @@ from temporalio.api.workflowservice import v1 as api
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import deployment_messages as messages
 from perdure.frontend import deployments as model
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.deployments import Deployments, RoutingChange, WorkerDeployment
 from perdure.frontend.errors import invalid, not_found, precondition

@@ -28,12 +28,12 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.api.searching import unfit
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
-from perdure.frontend.namespaces import DEFAULT
+from perdure.frontend.rpc_namespaces import DEFAULT
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.visibility import BUILT_IN
 from perdure.kube import client as kube

@@ -22,13 +22,13 @@ from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
-from perdure.frontend import failures, given, links
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import callbacks_of, to_engine
+from perdure.frontend import failure_messages, given, links
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import callbacks_of, to_engine
 from perdure.frontend.core import Core
 from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
 from perdure.frontend.given import UnfitError
-from perdure.frontend.history import update_request
+from perdure.frontend.history_messages import update_request
 from perdure.frontend.recorded_updates import outcome_of
 from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
@@ -161,7 +161,7 @@ class Updating:
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
             update.end(await self._core.payloads.whole(view.entry.namespace, partial(outcome_of, event)))
         elif view.state is not None and view.state.closed:
-            update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+            update.end(Outcome(failure=failure_messages.to_proto(UPDATE_LOST)))
         if update.ended.is_set():
             self._core.updates.forget(view.entry.uid, update.update_id)
 

@@ -50,8 +50,8 @@ from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
 from perdure.engine.versioning import UNVERSIONED, Versioning
-from perdure.frontend import callbacks, failures, given, links
-from perdure.frontend import payloads as data
+from perdure.frontend import callback_messages, failure_messages, given, links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import (
@@ -64,7 +64,7 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.history import (
+from perdure.frontend.history_messages import (
     Historian,
     deployment_version,
     request_of,
@@ -73,7 +73,7 @@ from perdure.frontend.history import (
     versioning_override,
 )
 from perdure.frontend.paging import MAX_BYTES
-from perdure.frontend.pending_operations import pending as pending_operation
+from perdure.frontend.pending_nexus_operations import pending as pending_operation
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
@@ -467,7 +467,7 @@ def _activity(activity: PendingActivity) -> PendingActivityInfo:
         maximum_attempts=activity.retry_policy.maximum_attempts,
         last_worker_identity=activity.identity or activity.last_identity,
         paused=activity.paused,
-        last_failure=failures.to_proto(activity.last_failure) if activity.last_failure is not None else None,
+        last_failure=failure_messages.to_proto(activity.last_failure) if activity.last_failure is not None else None,
     )
     if activity.pause is not None:
         _set_time(made.pause_info, "pause_time", activity.pause.time)
@@ -504,7 +504,7 @@ def _describe_operations(response: DescribeWorkflowExecutionResponse, state: Run
     response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
         told = response.callbacks.add()
-        callbacks.describe(told, pending, due=state.is_due(pending))
+        callback_messages.describe(told, pending, due=state.is_due(pending))
         if pending.update_id:
             told.trigger.update_workflow_execution_completed.update_id = pending.update_id
         else:

@@ -4,11 +4,11 @@ from typing import Any, assert_never
 
 from perdure.language.cel.closures import MISSING, Frame, Raised, Run, present
 from perdure.language.cel.comparison import map_key
+from perdure.language.cel.comprehensions import CompiledComprehension, collect, fold
 from perdure.language.cel.errors import CompileError, EvaluationError
 from perdure.language.cel.formats import short
 from perdure.language.cel.functions import FUNCTIONS, call, plain_name
 from perdure.language.cel.lookup import find_item, get_item, no_field
-from perdure.language.cel.loops import CompiledComprehension, collect, fold
 from perdure.language.cel.operators import OPERATORS
 from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select, spell
 from perdure.language.cel.values import TYPES, Optional, article, kind

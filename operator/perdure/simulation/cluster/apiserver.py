@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.object_store import ObjectStore, Refusal
 from perdure.simulation.cluster.patching import PatchError, json_patch, merge_patch
-from perdure.simulation.cluster.registry import ObjectStore, Refusal
 from perdure.simulation.cluster.resources import ResourceType, resources
 from perdure.simulation.cluster.selecting import by_fields, by_labels
 from perdure.simulation.cluster.storage import Object, ObjectKey

@@ -6,7 +6,7 @@ from typing import Any
 
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
 
 _KILLED = 143

@@ -5,8 +5,8 @@ from typing import Any
 
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.registry import Write
 
 Deliver = Callable[[str | None, dict[str, Any]], None]
 """Takes the type of an event, None for what a first list shows, and the object."""

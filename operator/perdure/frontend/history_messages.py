@@ -37,8 +37,8 @@ from perdure.engine.inputs import OPERATOR
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
-from perdure.frontend import callbacks, failures, links
-from perdure.frontend import payloads as data
+from perdure.frontend import callback_messages, failure_messages, links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.paging import MAX_BYTES
 
@@ -203,7 +203,7 @@ def _message(kind: str, value: Any) -> Message | None:
         case "Payloads":
             return Payloads(payloads=data.from_json(value))
         case "Failure" if isinstance(value, Failure):
-            return failures.to_proto(value)
+            return failure_messages.to_proto(value)
         case "Header":
             return data.header(value)
         case "Memo":
@@ -286,7 +286,7 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
     failure = event.continued_failure
     if failure is not None and failure.kind is FailureKind.TIMEOUT and not failure.source:
         attributes.continued_failure.source = "Server"
-    attributes.completion_callbacks.extend(map(callbacks.to_proto, event.completion_callbacks))
+    attributes.completion_callbacks.extend(map(callback_messages.to_proto, event.completion_callbacks))
     attributes.first_workflow_task_backoff.SetInParent()
     attributes.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
 
@@ -299,7 +299,7 @@ def started_by_a_workflow(event: ev.WorkflowExecutionStarted) -> bool:
 def _options_updated(attributes: Any, event: ev.WorkflowExecutionOptionsUpdated) -> None:
     if event.attached_request_id:
         attributes.ClearField("identity")
-    attached, kept = map(callbacks.to_proto, event.attached_completion_callbacks), attributes
+    attached, kept = map(callback_messages.to_proto, event.attached_completion_callbacks), attributes
     if event.update_id:
         attributes.ClearField("attached_request_id")
         kept = attributes.workflow_update_options.add(update_id=event.update_id)
@@ -390,7 +390,7 @@ def update_request(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecut
     """What an update asks for."""
     request = Request()
     request.request_id = event.request_id
-    request.completion_callbacks.extend(map(callbacks.to_proto, event.completion_callbacks))
+    request.completion_callbacks.extend(map(callback_messages.to_proto, event.completion_callbacks))
     request.meta.update_id = event.update_id
     request.meta.identity = event.identity
     request.input.name = event.name
@@ -417,7 +417,7 @@ def _update_completed(attributes: Any, event: ev.WorkflowExecutionUpdateComplete
     attributes.meta.update_id = event.update_id
     attributes.meta.identity = event.identity
     if event.failure is not None:
-        attributes.outcome.failure.CopyFrom(failures.to_proto(event.failure))
+        attributes.outcome.failure.CopyFrom(failure_messages.to_proto(event.failure))
     else:
         attributes.outcome.success.payloads.extend(data.from_json(event.result))
         attributes.outcome.success.SetInParent()

@@ -10,11 +10,11 @@ import orjson
 
 from perdure.api import labels
 from perdure.runtime import payloads
-from perdure.runtime.times import write_micro_time
+from perdure.runtime.kubernetes_times import write_micro_time
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet
 from perdure.simulation.cluster.loop import VirtualLoop
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from perdure.simulation.scenario import ScriptedAttempt
 from perdure.simulation.script import Beats, Script, beats, exit_code

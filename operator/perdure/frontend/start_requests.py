@@ -11,11 +11,11 @@ from temporalio.api.common.v1 import Payload
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.durations import nearest_duration
 from perdure.api.fields import MAX_RESOURCE_NAME
-from perdure.engine.cron import cron_mistake
+from perdure.engine.cron_schedules import cron_mistake
 from perdure.engine.opaque import plain
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend import priorities
 from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
 from perdure.frontend.overrides import override_of

@@ -18,7 +18,7 @@ from temporalio.api.failure.v1 import Failure as ProtoFailure
 
 from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutType
 from perdure.frontend import given
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.given import UNLIMITED
 

@@ -29,10 +29,10 @@ from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import failures, versions
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, versions
+from perdure.frontend import payload_messages as data
 from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.commands import CommandReader
+from perdure.frontend.command_messages import CommandReader
 from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
@@ -41,8 +41,8 @@ from perdure.frontend.given import duration_or_none, name
 from perdure.frontend.queries import Query
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.recorded_updates import outcome_of
-from perdure.frontend.runs import refusal
-from perdure.frontend.service.activities import handed_out
+from perdure.frontend.run_gateway import refusal
+from perdure.frontend.service.activity_tasks import handed_out
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
 from perdure.frontend.tokens import QueryToken, WorkflowTaskToken, unpack
@@ -191,7 +191,7 @@ class WorkflowTasks:
         for update_id, failure in answered.rejected.items():
             update = updates.get(entry.uid, update_id)
             if update is not None:
-                update.reject(Outcome(failure=failures.to_proto(failure)))
+                update.reject(Outcome(failure=failure_messages.to_proto(failure)))
                 updates.forget(entry.uid, update_id)
         for update_id in answered.accepted:
             update = updates.get(entry.uid, update_id)
@@ -229,7 +229,7 @@ class WorkflowTasks:
             self._entry(token),
             token,
             cause=from_enum(WorkflowTaskFailedCause, request.cause) or "Unspecified",
-            failure=failures.to_json(request.failure) if request.HasField("failure") else None,
+            failure=failure_messages.to_json(request.failure) if request.HasField("failure") else None,
             identity=request.identity,
             principal=call.principal,
         )

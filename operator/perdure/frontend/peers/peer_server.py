@@ -16,7 +16,6 @@ from perdure.frontend.core import Core
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import denied, invalid
 from perdure.frontend.matching import OfferBatch
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerIdentity
 from perdure.frontend.peers.messages import (
     ANSWER,
     HANDLED,
@@ -32,6 +31,7 @@ from perdure.frontend.peers.messages import (
     unpack,
 )
 from perdure.frontend.peers.offering import FleetMembers
+from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerIdentity
 from perdure.frontend.peers.router import Router
 from perdure.frontend.rpc import Handler, status_of
 from perdure.frontend.rpc_types import request_of, service_of

@@ -29,16 +29,16 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
-from perdure.frontend import failures, priorities
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, priorities
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import UnfitError, name
 from perdure.frontend.heartbeat_details import storing_details
-from perdure.frontend.history import retry_policy
+from perdure.frontend.history_messages import retry_policy
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.run_finder import NO_ACTIVITY
-from perdure.frontend.runs import not_open
+from perdure.frontend.run_gateway import not_open
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import ActivityToken, pack, unpack
 
@@ -321,6 +321,6 @@ def _too_large(message: str) -> Failure:
 
 def _failure(request: Any) -> dict[str, Any]:
     return {
-        "failure": failures.to_json(request.failure),
+        "failure": failure_messages.to_json(request.failure),
         "heartbeat_details": data.to_json(request.last_heartbeat_details.payloads, apart=True),
     }

@@ -10,7 +10,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.engine.nexus import MAX_CALLBACKS
 from perdure.engine.starts import Callback
 from perdure.engine.state import PendingCallback
-from perdure.frontend import failures, links
+from perdure.frontend import failure_messages, links
 from perdure.frontend.enums import to_enum
 from perdure.frontend.given import UnfitError
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, token_of
@@ -84,7 +84,7 @@ def describe(made: Any, pending: PendingCallback, *, due: bool) -> None:
     if pending.complete_time is not None:
         made.last_attempt_complete_time.FromDatetime(pending.complete_time)
     if pending.failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(pending.failure))
+        made.last_attempt_failure.CopyFrom(failure_messages.to_proto(pending.failure))
 
 
 def own_links(request: Any) -> Any:

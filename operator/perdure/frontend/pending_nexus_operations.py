@@ -7,7 +7,7 @@ from temporalio.api.enums.v1 import NexusOperationCancellationState, PendingNexu
 from temporalio.api.workflow.v1 import PendingNexusOperationInfo
 
 from perdure.engine.state import HandlerCalls, PendingOperation
-from perdure.frontend import failures
+from perdure.frontend import failure_messages
 from perdure.frontend.enums import to_enum
 
 TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_close_timeout")
@@ -60,7 +60,7 @@ def set_calls(made: Any, calls: HandlerCalls, now: datetime) -> None:
     made.attempt = calls.attempts
     set_time(made, "last_attempt_complete_time", calls.last_attempt_complete_time)
     if calls.last_failure is not None:
-        made.last_attempt_failure.CopyFrom(failures.to_proto(calls.last_failure))
+        made.last_attempt_failure.CopyFrom(failure_messages.to_proto(calls.last_failure))
     if calls.due > now:
         set_time(made, "next_attempt_schedule_time", calls.due)
 

@@ -31,16 +31,16 @@ from perdure.api.lenient import read_annotation
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend import given, history
-from perdure.frontend import payloads as data
-from perdure.frontend.calendars import TIMES, from_times, to_times
+from perdure.frontend import given, history_messages
+from perdure.frontend import payload_messages as data
+from perdure.frontend.calendar_messages import TIMES, from_times, to_times
 from perdure.frontend.enums import from_enum, to_enum
-from perdure.frontend.history import versioning_override
-from perdure.frontend.starts import TIMEOUTS, run_asked_for
+from perdure.frontend.history_messages import versioning_override
+from perdure.frontend.start_requests import TIMEOUTS, run_asked_for
 from perdure.frontend.visibility import attribute_field, status_named
 from perdure.language.program import retry_policy
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.runs import id_of, workflow_id_of
+from perdure.schedule.run_manifests import id_of, workflow_id_of
 from perdure.schedule.times import Times
 
 KubeObject = dict[str, Any]
@@ -298,7 +298,7 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
             getattr(made, field).FromTimedelta(parse_duration(written[ours]))
     policy = retry_policy(run.retry_policy) if run.retry_policy is not None else None
     if isinstance(policy, RetryPolicy):
-        made.retry_policy.CopyFrom(history.retry_policy(policy))
+        made.retry_policy.CopyFrom(history_messages.retry_policy(policy))
         _without_defaults(made.retry_policy, policy)
     for field, said in (
         ("memo", data.memo(extras.memo)),

@@ -81,7 +81,7 @@ async def test_a_list_is_read_page_by_page() -> None:
 
     with serving(answer) as url:
         async with LightClient.open(Access(server=f"{url}/prefix"), user_agent="test") as client:
-            assert [each["metadata"]["name"] for each in await client.lists.all("/runs", labelSelector="a=b")] == [
+            assert [each["metadata"]["name"] for each in await client.list_all("/runs", labelSelector="a=b")] == [
                 "a",
                 "b",
             ]

@@ -15,10 +15,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from ._attempt_status import AttemptStatus
 from ._errors import PayloadTooLargeError
 from ._lease import LeaseError
 from ._payloads import encode
-from ._standing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,14 +89,14 @@ class Heartbeats:
         self._changed = threading.Condition(threading.Lock())
         self._sending = threading.Lock()
         self._thread: threading.Thread | None = None
-        # All below is guarded by `_changed`; only `cancelled` reads `_standing` without it.
+        # All below is guarded by `_changed`; only `cancelled` reads `_status` without it.
         self._newest: tuple[str, str | None] | None = None  # what has to be sent: time and details
         self._sent_details: str | None = None
         self._sent_at: float | None = None
         self._first_try: float | None = None
         self._next_try = 0.0
         self._failures = 0
-        self._standing = Standing()
+        self._status = AttemptStatus()
         self._by_itself = 0
         self._stop_told = False
 
@@ -122,7 +122,7 @@ class Heartbeats:
                 f"heartbeat details of {len(text.encode())} bytes exceed the limit of {self._details_limit}"
             )
         with self._changed:
-            if not self._standing.superseded:
+            if not self._status.superseded:
                 if self._first_try is None:
                     self._first_try = self._clock()
                     atexit.register(self.flush, _AT_EXIT)
@@ -142,19 +142,19 @@ class Heartbeats:
 
         Takes no lock: a signal handler calls this, perhaps in the middle of a method that holds it.
         """
-        return self._standing.stop_reason()
+        return self._status.stop_reason()
 
     def raise_if_stopped(self) -> None:
         """Raise what the responses reported. A cancellation is raised once: after catching it, the caller can still heartbeat."""
         with self._changed:
-            self._standing.raise_if_refused()
-            self._standing.raise_if_cancelled()
+            self._status.raise_if_refused()
+            self._status.raise_if_cancelled()
 
     def flush(self, timeout: float) -> None:
         """Try once to send what is waiting: the next attempt may want the details."""
         with self._changed:
             self._by_itself = 0
-            waiting = self._newest is not None and not self._standing.superseded
+            waiting = self._newest is not None and not self._status.superseded
         if waiting:
             self._send(timeout)
 
@@ -185,7 +185,7 @@ class Heartbeats:
                 with self._changed:
                     self._first_try = self._first_try if self._first_try is not None else started
                     self._note_failure(error)
-                    rejected = self._standing.rejected
+                    rejected = self._status.rejected
                 if not rejected and self._clock() - started >= patience:
                     raise
             else:
@@ -193,7 +193,7 @@ class Heartbeats:
                     self._newest = None
                 return
             with self._changed:
-                self._standing.raise_if_refused()
+                self._status.raise_if_refused()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -209,7 +209,7 @@ class Heartbeats:
         with self._sending:
             with self._changed:
                 newest = self._newest
-                if newest is None or self._standing.superseded:
+                if newest is None or self._status.superseded:
                     return
                 when, details = newest
                 # The details every time, as an answer that got lost leaves unknown which ones stand there; a null takes back
@@ -227,7 +227,7 @@ class Heartbeats:
 
     def _tell_stop(self) -> None:
         with self._changed:
-            told = self._stop_told or self._standing.stop_reason() is None
+            told = self._stop_told or self._status.stop_reason() is None
             self._stop_told |= not told
         if not told and self.on_stop is not None:
             self.on_stop()
@@ -239,13 +239,13 @@ class Heartbeats:
         self._next_try = 0.0
         if self._newest is sent:
             self._newest = None
-        self._standing.observe_answer(answer)
+        self._status.observe_answer(answer)
 
     def _note_failure(self, error: LeaseError) -> None:
         """Try again later, unless the answer was a refusal for good."""
         now = self._clock()
         early = self._sent_at is None and self._first_try is not None and now - self._first_try < self._grace
-        if self._standing.observe_error(error, early=early):
+        if self._status.observe_error(error, early=early):
             self._newest = None
             return
         self._failures += 1
@@ -259,7 +259,7 @@ class Heartbeats:
     def _run(self) -> None:
         while True:
             with self._changed:
-                if self._standing.superseded:
+                if self._status.superseded:
                     return
                 if self._newest is None and self._by_itself:
                     self._renew()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.activity import ApplicationError, CancelledError, _heartbeats, _standing
+from perdure.activity import ApplicationError, CancelledError, _attempt_status, _heartbeats
 from perdure.activity._context import Context
 from perdure.activity._report import error_document
 from perdure.activity._run import _run
@@ -54,7 +54,7 @@ def ended(pod: dict[str, Any], code: int, message: str) -> dict[str, Any]:
 def test_the_names_on_leases_are_the_same() -> None:
     assert _heartbeats.DETAILS_ANNOTATION == labels.HEARTBEAT_DETAILS_ANNOTATION
     assert _heartbeats.RESULT_ANNOTATION == labels.RESULT_ANNOTATION
-    assert _standing.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
+    assert _attempt_status.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
 
 
 def test_times_that_the_pod_writes_are_read() -> None:

@@ -11,9 +11,9 @@ from perdure.controller.expiry import has_chores
 from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
+from perdure.controller.informers.request_delivery import RequestDelivery
 from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
-from perdure.controller.informers.run_requests import RunRequests
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
 from perdure.controller.runs.run import Run
@@ -59,7 +59,7 @@ class WorkflowRuns:
         self._shards = tools.shards
         self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
         """Which runs other members of a fleet work on."""
-        self.requests = RunRequests(index, self.fleet, queue, self.find)
+        self.requests = RequestDelivery(index, self.fleet, queue, self.find)
         """The requests of others to runs."""
 
     @property

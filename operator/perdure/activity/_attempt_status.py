@@ -15,7 +15,7 @@ _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_LARGE = 401, 403, 404, 413
 _UNAUTHORIZED_LIMIT = 5
 
 
-class Standing:
+class AttemptStatus:
     """What is known of the attempt. The caller holds a lock, except for `stop_reason`."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from perdure.kube import client as kube
 _RETRY_SECONDS = 1.0
 
 
-class RunRequests:
+class RequestDelivery:
     """Brings requests to runs, whether this process already works on them or not."""
 
     def __init__(

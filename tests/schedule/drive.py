@@ -149,3 +149,14 @@ class Drive:
     def minutes(self) -> list[int]:
         """The nominal times of all runs, in minutes since the beginning."""
         return [(run.start.nominal - T0) // M for run in self.made]
+
+
+NAME = "nightly-20260101t00{:02}00z"
+
+
+def name(minute: int) -> str:
+    return NAME.format(minute)
+
+
+HOURLY = ["0 * * * *"]
+H = timedelta(hours=1)

@@ -7,8 +7,9 @@
 A step has no side effects. Its state is committed first; then `schedule/effects.py` lists the runs to create and to stop. So a
 crash at any instant neither loses nor repeats a start: before the commit the times are still due, after it the runs have names.
 
-Each part is a module: `cursor` (changes of the spec, pauses, clocks), `closed_runs`, `creation`, `triggers`, `backfill` and `pausing`
-(inputs), `catchup` (times that are due), `retrying`, `overlap` and `starting` (the buffer), `recent` (what the status shows).
+Each part is a module: `cursor` (changes of the spec, pauses, clocks), `closed_runs`, `creation`, `triggers`, `backfill`, and
+`pausing` (inputs), `catchup` (times that are due), `retrying`, `overlap` and `starting` (the buffer), `recent` (what the status
+shows).
 
 The behavior is that of Temporal (service/worker/scheduler) unless docs/schedules.md says otherwise.
 """

@@ -1,4 +1,4 @@
-"""Whether an attempt should go on, as the API server's answers to its heartbeats say."""
+"""Whether an attempt should continue, as the API server's answers to its heartbeats say."""
 
 from __future__ import annotations
 

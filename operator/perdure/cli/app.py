@@ -23,6 +23,7 @@ VERBS = {
     "cancel": "perdure.cli.verbs.cancel",
     "complete": "perdure.cli.verbs.complete",
     "completion": "perdure.cli.verbs.completion",
+    "console": "perdure.cli.verbs.console",
     "count": "perdure.cli.verbs.count",
     "deadletters": "perdure.cli.verbs.deadletters",
     "delete": "perdure.cli.verbs.delete",

@@ -74,6 +74,10 @@ SystemNamespaceOption = Annotated[
     str, typer.Option("--system-namespace", metavar="NAMESPACE", help="Namespace that Perdure is installed in")
 ]
 
+LocalPortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Local port; 0: a free one")]
+
+BrowserOption = Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser")]
+
 ColorOption = Annotated[Color, typer.Option("--color", help="When to use colors")]
 
 TimeOption = Annotated[TimeFormat, typer.Option("--time-format", help="Format of times")]

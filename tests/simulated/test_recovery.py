@@ -43,7 +43,7 @@ async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
     record = Record(place.client, obj)
     attempts = RunAttempts(
-        manager.tools, run, record, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
+        manager.tools, run, record, None, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
     )
     attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))
     state = open_activity(started=started)

@@ -22,6 +22,7 @@ from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.pods import expired_pods as kept
+from perdure.controller.pods.released_claims import ReleasedClaims
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import (
@@ -67,7 +68,6 @@ class Manager:
         """
         self.served = served
         self.tools = tools
-        """What everything works with."""
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,
@@ -93,6 +93,7 @@ class Manager:
         self._pods = RunPods(tools, self._index, self._queue, self.runs)
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
+        self._claims = ReleasedClaims(tools.client, self._index.directory, tools.pods.settings.pod_ttl)
         self._retention = NamespaceRetention(
             tools.client,
             tools.recorder,
@@ -101,7 +102,6 @@ class Manager:
             is_over=self._finished.is_over,
             holds=tools.shards.holds,
         )
-        # The closed runs of Schedules are theirs to remove.
         self.first_lists = FirstLists(
             tools.client,
             served,
@@ -212,6 +212,7 @@ class Manager:
             group.create_task(self.tools.recorder.run())
             group.create_task(periodic.repeat(self._poll))
             group.create_task(kept.delete_for_ever(self.tools.client, self.served, self.tools.shards))
+            group.create_task(self._claims.release_for_ever(self.served, self.tools.shards))
             group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))
 
     async def _learn(self) -> None:

@@ -7,7 +7,7 @@ Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` o
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import aiohttp
 
@@ -213,6 +213,19 @@ class Client:
             url,
             body=body,
             headers={"Content-Type": "application/merge-patch+json", "Accept": ONLY_METADATA},
+        )
+
+    async def change(self, url: str, body: Any, content_type: str, **query: str) -> Object:
+        """Patch an object in any format; the answer is the object as stored.
+
+        Args:
+            url: Of the object.
+            body: The patch.
+            content_type: Its format.
+            query: Options, such as `fieldManager`.
+        """
+        return await self.connection.request(
+            "PATCH", url, query=query, body=body, headers={"Content-Type": content_type}
         )
 
     async def set_status(self, url: str, obj: Object, status: Object) -> Object:

@@ -32,7 +32,7 @@ def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> N
     assert pod["securityContext"]["runAsUser"] == 65532
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
-    assert [set(x) - {"name"} for x in pod["volumes"]] == [{"emptyDir"}]
+    assert [set(x) - {"name"} for x in pod["volumes"]] == [{"emptyDir"}, {"projected"}]
     context = operator_container(manifests)["securityContext"]
     assert context["allowPrivilegeEscalation"] is False
     assert context["readOnlyRootFilesystem"] is True
@@ -50,6 +50,11 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
     assert env == {
         "PERDURE_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
         "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
+        "PERDURE_FLEET": "perdure",
+        "PERDURE_LEASE_SECONDS": "10",
+        "PERDURE_PEER_ADDRESS": "[::]:7234",
+        "PERDURE_PEER_TOKEN": "/peer-token/token",
         "PERDURE_WATCH_NAMESPACES": "",
         "PERDURE_EXCLUDE_NAMESPACES": "",
         "PERDURE_LOG_LEVEL": "debug",
@@ -165,8 +170,8 @@ def test_a_single_operator_that_serves_sdks_ends_before_the_next_one_begins(rend
         [deployment] = of_kind(render(*settings), "Deployment")
         return str(deployment["spec"]["strategy"]["type"])
 
-    assert strategy() == "Recreate"
-    assert strategy("replicas=2") == "RollingUpdate"
+    assert strategy("replicas=1") == "Recreate"
+    assert strategy() == "RollingUpdate"
     assert strategy("temporal.enabled=false", "replicas=1") == "RollingUpdate"
 
 
@@ -189,21 +194,21 @@ def test_operators_that_serve_sdks_together_reach_each_other_and_show_a_token(re
         (rule,) = [each for each in policy[direction] if {"port": "peers", "protocol": "TCP"} in each["ports"]]
         (peers,) = rule[side]
         assert peers["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    alone = render("networkPolicy.enabled=true")
+    alone = render("networkPolicy.enabled=true", "replicas=1")
     assert "PERDURE_PEER_ADDRESS" not in {each["name"] for each in operator_container(alone)["env"]}
     assert "peers" not in json.dumps(named(alone, "NetworkPolicy", "perdure"))
 
 
-FLEET = ("temporal.enabled=false",)
-
-
-def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_them(render: Render) -> None:
-    manifests = render(*FLEET)
+@pytest.mark.parametrize(
+    "settings", [(), ("replicas=null",), ("temporal.enabled=false",)], ids=["SDKs", "null", "no SDKs"]
+)
+def test_two_operators_share_the_work_by_default(render: Render, settings: tuple[str, ...]) -> None:
+    manifests = render(*settings)
     spec = named(manifests, "Deployment", "perdure")["spec"]
     pod = spec["template"]["spec"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
     env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
-    assert (env["PERDURE_FLEET"], env["PERDURE_LEASE_SECONDS"]) == ("perdure", "6")
+    assert (env["PERDURE_FLEET"], env["PERDURE_LEASE_SECONDS"]) == ("perdure", "10")
     assert {each["topologyKey"] for each in pod["topologySpreadConstraints"]} == {
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",
@@ -220,7 +225,7 @@ def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_t
     assert granted(role, "events.k8s.io") == {"events": {"create"}}
 
 
-@pytest.mark.parametrize("settings", [(), (*FLEET, "replicas=1"), (*FLEET, "replicas=0")], ids=["SDKs", "one", "none"])
+@pytest.mark.parametrize("settings", [("replicas=1",), ("temporal.enabled=false", "replicas=1"), ("replicas=0",)])
 def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ...]) -> None:
     manifests = render(*settings)
     assert "PERDURE_FLEET" not in {each["name"] for each in operator_container(manifests)["env"]}
@@ -233,7 +238,7 @@ def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ..
 def test_affinity_and_tolerations_of_several_operators_can_be_chosen(render: Render) -> None:
     chosen = {"nodeAffinity": {}}
     own = {"key": "operators", "operator": "Exists"}
-    settings = (*FLEET, f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
+    settings = (f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
     pod = named(render(*settings), "Deployment", "perdure")["spec"]["template"]["spec"]
     assert pod["affinity"] == chosen
     assert own in pod["tolerations"]
@@ -250,7 +255,7 @@ def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -
 
 def test_each_port_has_callers_of_its_own(render: Render) -> None:
     def callers(*settings: str) -> dict[str, Any]:
-        policy = named(render("networkPolicy.enabled=true", *settings), "NetworkPolicy", "perdure")
+        policy = named(render("networkPolicy.enabled=true", "replicas=1", *settings), "NetworkPolicy", "perdure")
         return {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
 
     pods = [{"namespaceSelector": {}}]
@@ -266,7 +271,7 @@ def test_each_port_has_callers_of_its_own(render: Render) -> None:
 
 def test_extras_are_off_until_asked_for(render: Render) -> None:
     extras = ("PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor")
-    assert not of_kind(render(), *extras)
+    assert not of_kind(render("replicas=1"), *extras)
     assert [each["metadata"]["name"] for each in of_kind(render(), "Deployment")] == ["perdure"]
     assert {x["kind"] for x in of_kind(render(*EVERYTHING), *extras)} == set(extras)
 

@@ -58,6 +58,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "workflows/status": {"patch"},
     }
     assert granted(operator, "")["pods/log"] == {"get"}
+    assert granted(operator, "")["persistentvolumeclaims"] == {"get", "list", "create", "patch", "delete"}
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 
@@ -140,13 +141,14 @@ def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm
 
 
 def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Render) -> None:
-    alone = ("temporal.enabled=false", "replicas=1")
+    alone = ("temporal.enabled=false",)
     manifests = render(NAMESPACED, *alone)
     assert not of_kind(manifests, "ClusterRoleBinding")
     assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
     roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
-    assert [x["metadata"]["namespace"] for x in roles] == ["team-a", "team-b"]
-    assert [x["metadata"]["namespace"] for x in bindings] == ["team-a", "team-b"]
+    assert [x["metadata"]["namespace"] for x in roles] == ["perdure-system", "team-a", "team-b"]
+    assert [x["metadata"]["namespace"] for x in bindings] == ["perdure-system", "team-a", "team-b"]
+    roles = [x for x in roles if x["metadata"]["name"] != "perdure-fleet"]
     (cluster_role,) = [x for x in of_kind(render(*alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
     assert all(x["rules"] == cluster_role["rules"] for x in roles)
     assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)

@@ -35,6 +35,8 @@ class WaitForSignal:
 
     name: str
     timeout: Timeout
+    approval: bool = False
+    message: Template | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -383,6 +383,7 @@ _VALUES = (
     ("timeout", "timeout"),
     ("onStart", "on_start.input"),
     ("waitTimeout", "wait_for_signal.timeout"),
+    ("waitMessage", "wait_for_signal.message"),
     ("waitTimeout", "wait_until.timeout"),
     ("executionTimeout", "child_workflow.execution_timeout"),
     ("runTimeout", "child_workflow.run_timeout"),

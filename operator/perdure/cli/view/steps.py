@@ -215,6 +215,7 @@ class _StepReader:
             task_queue=told.task_queue if told else "",
             worker=activity.worker if activity else told.worker if told else "",
             open=activity,
+            note=str(mapping(self.known.tasks.get(path)).get("note") or ""),
             timer=self.known.timers.get(path),
             limit=self.known.timers.get(f"{path}{LIMIT}"),
             child=self.known.children.get(path),

@@ -182,7 +182,9 @@ class Actions:
         """Close the run; the next one gets the signals that were not consumed."""
         value = self._context.scope["input"] if action.input is None else self._evaluate(at, action.input)
         carried = tuple(
-            CarriedSignal(signal_name=signal.name, input=signal.input, identity=signal.identity)
+            CarriedSignal(
+                signal_name=signal.name, input=signal.input, identity=signal.identity, principal=signal.principal
+            )
             for signal in self._context.memory.signals
         )
         self._parts.closing.finish(cmd.ContinueAsNewWorkflowExecution(input=value, signals=carried))

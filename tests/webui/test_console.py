@@ -50,7 +50,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
             consoled.pod("order-42-5-3", "charge", 3, event=5, code=None),
         ]
         consoled.fill(found, consoled.order(), *attempts)
-        found.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(200).object
+        found.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(6).object
         yield found
 
 
@@ -110,6 +110,14 @@ def test_everyone_can_read_the_pages(browser: Any, screen: str, tmp_path: Path) 
             found = axe.run(page)
             assert found.violations_count == 0, f"{name}: {found.generate_report()}"
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
+
+
+def test_a_fan_out_of_200_is_drawn_in_part(browser: Any, api: ApiServer) -> None:
+    api.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(200).object
+    with opened(browser) as page:
+        page.goto(PAGES["fan-out"])
+        page.get_by_text("more steps are not drawn").wait_for()
+        assert page.locator("svg a").count() == 300
 
 
 def test_the_page_of_an_open_run_updates_itself(browser: Any, api: ApiServer) -> None:

@@ -18,11 +18,11 @@ from google.protobuf.message import Message
 
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.http import openapi, shorthand
+from perdure.frontend.http.http_routes import Match, Routes
 from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
 from perdure.frontend.http.results import HISTORY, Results
-from perdure.frontend.http.http_routes import Match, Routes
 from perdure.frontend.rpc import Rpc
 
 _LONG = 16 * 1024

@@ -6,7 +6,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from perdure import __version__
-from perdure.frontend.http.http_routes import Route
+from perdure.frontend.http.http_routes import HttpRoute
 from perdure.frontend.rpc_types import request_of, response_of
 
 Json = dict[str, Any]
@@ -62,7 +62,7 @@ _KNOWN: Final[Mapping[str, Json]] = {
 _WORDS: Final = {"type": "string"}
 
 
-def document(routes: Iterable[Route], offered: Container[tuple[str, str]]) -> Json:
+def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -> Json:
     """Describe the HTTP API.
 
     Args:
@@ -106,13 +106,13 @@ def document(routes: Iterable[Route], offered: Container[tuple[str, str]]) -> Js
     }
 
 
-def _in_path(route: Route) -> Iterator[Json]:
+def _in_path(route: HttpRoute) -> Iterator[Json]:
     for segment in route.segments:
         if segment.startswith("{"):
             yield {"name": segment.strip("{}"), "in": "path", "required": True, "schema": _WORDS}
 
 
-def _in_query(kind: Descriptor, route: Route) -> Iterator[Json]:
+def _in_query(kind: Descriptor, route: HttpRoute) -> Iterator[Json]:
     taken = {segment.strip("{}") for segment in route.segments if segment.startswith("{")}
     for path, name, schema in _parameters(kind, _DEEPEST):
         if path not in taken:

@@ -30,9 +30,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $own .Values.commonLabels) }}
 {{- end }}
 
-{{/* How many operators. */}}
+{{/* How many operators. Releases of earlier charts have the value null. */}}
 {{- define "perdure.replicas" -}}
-{{- if kindIs "invalid" .Values.replicas }}{{ ternary 1 2 .Values.temporal.enabled }}{{ else }}{{ int .Values.replicas }}{{ end }}
+{{- if kindIs "invalid" .Values.replicas }}2{{ else }}{{ int .Values.replicas }}{{ end }}
 {{- end }}
 
 {{/* Not empty where several operators share the work. */}}

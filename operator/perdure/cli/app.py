@@ -32,6 +32,7 @@ VERBS = {
     "explain": "perdure.cli.verbs.explain",
     "fleet": "perdure.cli.verbs.fleet",
     "history": "perdure.cli.verbs.history",
+    "import": "perdure.cli.verbs.import_",
     "lint": "perdure.cli.verbs.lint",
     "list": "perdure.cli.verbs.list_runs",
     "logs": "perdure.cli.verbs.logs",

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 HELP = """Show a run: its steps, what it waits for, why it failed.
 
 Shows each step with its attempts, times, pods or worker, and notes; then what
-the run waits for, the chain of causes if it failed, and useful next commands.
+the run waits for, the chain of causes if it failed, useful next commands, and
+the last Events.
 
 \b
 Examples:

@@ -60,7 +60,7 @@ class DeadLetters:
 
         Raises:
             RefusedError: it cannot be done.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         seen = await self.reconcile(namespace, name)
         if seen is None:
@@ -133,7 +133,7 @@ class DeadLetters:
             The DeadLetter with that status, and those runs; None where it is gone.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         runs: list[kube.Object] = []
 

@@ -57,7 +57,7 @@ async def remove_expired(
         When to look again; None if never.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     while True:
         try:
@@ -82,7 +82,7 @@ async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
         uid: Its id: another one of that name stays.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     try:
         run = await client.get(url)

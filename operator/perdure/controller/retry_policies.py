@@ -163,7 +163,7 @@ class Policies:
         """Have the status of a policy say what its spec means.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         await self._change(namespace, name, lambda _breaker, circuit: circuit)
 
@@ -223,7 +223,7 @@ class Policies:
         """Ask whether an attempt may start; None: it may, and that is recorded where it has to be.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be asked again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         held: Held | None = None
 
@@ -270,7 +270,7 @@ class Policies:
         """Tell a circuit breaker how an attempt has ended; telling it again changes nothing.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be told again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         await self._change(
             namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)

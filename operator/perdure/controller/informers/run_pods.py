@@ -90,7 +90,7 @@ class RunPods:
         """Release a pod whose run is closed or deleted. While its run is open and just not seen yet, nothing is done.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if key not in self._orphans:
             return

@@ -163,7 +163,7 @@ class Schedules:
 
         Raises:
             NotYetError: the definition in its template is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         schedule = self._index.schedules.get(key.uid)
         if schedule is None:

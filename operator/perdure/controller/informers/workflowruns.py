@@ -272,7 +272,7 @@ class WorkflowRuns:
 
         Raises:
             NotYetError: its definition is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         run = self.get(key.uid) or await self.fleet.gained(key)
         if run is None:

@@ -59,7 +59,7 @@ class LimitReleases:
         """Release a limit from the runs that have ended; when to look again, or None if only an event can change something.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         ending: set[str] = set()
 

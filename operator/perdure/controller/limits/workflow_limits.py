@@ -147,7 +147,7 @@ class WorkflowLimits:
         """Have a run hold a limit, or wait for it.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         queues = claim.policy is not OverflowPolicy.FAIL
 
@@ -172,7 +172,7 @@ class WorkflowLimits:
         """Change who holds a limit and who waits for it, and bring the rest of its status up to date.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         async with self._locks[namespace, name]:
             known = self._known[namespace].get(name)

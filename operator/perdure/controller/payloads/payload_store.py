@@ -107,7 +107,7 @@ class Blobs:
             The blob; None if it was there already.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         first = blobs.first_part(reference, namespace, dict(owned_by) if owned_by is not None else None)
         saved = None
@@ -135,7 +135,7 @@ class Blobs:
 
         Raises:
             LostBlobError: it is gone, or was changed.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if isinstance(reference, Reference) and reference.content is not None:
             return reference.content
@@ -161,7 +161,7 @@ class Blobs:
         """Remove a blob that no run refers to; one that a run has taken over since stays.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
         """
         await self._client.delete(_url(namespace, saved.name), uid=saved.uid, version=saved.version)
 
@@ -215,7 +215,7 @@ class BlobsOfRun:
             What to pass to `committed`.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         names = set(referred_to(text))
         if not names:
@@ -267,7 +267,7 @@ class BlobsOfRun:
             status: As it is stored.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if not self._left_over:
             return
@@ -283,7 +283,7 @@ async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping
     """Make a run one of the owners of a blob. One that is deleted stays deleted: reading it reports that.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     url = _url(namespace, name)
     while True:
@@ -302,7 +302,7 @@ async def give_all(client: kube.Client, run: kube.Object) -> None:
     """Make a run an owner of all blobs that it begins with: the run that has made it may be deleted first.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     for name in blobs.given_to(run):
         await give(client, run["metadata"]["namespace"], name, blobs.owner_of(run))

@@ -46,7 +46,7 @@ async def past_of(client: kube.Client, run: kube.Object) -> Past:
     """The whole history of a run, and what is wrong with it.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
     found = []
@@ -74,7 +74,7 @@ class Segments:
             now: The time.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         history = status.get("history") or {}
         tail = history.get("events") or []
@@ -111,7 +111,7 @@ class Segments:
 
         Raises:
             ForeignSegmentError: there is another one of that name.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         for segment in chained:
             spec, name = segment["spec"], segment["metadata"]["name"]

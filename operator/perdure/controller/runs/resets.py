@@ -84,7 +84,7 @@ async def reset(
     Raises:
         RefusedError: it cannot be reset to there.
         NotYetError: its definition is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     meta = run["metadata"]
     kind = kind_of(run["spec"])
@@ -292,7 +292,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     Raises:
         RefusedError: what it was to begin with is gone, or is not decided so any more.
         NotYetError: its definition is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     wanted, base = asked.base, None
     with suppress(kube.NotFoundError):
@@ -364,7 +364,7 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
     """What has happened since, and is applied once more: also the signals and updates of the runs that followed, as in Temporal.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     signals, updates = asked.reapply_signals, asked.reapply_updates
     told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))

@@ -54,7 +54,7 @@ class RunLimits:
             RefusedError: It must not wait, or has waited too long.
             InvalidWorkflowError: A key cannot be evaluated.
             ConflictError: Another client has written to the run, so it may not wait any more.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if not program.limits:
             return

@@ -93,7 +93,7 @@ class ScheduledRuns:
 
         Raises:
             ConflictError: the Schedule is not as it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 
@@ -200,7 +200,7 @@ class ScheduledRuns:
         """The runs that have closed since.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         followed = [(run, run_id) for run in state.running if (run_id := self.id_of(run))]
         chains = self._chains() if followed else {}
@@ -266,7 +266,7 @@ class ScheduledRuns:
 
         Raises:
             ConflictError: the Schedule is not as it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         open_ = {self.id_of(run) for run in state.running}
         closed = [

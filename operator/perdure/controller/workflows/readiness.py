@@ -119,7 +119,7 @@ class Readiness:
 
         Raises:
             NotYetError: it is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         checked: _Checked | None = None
 

@@ -1,4 +1,4 @@
-"""RPCs about updates: requests that a workflow validates, takes on and answers."""
+"""RPCs about updates: requests that a workflow validates, accepts, and answers."""
 
 import asyncio
 import uuid
@@ -44,14 +44,14 @@ from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 from perdure.runtime.callbacks import UPDATE_LOST
 
 _TRIES = 10
-"""Runs that an update-with-start tries before it is refused because each has closed before it took the update."""
+"""Number of runs that an update-with-start tries if each closes before it accepts the update."""
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
 _ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
 _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 
 
 class _MissedError(Exception):
-    """The workflow that was found open, or started, has closed before it could take the update."""
+    """The workflow, which was open or was started, has closed before it could accept the update."""
 
 
 class Updating:
@@ -64,7 +64,7 @@ class Updating:
     async def update_workflow_execution(
         self, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        """Give a workflow an update; the same id again finds the same update."""
+        """Send an update to a workflow; a repeated ID finds the same update."""
         self._check(request)
         entry = await self._core.runs.finder.reach(
             request.namespace,
@@ -75,7 +75,7 @@ class Updating:
         return await self._update(entry, request, call)
 
     def _check(self, request: UpdateWorkflowExecutionRequest) -> None:
-        """Check that an update can be given to a workflow, whichever it is.
+        """Check that an update is valid for any workflow.
 
         Raises:
             RpcError: it cannot.
@@ -131,7 +131,7 @@ class Updating:
     async def _attach(
         self, entry: Entry, known: Update, request: UpdateWorkflowExecutionRequest, principal: str
     ) -> None:
-        """Have the end of an update that another request has made complete the operations of this request, too.
+        """Attach the completion callbacks of this request to an update that another request has made.
 
         An update that has ended needs none: its outcome is in the response.
         """
@@ -148,7 +148,7 @@ class Updating:
         await self._core.runs.demand(entry, attached)
 
     async def _known(self, entry: Entry, update_id: str) -> Update | None:
-        """An update that is there already: still waited for, or recorded."""
+        """An existing update, in memory or recorded."""
         waiting = self._core.updates.get(entry.uid, update_id)
         if waiting is not None:
             return waiting
@@ -169,7 +169,7 @@ class Updating:
     async def _recorded(
         self, update: Update, view: View, events: Sequence[ev.AnyEvent], completed_event_id: int
     ) -> None:
-        """Tell what the history says of the end of an update."""
+        """Build the response from the recorded outcome of an update."""
         if completed_event_id:
             event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
@@ -195,7 +195,7 @@ class Updating:
         return self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
 
     async def _want_task(self, entry: Entry, update: Update) -> None:
-        """Have a worker asked about a new update."""
+        """Request a workflow task for a new update."""
         try:
             await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
         except RpcError:
@@ -204,7 +204,7 @@ class Updating:
             raise
 
     async def _wait(self, update: Update, wanted: int) -> Any:
-        """Wait for a stage; the one that is reached. The caller's own deadline is an error to it, as on Temporal's server."""
+        """Wait for a stage, and return the one reached. As on Temporal's server, a missed deadline is an error."""
         if wanted > _ADMITTED:
             event = update.ended if wanted >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
@@ -238,7 +238,7 @@ class Updating:
     async def execute_multi_operation(
         self, request: ExecuteMultiOperationRequest, call: CallContext
     ) -> ExecuteMultiOperationResponse:
-        """Start a workflow, or find it open, and update it."""
+        """Start a workflow, or find the open one, and update it."""
         operations = request.operations
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
@@ -268,7 +268,7 @@ class Updating:
     async def _start_until_updated(
         self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
-        """Start or find the workflow and update it; again with the next run if that one closes first.
+        """Start or find the workflow and update it; if it closes first, retry with the next run.
 
         Raises:
             RpcError: It cannot be started or updated; or `_TRIES` runs have closed in between.
@@ -303,7 +303,7 @@ class Updating:
             self._core.first_tasks.release(begun.entry.namespace, begun.entry.name)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
-        """The workflow that has the update already: whatever the policies say, nothing is started then.
+        """The workflow that already has the update: then nothing is started, regardless of the policies.
 
         One that has closed counts only if the update has come to its end there.
         """
@@ -328,7 +328,7 @@ class Updating:
 
 
 def _start_refused(start: StartWorkflowExecutionRequest) -> str:
-    """Why a start cannot be part of update-with-start, though it could be made alone; empty if it can."""
+    """Why a start that is valid alone cannot be part of update-with-start; empty if it can."""
     if start.cron_schedule:
         return "CronSchedule is not allowed."
     if start.request_eager_execution:
@@ -339,7 +339,7 @@ def _start_refused(start: StartWorkflowExecutionRequest) -> str:
 
 
 def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
-    """Why an update cannot be part of update-with-start, though it could be sent alone; empty if it can."""
+    """Why an update that is valid alone cannot be part of update-with-start; empty if it can."""
     if update.first_execution_run_id:
         return "FirstExecutionRunId is not allowed."
     if update.workflow_execution.run_id:
@@ -350,7 +350,7 @@ def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflow
 
 
 def check_update(request: UpdateWorkflowExecutionRequest) -> None:
-    """See that an update can be given to a workflow, whichever it is.
+    """Check that an update is valid for any workflow.
 
     Raises:
         RpcError: it cannot.

@@ -50,7 +50,7 @@ class AttemptEffects:
 
         Raises:
             ConflictError: the state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         superfluous, left = self._held.superfluous(state), self.left(state, now)
         if superfluous or any(isinstance(effect, StopAttempt) for effect in left):

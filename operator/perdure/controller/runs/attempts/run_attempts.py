@@ -121,7 +121,7 @@ class Attempts:
 
         Raises:
             ConflictError: the state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         await self._effects.apply(state, now)
 
@@ -129,7 +129,7 @@ class Attempts:
         """The run was deleted: let all pods go.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         self._held.let_all_go()
         await self._effects.release()

@@ -24,7 +24,7 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
         run: The object of the run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     definition = run["status"].get("definition") or run["spec"].get("inline") or {}
     scheduled = await _scheduled(context, marker, run)

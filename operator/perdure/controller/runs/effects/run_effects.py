@@ -102,7 +102,7 @@ class Effects:
             now: The time.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         wanted = effects(state)
         if any(isinstance(effect, fx.CloseChild) and effect not in self._applied for effect in wanted):

@@ -1,17 +1,18 @@
-"""Matches the offers of runs with the workers that poll, across a fleet.
+"""Matches what runs have to be done with the workers that poll, across a fleet.
 
-Each task queue has one owner in the fleet, as each run does. The owner of a run offers its tasks to the owner of their task queue,
-and all polls of that queue are forwarded there. A worker gets a task from the owner of the run, through the owner of the queue:
+Each task queue has one owner in the fleet, as each run has. What a run has to be done is offered to the owner of its task queue,
+and all polls of that queue are forwarded there. The worker gets it from the owner of the run, by way of the owner of the queue:
 
     run A ── offers ──▶ owner of the task queue ◀── polls ── the member that a worker is connected to
           ◀── takes ───
 
-Without a fleet, all of these are the same process. The sticky queues of a task queue have the same owner as the queue itself, so
-that owner knows, when it places a task, whether the worker that has cached the workflow still polls.
+Without a fleet all of them are the same process. The sticky queues of a task queue have the same owner as the queue itself, which
+so knows, when it places a task, whether the worker is there that has the workflow in memory.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -19,28 +20,43 @@ import msgspec
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 
-Taker = Callable[[Offer, str, bool], Awaitable[Any]]
-"""Hands an offer out to a worker, by its identity; the last argument says whether it came from the sticky queue. None: it is no
-longer due."""
+
+@dataclass(frozen=True, slots=True)
+class Poller:
+    """A worker that gets an offer."""
+
+    identity: str
+    sticky: bool = False
+    """Whether the offer was in its sticky queue."""
+    through: str = ""
+    """The member that the worker is connected to; empty for this one."""
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names what the worker gets."""
+
+
+Taker = Callable[[Offer, Poller], Awaitable[Any]]
+"""Hands an offer out to a worker. None: it is no longer due."""
+Returner = Callable[[Offer, Poller], None]
+"""Takes back what a worker did not receive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The queue of an offer."""
+    """Where an offer goes."""
 
     queue: QueueName
     sticky: str = ""
-    """The queue of the worker that has cached the workflow: preferred while the worker polls it."""
+    """The queue of the worker that has the workflow in memory: preferred as long as the worker polls it."""
 
 
 Offers = Mapping[Offer, Destination]
 
 
 class OfferBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The offers of one member to another since its last batch."""
+    """What one member offers to another since its last batch."""
 
     session: str
-    """Identifies the process: a restarted one sends all its offers first."""
+    """Names the process: one that starts again begins with all its offers."""
     whole: bool
     """Whether these are all its offers, and others are withdrawn."""
     offers: dict[str, list[tuple[Offer, Destination]]]
@@ -57,7 +73,7 @@ class PolledQueues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreachedError(Exception):
-    """The member with the offer cannot be reached, or no longer owns the run."""
+    """The member that has offered something is not reached, or does not own the run anymore."""
 
 
 class Members(Protocol):
@@ -71,8 +87,8 @@ class Members(Protocol):
         """Have the offers of a key sent to a member soon."""
         ...
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
-        """Get the task of an offer from another member; None if it is no longer due.
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
+        """Get what another member has offered; None if it is no longer due.
 
         Raises:
             UnreachedError: the member is not reached, or has lost the run.
@@ -82,37 +98,40 @@ class Members(Protocol):
 
 
 class Alone:
-    """The members of a fleet of one."""
+    """There are no other members."""
 
     def owner(self, queue: QueueName) -> str:
-        """Return the owner: always this process."""
+        """It is this process."""
         del queue
         return ""
 
     def offer(self, member: str, key: str) -> None:
-        """Do nothing, as there is no other member."""
+        """Nobody is offered anything."""
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
-        """Return nothing, as there is no other member."""
-        del kind, offer, identity, sticky
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
+        """Nobody has offered anything."""
+        del kind, offer, poller
 
 
 class Matching:
     """The offers of this process's runs, and those of others for its task queues."""
 
     def __init__(self) -> None:
-        """Start without offers and without other members."""
+        """Know no offers yet, and no other members."""
         self.members: Members = Alone()
+        self.lost: Callable[[str], None] = lambda _: None
+        """Called with each member that has left."""
         self.queues = TaskQueues(self._place_again)
         self._takers: dict[Kind, Taker] = {}
+        self._returners: dict[Kind, Returner] = {}
         self._own: dict[str, dict[Offer, Destination]] = {}
-        """By key, the offers of the runs that this process owns."""
+        """By key: what the runs have to be done that this process works on."""
         self._placed: dict[str, dict[Offer, Destination]] = {}
-        """By key, the offers in the queues of this process, including those of other members."""
+        """By key: what is in the queues of this process, also of other members' runs."""
         self._sessions: dict[str, str] = {}
         """By member."""
         self._polled: dict[str, PolledQueues] = {}
-        """By member, the polled ones among its task queues."""
+        """By member: its task queues that workers poll."""
 
     # Offers of this process
 
@@ -130,17 +149,18 @@ class Matching:
             self.members.offer(member, key)
 
     def reassign(self, others: Mapping[str, object]) -> None:
-        """Place all offers again after the members have changed, and drop those of members that have left."""
+        """The members have changed: place all offers again, and drop those of members that have left."""
         for member in self._sessions.keys() - others.keys():
             self._withdraw_all_of(member, ())
             del self._sessions[member]
+            self.lost(member)
         for member in self._polled.keys() - others.keys():
             del self._polled[member]
         for key in self._own:
             self._place(key, self._offered_to("", key))
 
     def offered_to(self, member: str, keys: list[str] | None) -> dict[str, list[tuple[Offer, Destination]]]:
-        """The offers to a member for some keys; None for all keys."""
+        """What is offered to a member, of some keys; None for all that there is."""
         if keys is not None:
             return {key: list(self._offered_to(member, key).items()) for key in keys}
         found = {key: list(self._offered_to(member, key).items()) for key in self._own}
@@ -153,7 +173,7 @@ class Matching:
     # Offers of other members
 
     def receive(self, member: str, batch: OfferBatch) -> PolledQueues:
-        """Accept the offers of another member; the response names the task queues that are polled here."""
+        """Take the offers of another member in; the response says who polls here."""
         known = batch.whole or self._sessions.get(member) == batch.session
         if batch.whole:
             self._sessions[member] = batch.session
@@ -184,22 +204,27 @@ class Matching:
         return sticky if to.sticky and self.queues.alive(sticky) else to.queue
 
     def _place_again(self, offer: Offer) -> None:
-        """Move an offer whose worker has left to a queue that another worker polls."""
+        """The worker has left that an offer was meant for: place it where another one polls."""
         key = key_of(offer)
         self._place(key, self._placed.get(key, {}))
 
     # Workers
 
-    def takes(self, kind: Kind, taker: Taker) -> None:
-        """Set the function that dispatches the offers of this process's runs."""
+    def takes(self, kind: Kind, taker: Taker, returner: Returner = lambda *_: None) -> None:
+        """Set the functions that hand out the offers of this process's runs, and take them back."""
         self._takers[kind] = taker
+        self._returners[kind] = returner
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool = False) -> Any:
+    def take_back(self, kind: Kind, offer: Offer, poller: Poller) -> None:
+        """A worker at another member did not receive what it has taken."""
+        self._returners[kind](offer, poller)
+
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """What a worker gets for an offer; None if it is no longer due."""
         if not offer.member:
-            return await self._takers[kind](offer, identity, sticky)
+            return await self._takers[kind](offer, poller)
         try:
-            return await self.members.take(kind, offer, identity, sticky=sticky)
+            return await self.members.take(kind, offer, poller)
         except UnreachedError:
             self.queues.give_back(key_of(offer), offer)
             return None
@@ -208,7 +233,7 @@ class Matching:
             raise
 
     def polled_by(self, member: str, polled: PolledQueues) -> None:
-        """Note the task queues that workers poll at another member."""
+        """Note which of its task queues another member says that workers poll."""
         self._polled[member] = polled
 
     def namespaces(self) -> set[str]:

@@ -1,7 +1,7 @@
 """Matches the offers of runs with the workers that poll, across a fleet.
 
-Each task queue has one owner in the fleet, as each run does. The owner of a run offers its tasks to the owner of their task queue,
-and all polls of that queue are forwarded there. A worker gets a task from the owner of the run, through the owner of the queue:
+Each task queue has one owner in the fleet, as each run does. The owner of a run offers its tasks to the owners of their queues,
+and all polls of that queue are forwarded there. A worker gets a task from the owner of the run through the owner of the queue:
 
     run A ── offers ──▶ owner of the task queue ◀── polls ── the member that a worker is connected to
           ◀── takes ───

@@ -28,7 +28,7 @@ class RunLimits:
     """The limits of one run that has not started."""
 
     def __init__(self, tools: Tools, context: EffectContext, record: Record) -> None:
-        """Take nothing yet.
+        """Create it without any limit.
 
         Args:
             tools: What every run works with.
@@ -41,7 +41,7 @@ class RunLimits:
         self._record = record
 
     async def take(self, program: Program, given: Any, spec: WorkflowRunSpec, now: datetime) -> None:
-        """Have the run hold every limit of its definition.
+        """Acquire all limits of the run's definition.
 
         Args:
             program: What it runs.

@@ -1,4 +1,4 @@
-"""Children of a run: created, taken over by a reset, and closed with their parent."""
+"""Creates the children of a run, transfers them after a reset, and closes them with their parent."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any

@@ -24,6 +24,7 @@ from typer.testing import CliRunner, Result
 from fidelity.perdure import OPEN, in_memory
 from frontend.test_http_api import free_port
 from perdure.cli.app import build
+from threads import join
 from unit.cli.apiserver import ApiServer, serving
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
@@ -231,7 +232,7 @@ def frontend(tmp_path: Path, server: ApiServer) -> Iterator[int]:
     authority.issue_cert("localhost").configure_cert(context)
     http = ThreadingHTTPServer(("127.0.0.1", 0), Frontend)
     http.socket = context.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     server.answers["/api/v1/namespaces/shop/configmaps/perdure-temporal-ca"] = {
         "metadata": {"name": "perdure-temporal-ca"},
@@ -249,7 +250,7 @@ def frontend(tmp_path: Path, server: ApiServer) -> Iterator[int]:
         yield http.server_port
     finally:
         http.shutdown()
-        thread.join()
+        join(thread)
         http.server_close()
 
 

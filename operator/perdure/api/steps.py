@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -144,6 +145,14 @@ class WaitForSignal(SpecModel):
     timeout: TimeoutOrExpression | None = None
     """How long to wait before the step fails with a timeout: a duration such as `24h`, or an expression that returns one.
     Default: no limit."""
+
+    approval: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the signal is an approval. Its input is an object with `approved` (true or false) and, optionally, a `comment`. The
+    output of the step is an object with `approved`, `comment`, and `by`: the user who sent the signal, as the API server
+    authenticated them. Anything else than `approved: true` fails the step with the type `Rejected`. Default: false."""
+
+    message: Template | None = None
+    """What people should know or do; text with expressions. `perdure describe` shows it while the step waits. Default: none."""
 
 
 class WaitUntil(SpecModel):
@@ -414,6 +423,14 @@ class Step(SpecModel):
     timeout: TimeoutOrExpression | None = None
     """Maximum time of the step, whatever its kind, before it fails with a timeout: a duration such as `1h`, or an expression
     that returns one. Default: no limit."""
+
+    on_start: BlockCall | None = None
+    """A block that runs before the step, for each item of `forEach`. If it fails, the step fails without running. `timeout` and
+    `catch` include it. Default: none."""
+
+    on_end: BlockCall | None = None
+    """A block that runs after the step, however it ended, for each item of `forEach`; `step` in its input has the `status`,
+    `output` and `failure` of the step. If it fails, the step fails. Default: none."""
 
     dead_letter: Flag = False
     """Whether to create a DeadLetter if the activity finally fails, so that you can re-drive it. Default: false."""

@@ -5,6 +5,7 @@ from typing import Final
 OTHER_NAMES: Final = {
     "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
     "archive": "`{program} list` shows closed runs until their `ttlSecondsAfterFinished` expires",
+    "convert": "use `{program} import argo FILE`, or `import tekton`",
     "create": "use `{program} start WORKFLOW`, or `kubectl create -f FILE` for a manifest",
     "cron": "use `{program} schedule`",
     "dag": "use `{program} describe NAME`, which shows the tree of steps",

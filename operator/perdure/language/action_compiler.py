@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from perdure.api.rules import json_name
-from perdure.api.steps import ActivityCall, Step
+from perdure.api.steps import ActivityCall, BlockCall, Step
 from perdure.api.steps import Parallel as ParallelSpec
 from perdure.api.steps import Switch as SwitchSpec
 from perdure.language.compiled_actions import (
@@ -18,10 +18,10 @@ from perdure.language.compiled_actions import (
     Parallel,
     Return,
     RunActivity,
+    RunChild,
     SetVariables,
     SignalRun,
     Sleep,
-    StartChild,
     Switch,
     Timeout,
     WaitForSignal,
@@ -52,13 +52,14 @@ def action_of(step: Step, templates: Templates) -> Action:  # noqa: C901, PLR091
         )
     if step.wait_for_signal is not None:
         given = step.wait_for_signal
-        return WaitForSignal(given.name, timeout_of(templates, "waitTimeout", given.timeout))
+        limit = timeout_of(templates, "waitTimeout", given.timeout)
+        return WaitForSignal(given.name, limit, given.approval, get("waitMessage"))
     if step.wait_until is not None:
         timeout = timeout_of(templates, "waitTimeout", step.wait_until.timeout)
         return WaitUntil(templates["condition"], timeout)
     if step.child_workflow is not None:
         child = step.child_workflow
-        return StartChild(
+        return RunChild(
             child,
             get("input"),
             get("workflowId"),
@@ -105,6 +106,11 @@ def compensation_of(step: Step, templates: Templates) -> RunActivity | CallBlock
     if given.activity is not None:
         return _activity(given.activity, value, templates, "compensate/")
     return CallBlock(given.call.block, value) if given.call is not None else None
+
+
+def hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None:
+    """Compile the `onStart` or `onEnd` of a step."""
+    return None if call is None else CallBlock(call.block, value)
 
 
 def timeout_of(templates: Templates, key: str, given: timedelta | str | None) -> Timeout:

@@ -11,7 +11,9 @@ from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, Ti
 OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
 """The states of a step that has begun and has not ended."""
 
-_MODIFIERS = frozenset({"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter"})
+_MODIFIERS = frozenset(
+    {"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter", "onStart", "onEnd"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class ShownStep:
     worker: str = ""
     """The one that runs the last attempt, if known."""
     open: OpenActivity | None = None
+    note: str = ""
+    """What people should know while it waits."""
     timer: Timer | None = None
     """Of its sleep, or of how long it waits."""
     limit: Timer | None = None

@@ -10,9 +10,10 @@ from perdure.language.execution.actions import Actions
 from perdure.language.execution.blocks import Blocks
 from perdure.language.execution.closing import ClosingSequence
 from perdure.language.execution.compensations import Compensations
-from perdure.language.execution.context import CONDITION, WORK, Context, replace
+from perdure.language.execution.context import CONDITION, WORK, DecisionContext, replace
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.frames import Frames
+from perdure.language.execution.hooks import Hooks
 from perdure.language.execution.loops import Loops
 from perdure.language.execution.observer import Observer
 from perdure.language.execution.steps import Steps
@@ -31,7 +32,7 @@ class Execution:
     def __init__(
         self, program: Program, scope: Mapping[str, Any], memory: Memory, now: datetime, observer: Observer
     ) -> None:
-        self.context = Context(program, scope, memory, now, observer)
+        self.context = DecisionContext(program, scope, memory, now, observer)
         self.evaluation = Evaluation(self.context)
         self.timers = Timers(self.context, self.evaluation)
         self.frames = Frames(self)
@@ -39,6 +40,7 @@ class Execution:
         self.loops = Loops(self)
         self.tasks = Tasks(self)
         self.blocks = Blocks(self)
+        self.hooks = Hooks(self)
         self.waits = Waits(self)
         self.actions = Actions(self, self.blocks, self.waits)
         self.compensations = Compensations(self)
@@ -123,7 +125,7 @@ class Execution:
             return
         path = timer.owner
         task = self.context.task(path)
-        if task is None or task.stage is not Stage.BODY or task.outcome is not None:
+        if task is None or task.stage not in {Stage.ON_START, Stage.BODY} or task.outcome is not None:
             return
         at = self.context.locate(path)
         if not timer.is_timeout:

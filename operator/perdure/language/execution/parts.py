@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
-from perdure.language.execution.context import Context, Location
+from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.timers import Timers
-from perdure.language.memory import Outcome
+from perdure.language.memory import Outcome, Task
 from perdure.language.paths import Path
 
 
@@ -72,6 +72,14 @@ class BlocksPart(Protocol):
     def branch_closed(self, path: Path, branch: str, outcome: Outcome) -> None: ...
 
 
+class HooksPart(Protocol):
+    """See `hooks`."""
+
+    def begin(self, at: Location) -> bool: ...
+    def end(self, at: Location, outcome: Outcome) -> Outcome | None: ...
+    def ended(self, task: Task, outcome: Outcome) -> Outcome: ...
+
+
 class CompensationsPart(Protocol):
     """See `compensations`."""
 
@@ -96,7 +104,7 @@ class Parts(Protocol):
     """All of them."""
 
     @property
-    def context(self) -> Context: ...
+    def context(self) -> DecisionContext: ...
     @property
     def evaluation(self) -> Evaluation: ...
     @property
@@ -113,6 +121,8 @@ class Parts(Protocol):
     def actions(self) -> ActionsPart: ...
     @property
     def blocks(self) -> BlocksPart: ...
+    @property
+    def hooks(self) -> HooksPart: ...
     @property
     def compensations(self) -> CompensationsPart: ...
     @property

@@ -1,8 +1,9 @@
-"""What the parts that look after the attempts of one run share."""
+"""The state shared by the parts that manage the attempts of one run."""
 
 from dataclasses import dataclass
 
 from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.blocked import Blocked
 from perdure.controller.runs.attempts.held_pods import HeldPods
@@ -11,10 +12,11 @@ from perdure.runtime.attempts import RunRef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
-    """A run, and what is known of its attempts."""
+    """A run and the known state of its attempts."""
 
     api: Pods
     run: RunRef
     held: HeldPods
     blocked: Blocked
     definitions: ActivityDefinitions
+    workspaces: WorkspaceVolumes

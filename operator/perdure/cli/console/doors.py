@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perdure.kube.access import Access
 
 
-class Door(Protocol):
+class ApiServerDoor(Protocol):
     """Leads to the API server."""
 
     def open(self, request: Request, namespace: str) -> AbstractAsyncContextManager[Cluster]:

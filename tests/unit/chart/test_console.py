@@ -42,6 +42,14 @@ def test_it_runs_the_image_of_the_operator_under_the_restricted_standard(render:
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_the_frontend_links_to_its_address(render: Render) -> None:
+    def env(*settings: str) -> dict[str, str | None]:
+        return {each["name"]: each.get("value") for each in operator_container(render(*settings))["env"]}
+
+    assert env('console.url="https://console.example"')["PERDURE_CONSOLE_URL"] == "https://console.example"
+    assert "PERDURE_CONSOLE_URL" not in env("console.enabled=true")
+
+
 def test_it_reaches_names_and_the_api_server_only(render: Render) -> None:
     manifests = render("console.enabled=true", "networkPolicy.enabled=true", "networkPolicy.apiServerPorts=[6443]")
     policy = named(manifests, "NetworkPolicy", "perdure-console")["spec"]

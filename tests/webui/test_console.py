@@ -12,7 +12,7 @@ import pytest
 from perdure.cli.cluster import connect
 from perdure.cli.console.doors import OwnDoor
 from perdure.cli.console.local import serving
-from perdure.cli.console.pages import Settings
+from perdure.cli.console.pages import ConsoleSettings
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
@@ -62,7 +62,7 @@ def served() -> Iterator[str]:
     stop = asyncio.Event()
 
     async def serve() -> None:
-        settings = Settings(namespace="shop", system_namespace="perdure-system", web_ui="http://127.0.0.1:8233")
+        settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="http://127.0.0.1:8233")
         async with (
             connect(context=None, namespace=None, program="perdure") as found,
             serving(OwnDoor(found), settings, 0) as guard,

@@ -16,7 +16,7 @@ from perdure.cli.console.app import console
 from perdure.cli.console.doors import TokenDoor
 from perdure.cli.console.local import served
 from perdure.cli.console.main import application
-from perdure.cli.console.pages import Settings
+from perdure.cli.console.pages import ConsoleSettings
 from perdure.kube.access import Access
 from unit.cli.consoled import limit
 
@@ -70,7 +70,7 @@ async def serving(app: ASGIApp) -> AsyncIterator[tuple[aiohttp.ClientSession, st
 
 async def test_a_user_sees_what_the_token_allows(api: tuple[str, list[str | None]]) -> None:
     address, seen = api
-    settings = Settings(namespace="shop", system_namespace="perdure-system", web_ui="")
+    settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
     async with serving(console(TokenDoor(Access(server=address)), settings)) as (session, origin):
 
         async def get(namespace: str, token: str | None) -> tuple[int, str]:

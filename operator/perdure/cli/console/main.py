@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 
 from perdure.cli.console.app import console
 from perdure.cli.console.doors import TokenDoor
-from perdure.cli.console.pages import Settings
+from perdure.cli.console.pages import ConsoleSettings
 from perdure.kube.access import Access
 
 CA = Path("/var/run/secrets/kubernetes.io/ca/ca.crt")
@@ -37,7 +37,7 @@ def application(environment: "os._Environ[str] | dict[str, str]", ca: Path = CA)
     if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
         raise SystemExit(f"PERDURE_WEB_UI_URL: `{web_ui}` must begin with http:// or https://")
     access = Access(server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", ca_file=str(ca))
-    settings = Settings(
+    settings = ConsoleSettings(
         namespace=environment.get("PERDURE_CONSOLE_NAMESPACE") or "default",
         system_namespace=environment.get("PERDURE_NAMESPACE") or "perdure-system",
         web_ui=web_ui,

@@ -23,11 +23,11 @@ class Index:
 
     def see(self, obj: kube.Object, *, deleted: bool) -> None:
         """Note the version of an object that was seen, so that a sweep does not hand it on again."""
-        meta = obj["metadata"]
+        uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
         if deleted:
-            self._versions.pop(meta["uid"], None)
-        else:
-            self._versions[meta["uid"]] = meta["resourceVersion"]
+            self._versions.pop(uid, None)
+        elif not kube.older(version, self._versions.get(uid, "")):
+            self._versions[uid] = version
 
     def leave_to_directory(self, uid: str) -> None:
         """A run is finished: the directory is enough to know its version."""

@@ -5,6 +5,7 @@ from typing import Final
 OTHER_NAMES: Final = {
     "apply": "`kubectl apply -f FILE` creates Workflows, runs, and Schedules",
     "archive": "`{program} list` shows closed runs until their `ttlSecondsAfterFinished` expires",
+    "convert": "use `{program} import argo FILE`, or `import tekton`",
     "create": "use `{program} start WORKFLOW`, or `kubectl create -f FILE` for a manifest",
     "cron": "use `{program} schedule`",
     "dag": "use `{program} describe NAME`, which shows the tree of steps",
@@ -17,7 +18,6 @@ OTHER_NAMES: Final = {
     "ps": "use `{program} list`",
     "redo": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
     "restart": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
-    "result": "use `{program} wait NAME`, then `{program} describe NAME`, which shows the output",
     "resubmit": "use `{program} rerun NAME`",
     "resume": "use `{program} unpause NAME`; if the run waits for a signal, `{program} signal NAME --name SIGNAL`",
     "run": "use `{program} start WORKFLOW`",

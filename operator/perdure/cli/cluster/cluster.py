@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from perdure.kube.access import Access
 
+LOG_STREAMS = 100
+"""Maximum number of logs that are read at the same time, each over a connection of its own."""
+
 
 class Cluster:
     """The objects of Perdure in the namespace that was asked for, or in all."""
@@ -72,6 +75,34 @@ class Cluster:
             await self._requests.check_namespace()
         return items
 
+    async def page(self, plural: str, size: int, following: str, **selectors: str) -> tuple[builtins.list[Object], str]:
+        """Read one page of the objects of a kind in the namespace.
+
+        Args:
+            plural: Their resource.
+            size: Maximum number of objects.
+            following: What the previous page returned; empty for the first page.
+            selectors: Which objects.
+
+        Returns:
+            The objects, and what to ask for the next page with; empty where there is none.
+
+        Raises:
+            NoNamespaceError: there are none, and the namespace does not exist.
+            CliError: they cannot be read.
+        """
+        requests = self._requests
+        query = {"limit": str(size), **selectors, **({"continue": following} if following else {})}
+        answer = await requests.ask(requests.client.get(paths.path(paths.PERDURE, self.namespace, plural), **query))
+        items = answer.get("items") or []
+        if not items:
+            await requests.check_namespace()
+        return items, str((answer.get("metadata") or {}).get("continue") or "")
+
+    def within(self, namespace: str) -> Cluster:
+        """Return the same cluster in another namespace."""
+        return Cluster(Requests(self._requests.client, namespace, self._requests.program))
+
     def watch(self, plural: str, *, everywhere: bool = False, **selectors: str) -> AsyncIterator[tuple[str, Object]]:
         """Watch objects of a kind, as `Requests.watch_ours` does."""
         return self._requests.watch_ours(plural, None if everywhere else self.namespace, **selectors)
@@ -90,15 +121,16 @@ class Cluster:
         found: builtins.list[str] = await self._requests.ask(self._requests.client.names(url))
         return found
 
-    async def create(self, plural: str, body: Object) -> Object:
-        """Create an object in the namespace; return it as the API server has it then.
+    async def create(self, plural: str, body: Object, *, dry_run: bool = False) -> Object:
+        """Create an object in the namespace, or only have it validated; return it as the API server has it then.
 
         Raises:
             CliError: it was refused.
         """
         requests = self._requests
         url = paths.path(paths.PERDURE, self.namespace, plural)
-        made: Object = await requests.ask(requests.client.create(url, body))
+        query = {"dryRun": "All"} if dry_run else {}
+        made: Object = await requests.ask(requests.client.create(url, body, **query))
         return made
 
     async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:

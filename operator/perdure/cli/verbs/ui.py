@@ -1,7 +1,6 @@
 """`ui`: Temporal's Web UI in the browser, with the user's own permissions."""
 
 import asyncio
-import signal
 import webbrowser
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
-from perdure.cli.options import ContextOption, NamespaceOption, SystemNamespaceOption
+from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
 from perdure.cli.talking import AUDIENCE, AccountOption, AudienceOption
 
 HELP = """Open the Web UI in the browser.
@@ -26,8 +25,6 @@ Examples:
   {program} ui -n shop --service-account me --no-browser
 """
 
-PortOption = Annotated[int, typer.Option("--port", min=0, max=65535, help="Local port; 0: a free one")]
-BrowserOption = Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the browser")]
 ServiceOption = Annotated[str, typer.Option("--service", metavar="NAME", help="Service of the Web UI")]
 
 
@@ -36,7 +33,7 @@ def command(
     *,
     namespace: NamespaceOption = None,
     account: AccountOption = None,
-    port: PortOption = 8233,
+    port: LocalPortOption = 8233,
     browser: BrowserOption = True,
     audience: AudienceOption = AUDIENCE,
     system: SystemNamespaceOption = "perdure-system",
@@ -47,6 +44,7 @@ def command(
     from perdure.cli.flags import kubectl_arguments
     from perdure.cli.frontend.forward import PortForward
     from perdure.cli.frontend.tokens import AccountToken, KubeconfigToken
+    from perdure.cli.webui.interrupting import interrupted
     from perdure.cli.webui.proxy import Proxy
 
     async def serve() -> None:
@@ -62,16 +60,8 @@ def command(
                     typer.echo(f"The Web UI is at {url}\nPress Ctrl-C to end it.")
                     if browser:
                         await asyncio.to_thread(webbrowser.open, url)
-                    await _interrupted()
+                    await interrupted()
             finally:
                 await forward.close()
 
     asyncio.run(serve())
-
-
-async def _interrupted() -> None:
-    """Wait for Ctrl-C, or for the end that a supervisor asks for."""
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    await stopped.wait()

@@ -29,6 +29,8 @@ class LogOf:
     """Whether that is an init container."""
     readable: bool = False
     """Whether that container has started."""
+    ended: bool = False
+    """Whether that container has ended."""
     failed: bool = False
     """Whether the attempt has failed."""
     waits: bool = False
@@ -116,6 +118,7 @@ def _log_of(run: str, pod: Json) -> LogOf | None:
         container=str((broken if init and broken else main).get("name")),
         init=init,
         readable=started or init,
+        ended=init or "terminated" in state,
         failed=init or status.get("phase") == "Failed" or bool(mapping(state.get("terminated")).get("exitCode")),
         waits=not (started or init or ended),
         order=(str(metadata.get("creationTimestamp") or ""), int(event), int(attempt)),

@@ -1,15 +1,7 @@
-"""A proxy on the loopback interface that adds the user's token to each request.
+"""A proxy on the loopback interface that adds the user's token to each request."""
 
-A client that can send requests to it acts with the user's permissions. So it serves only a browser that has opened the
-address that the command printed, and no page of another origin: other users of the machine do not know the key in that
-address, and a web page that makes the browser send requests here is refused.
-"""
-
-import hmac
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from urllib.parse import urlencode
 
 import aiohttp
 from aiohttp import web
@@ -17,8 +9,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from perdure.cli.errors import CliError
-
-HOST = "127.0.0.1"
+from perdure.cli.webui.guard import HOST, KEY, Admission, Guard, Refusal
 
 _OF_ONE_HOP = frozenset(
     {
@@ -36,7 +27,6 @@ _OF_ONE_HOP = frozenset(
 )
 _CREDENTIALS = frozenset({"authorization", "authorization-extras", "cookie"})
 _CHUNK = 64 * 1024
-_KEY = "key"
 
 
 class Proxy:
@@ -46,8 +36,7 @@ class Proxy:
         """`upstream` returns the address of the Web UI, `token` a token that is valid now; both may raise CliError."""
         self._upstream = upstream
         self._token = token
-        self._key = secrets.token_urlsafe(32)
-        self._port = 0
+        self._guard = Guard("perdure ui")
 
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[None]:
@@ -72,29 +61,25 @@ class Proxy:
                     await web.TCPSite(runner, HOST, port).start()
                 except OSError as error:
                     raise CliError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
-                self._port = runner.addresses[0][1]
+                self._guard.port = runner.addresses[0][1]
                 yield
             finally:
                 await runner.cleanup()
 
     def url(self, path: str = "/") -> str:
         """The address to open first: with the key, which the browser then keeps."""
-        return f"http://{HOST}:{self._port}{path}?{urlencode({_KEY: self._key})}"
+        return self._guard.url(path)
 
     def _refusal(self, request: web.Request) -> web.Response | None:
         """The response to a request that is not passed on; None for others."""
-        origins = {f"http://{host}:{self._port}" for host in (HOST, "localhost")}
-        foreign = request.headers.get("Origin", "null") not in origins and "Origin" in request.headers
-        if foreign or f"http://{request.headers.get('Host', '')}" not in origins:
-            return web.Response(status=403, text="This address does not serve other pages.\n")
-        given, cookie = request.query.get(_KEY, ""), f"perdure-ui-{self._port}"
-        if hmac.compare_digest(given.encode(), self._key.encode()):
-            rest = [(name, value) for name, value in request.query.items() if name != _KEY]
-            response = web.Response(status=303, headers={"Location": str(request.rel_url.with_query(rest))})
-            response.set_cookie(cookie, self._key, httponly=True, samesite="Strict")
-            return response
-        if not hmac.compare_digest(request.cookies.get(cookie, "").encode(), self._key.encode()):
-            return web.Response(status=403, text="Open the address that `perdure ui` printed.\n")
+        match self._guard.check(request.headers, request.query, request.cookies):
+            case Refusal(text):
+                return web.Response(status=403, text=text)
+            case Admission(cookie, key):
+                rest = [(name, value) for name, value in request.query.items() if name != KEY]
+                response = web.Response(status=303, headers={"Location": str(request.rel_url.with_query(rest))})
+                response.set_cookie(cookie, key, httponly=True, samesite="Strict")
+                return response
         return None
 
     async def _passed_on(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:

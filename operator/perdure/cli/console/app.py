@@ -1,0 +1,123 @@
+"""The console as a web application."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+
+from perdure.cli.cluster.errors import ForbiddenError, GoneError, NoNamespaceError, UnreachableError
+from perdure.cli.console.marks import mark
+from perdure.cli.console.pages import Pages, Settings, shown
+from perdure.cli.errors import CliError
+from perdure.cli.view import text
+from perdure.cli.view.notes import note
+from perdure.cli.view.page import elapsed
+from perdure.kube.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from perdure.cli.console.doors import Door
+
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_LONGEST: Final = 200_000
+"""Characters of a value that are shown."""
+
+
+def console(door: Door, settings: Settings, before: Sequence[Middleware] = ()) -> Starlette:
+    """Build the application.
+
+    Args:
+        door: How the API server is reached.
+        settings: Where things are.
+        before: What sees requests first.
+    """
+    templates = Environment(
+        loader=PackageLoader("perdure.cli.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    templates.globals |= {"mark": mark, "note": note, "elapsed": elapsed}
+    templates.filters |= {
+        "ago": text.age,
+        "duration": text.duration,
+        "iso": text.iso,
+        "line": text.one_line,
+        "part": lambda value: quote(str(value), safe=""),
+        "short": lambda value, width: text.shorten(text.one_line(value), width, "…"),
+        "value": _value,
+    }
+
+    def failed(request: Request, error: Exception) -> Response:
+        status, title, message = explain(error)
+        return shown(templates, request, settings, "error.html", status=status, title=title, message=message)
+
+    return Starlette(
+        routes=[
+            Mount("/static", StaticFiles(packages=[("perdure.cli.console", "static")]), name="static"),
+            *Pages(door, settings, templates).routes(),
+        ],
+        middleware=[Middleware(SecurityHeaders), *before],
+        exception_handlers={CliError: failed, HTTPException: failed},
+    )
+
+
+def explain(error: Exception) -> tuple[int, str, str]:
+    """Return the HTTP status of an error, a title, and what to tell the user."""
+    if isinstance(error, HTTPException):
+        return error.status_code, "Not found" if error.status_code == 404 else "Invalid request", error.detail  # noqa: PLR2004
+    cause = error.__cause__
+    said = cause.message if isinstance(cause, ApiError) else str(error)
+    match error:
+        case ForbiddenError():
+            return 403, "No permission", f"{said}. Ask your administrator for the role `view` in this namespace."
+        case GoneError() | NoNamespaceError():
+            return 404, "Not found", str(error)
+        case UnreachableError():
+            return 503, "The API server does not respond", str(error)
+    if isinstance(cause, ApiError) and cause.status == 401:  # noqa: PLR2004
+        return 401, "Not logged in", str(error)
+    return 502, "The request failed", str(error)
+
+
+def _value(data: Any) -> str:
+    """Write a JSON value for people; a very long one in part."""
+    written = json.dumps(data, ensure_ascii=False, indent=2)
+    return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}\n… ({len(written):,} characters)"
+
+
+class SecurityHeaders:
+    """Adds headers that keep a page from doing what it need not do."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add the headers to its response."""
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                added = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self._app(scope, receive, sent)

@@ -1,0 +1,94 @@
+"""The console on a laptop: on the loopback interface, for one browser, with the kubeconfig."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.datastructures import URL
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from perdure.cli.console.app import console
+from perdure.cli.errors import CliError
+from perdure.cli.webui.guard import HOST, KEY, Admission, Guard, Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from perdure.cli.console.doors import Door
+    from perdure.cli.console.pages import Settings
+
+
+@asynccontextmanager
+async def serving(door: Door, settings: Settings, port: int) -> AsyncIterator[Guard]:
+    """Serve on a port until the end of the block; 0: a free one.
+
+    Yields:
+        What knows the address.
+
+    Raises:
+        CliError: the port is in use.
+    """
+    guard = Guard("perdure console")
+    app = console(door, settings, [Middleware(_Guarded, guard=guard)])
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+            listener.listen()  # from now on, a browser is answered, if only when the server has started
+        except OSError as error:
+            raise CliError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
+        guard.port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
+        )
+        server = _Server(config)
+        running = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield guard
+        finally:
+            server.should_exit = True
+            await running
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command."""
+
+    def capture_signals(self) -> object:  # type: ignore[override]
+        """Capture none."""
+        from contextlib import nullcontext
+
+        return nullcontext()
+
+
+class _Guarded:
+    """Lets only the browser of the user in."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self._app = app
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it here."""
+        response = None if scope["type"] != "http" else self._answer(Request(scope))
+        await (response or self._app)(scope, receive, send)
+
+    def _answer(self, request: Request) -> Response | None:
+        match self._guard.check(request.headers, request.query_params, request.cookies):
+            case Refusal(text):
+                return PlainTextResponse(text, status_code=403)
+            case Admission(cookie, key):
+                rest = URL(request.url.path).include_query_params(
+                    **{name: value for name, value in request.query_params.items() if name != KEY}
+                )
+                response = RedirectResponse(str(rest), status_code=303)
+                response.set_cookie(cookie, key, httponly=True, samesite="strict")
+                return response
+        return None

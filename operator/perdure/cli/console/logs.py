@@ -1,0 +1,55 @@
+"""The log of an attempt as text that comes as its container writes it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from perdure.cli.cluster.cluster import Cluster
+from perdure.cli.cluster.errors import GoneError, UnreachableError
+from perdure.cli.errors import CliError
+from perdure.cli.view.logs import Lines, LogOf
+
+TAIL = 2_000
+"""Lines that are read of a log that is already there."""
+_TRIES = 5
+"""How often the log is asked for in vain."""
+_PAUSE = 1.0
+
+
+async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterator[str]:
+    """Read a log.
+
+    Args:
+        cluster: Where it is, in the namespace of the run.
+        log: Which one.
+        follow: Whether to read on until the container ends.
+
+    Yields:
+        Lines with their times; then why no more can be read, where that is so.
+    """
+    query = {"container": log.container, "timestamps": "true", "tailLines": str(TAIL)}
+    if follow:
+        query["follow"] = "true"
+    lines, tries = Lines(timestamps=True, pattern=None), 0
+    while True:
+        try:
+            async for raw in cluster.runs.log(log.pod, **query):
+                tries = 0
+                text = lines.take(raw)
+                if text is not None:
+                    yield f"{text}\n"
+        except GoneError:
+            yield "(The pod was deleted, and its log with it.)\n"
+        except UnreachableError as error:
+            # A container that writes nothing for a minute is no failure.
+            tries += not isinstance(error.__cause__, TimeoutError)
+            if follow and tries < _TRIES:
+                await asyncio.sleep(_PAUSE)
+                lines.again()
+                if lines.last:
+                    query.pop("tailLines", None)
+                    query["sinceTime"] = lines.last
+                continue
+            yield f"(The log cannot be read: {error})\n"
+        except CliError as error:
+            yield f"(The log cannot be read: {error})\n"
+        return

@@ -1,0 +1,239 @@
+"""The pages: what is read for each, and which template shows it. They only read."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, StreamingResponse
+from starlette.routing import Route
+
+from perdure.api.lenient import mapping
+from perdure.cli.console import listed
+from perdure.cli.console.logs import text_of
+from perdure.cli.console.placing import place
+from perdure.cli.tracing import trace
+from perdure.cli.view import failure
+from perdure.cli.view.facts import read_run
+from perdure.cli.view.fleet import members_of
+from perdure.cli.view.logs import gone, logs_of
+from perdure.cli.view.page import Page
+from perdure.cli.view.phases import RunPhase
+from perdure.kube import clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from jinja2 import Environment
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from perdure.api.lenient import Json
+    from perdure.cli.cluster.cluster import Cluster
+    from perdure.cli.console.doors import Door
+    from perdure.cli.view.facts import ShownRun
+    from perdure.cli.view.logs import LogOf
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+PAGE: Final = 50
+"""Objects of one page of a list."""
+STEPS: Final = 500
+"""Steps of the table of a run."""
+
+LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
+    "runs": ("workflowruns", listed.run),
+    "workflows": ("workflows", listed.workflow),
+    "limits": ("workflowlimits", listed.limit),
+    "retrypolicies": ("retrypolicies", listed.retry_policy),
+    "deadletters": ("deadletters", listed.dead_letter),
+}
+"""By the last part of the path: the resource, and what makes a row of an object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where things are."""
+
+    namespace: str
+    """The namespace that is shown first."""
+    system_namespace: str
+    """Where the operators are."""
+    web_ui: str
+    """Address of Temporal's Web UI; empty for no links to it."""
+
+
+class Pages:
+    """Answers requests for pages."""
+
+    def __init__(self, door: Door, settings: Settings, templates: Environment) -> None:
+        self._door = door
+        self._settings = settings
+        self._templates = templates
+
+    def routes(self) -> list[Route]:
+        """The pages by their paths."""
+        space = "/namespaces/{namespace}"
+        return [
+            Route("/", self.first),
+            Route("/go", self.go),
+            Route("/fleet", self.fleet),
+            Route(f"{space}/runs/{{name}}", self.run),
+            Route(f"{space}/runs/{{name}}/logs/{{pod}}", self.log),
+            Route(f"{space}/runs/{{name}}/logs/{{pod}}/text", self.text),
+            Route(f"{space}/deadletters/{{name}}", self.dead_letter),
+            Route(f"{space}/{{kind}}", self.listing),
+        ]
+
+    async def first(self, request: Request) -> Response:
+        """Lead to the runs of the first namespace."""
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/namespaces/{self._settings.namespace}/runs")
+
+    async def go(self, request: Request) -> Response:
+        """Lead to another namespace, as the form in the head of each page asks."""
+        namespace = request.query_params.get("namespace", "").strip() or self._settings.namespace
+        if not _NAME.fullmatch(namespace):
+            raise HTTPException(404, "No namespace can have this name.")
+        return RedirectResponse(str(request.url_for("listing", namespace=namespace, kind="runs").path), status_code=303)
+
+    async def listing(self, request: Request) -> Response:
+        """Show the objects of a kind, a page at a time."""
+        kind = request.path_params["kind"]
+        if kind not in LISTS:
+            raise HTTPException(404, "There is no such page.")
+        plural, row = LISTS[kind]
+        phase = request.query_params.get("phase", "")
+        selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(RunPhase) else {}
+        async with self._open(request) as cluster:
+            found, following = await cluster.page(plural, PAGE, request.query_params.get("continue", ""), **selectors)
+        return self._shown(
+            request,
+            f"{kind}.html",
+            rows=[row(each) for each in found],
+            following=following,
+            phase=phase,
+            phases=list(RunPhase),
+        )
+
+    async def run(self, request: Request) -> Response:
+        """Show a run: its steps as a graph and as a table, and the logs of its attempts."""
+        async with self._open(request) as cluster:
+            found = await cluster.runs.with_past(await cluster.runs.named(request.path_params["name"]))
+            seen = await cluster.runs.seen(found)
+            pods = [] if seen is None else await cluster.runs.pods(found)
+        now = clock.now()
+        shown = await asyncio.to_thread(lambda: read_run(found, now=now, seen=seen, trace=trace(found)))
+        definition = mapping(mapping(found["spec"]).get("inline")) or mapping(
+            mapping(found.get("status")).get("definition")
+        )
+        steps = list(shown.every_step())
+        logs = [*logs_of(shown, pods), *gone(shown, pods)]
+        return self._shown(
+            request,
+            "run.html",
+            run=shown,
+            graph=place(shown.steps, definition) if shown.steps else None,
+            steps=steps[:STEPS],
+            more=max(len(steps) - STEPS, 0),
+            logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
+            unseen=seen is None,
+            web_ui=self._in_web_ui(shown),
+            page=Page(now=now),
+        )
+
+    def _in_web_ui(self, run: ShownRun) -> str:
+        """The path of a run in Temporal's Web UI, without the names; empty where there is none."""
+        return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
+
+    async def log(self, request: Request) -> Response:
+        """Show the log of an attempt."""
+        async with self._open(request) as cluster:
+            log = await self._log_of(cluster, request)
+        return self._shown(request, "log.html", log=log)
+
+    async def text(self, request: Request) -> Response:
+        """Send the log of an attempt as text, as it is written."""
+        opened = self._open(request)
+        cluster = await opened.__aenter__()
+        try:
+            log = await self._log_of(cluster, request)
+        except BaseException:
+            await opened.__aexit__(None, None, None)
+            raise
+
+        async def sent() -> Any:
+            try:
+                async for part in text_of(cluster, log, follow="follow" in request.query_params):
+                    yield part
+            finally:
+                await opened.__aexit__(None, None, None)
+
+        return StreamingResponse(sent(), media_type="text/plain")
+
+    def _open(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
+        """Reach the namespace that the path names."""
+        for part in ("namespace", "name"):
+            if not _NAME.fullmatch(request.path_params.get(part, "a")):
+                raise HTTPException(404, "No object can have this name.")
+        return self._door.open(request, request.path_params["namespace"])
+
+    async def _log_of(self, cluster: Cluster, request: Request) -> LogOf:
+        """Find the attempt that has a pod."""
+        found = await cluster.runs.named(request.path_params["name"])
+        pods = await cluster.runs.pods(found)
+        logs = logs_of(read_run(found, now=clock.now()), pods)
+        log = next((each for each in logs if each.pod == request.path_params["pod"]), None)
+        if log is None:
+            raise HTTPException(404, "This attempt has no pod any more, and no log.")
+        return log
+
+    async def dead_letter(self, request: Request) -> Response:
+        """Show a dead letter."""
+        async with self._open(request) as cluster:
+            found = await cluster.read("DeadLetter", "deadletters", request.path_params["name"])
+        spec, status, page = mapping(found.get("spec")), mapping(found.get("status")), Page(now=clock.now(), width=100)
+        again = page.perdure(request.path_params["namespace"], "deadletters redrive", found["metadata"]["name"])
+        return self._shown(
+            request,
+            "deadletter.html",
+            row=listed.dead_letter(found),
+            input=spec.get("input"),
+            failure="\n".join(line.plain for line in failure.chain(mapping(spec.get("failure")), page)),
+            again="\n".join(line.plain for line in failure.chain(mapping(status.get("failure")), page))
+            if status.get("failure")
+            else "",
+            command=again,
+        )
+
+    async def fleet(self, request: Request) -> Response:
+        """Show the operators that share the work."""
+        async with self._door.open(request, self._settings.system_namespace) as cluster:
+            leases = await cluster.leases()
+        return self._shown(request, "fleet.html", members=members_of(leases, clock.now()))
+
+    def _shown(self, request: Request, template: str, **values: Any) -> Response:
+        return shown(self._templates, request, self._settings, template, **values)
+
+
+def shown(
+    templates: Environment, request: Request, settings: Settings, template: str, *, status: int = 200, **values: Any
+) -> Response:
+    """Fill in a template.
+
+    Args:
+        templates: All of them.
+        request: What is answered.
+        settings: Where things are.
+        template: Name of the template.
+        status: Of the response.
+        values: What it shows.
+    """
+    from starlette.responses import HTMLResponse
+
+    namespace = request.path_params.get("namespace", settings.namespace)
+    known = {"namespace": namespace, "root": request.scope.get("root_path", ""), "settings": settings}
+    now = {"now": clock.now(), "path": request.url.path}
+    return HTMLResponse(templates.get_template(template).render(**{**known, **now, **values}), status_code=status)

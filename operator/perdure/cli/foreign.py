@@ -1,0 +1,94 @@
+"""Converting files of other workflow systems, and checking the result."""
+
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from perdure.cli.documents import UnreadableFileError, read
+from perdure.cli.errors import CliError
+from perdure.cli.importing import convert as convert_schedule
+from perdure.cli.linting import lint
+from perdure.importing.fields import Object
+from perdure.importing.imported import Imported
+from perdure.importing.writing import COMMENT, write
+from perdure.language.program import Severity
+
+Convert = Callable[[list[Object]], list[Imported]]
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What was made of some files."""
+
+    text: str
+    """The manifests, as YAML."""
+    sentences: tuple[str, ...]
+    """What to tell the user."""
+    complete: bool
+    """Whether everything has a counterpart, and the result is valid."""
+
+
+def bring(files: list[str], kinds: Collection[str], convert: Convert) -> Brought:
+    """Convert files.
+
+    Args:
+        files: Files and folders; `-` is standard input.
+        kinds: The kinds to convert.
+        convert: Converts documents.
+
+    Raises:
+        CliError: A file cannot be read, or none has anything to convert.
+    """
+    try:
+        documents = [each.data for file in files for each in read(file) if isinstance(each.data, dict)]
+    except UnreadableFileError as error:
+        raise CliError(str(error)) from error
+    if not any(each.get("kind") in kinds for each in documents):
+        raise CliError(f"the files have nothing to convert; expected {', '.join(kinds)}")
+    imported = convert(documents)
+    sentences: list[str] = []
+    manifests: list[Object] = []
+    for each in imported:
+        made = [*each.manifests, *_schedules(each)]
+        sentences += [f"Not imported: {each.source}: {gap.path}: {gap.message}" for gap in each.report.gaps]
+        sentences += [f"Note: {each.source}: {note.path}: {note.message}" for note in each.report.notes]
+        for i, manifest in enumerate(made):
+            if manifest not in [{key: value for key, value in one.items() if key != COMMENT} for one in manifests]:
+                manifests.append(_commented(manifest, each, first=i == 0))
+    text = write(manifests)
+    mistakes = _mistakes(text)
+    gaps = any(each.report.gaps for each in imported)
+    return Brought(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
+
+
+def _schedules(imported: Imported) -> list[Object]:
+    if imported.cron is None:
+        return []
+    try:
+        return convert_schedule(imported.cron, "spec")
+    except CliError as error:
+        imported.report.gap("spec", str(error).removeprefix("spec: "))
+        return []
+
+
+def _commented(manifest: Object, imported: Imported, *, first: bool) -> Object:
+    lines = [f"From {imported.source}."]
+    if first:
+        lines += [f"Not imported: {gap.path}: {gap.message}" for gap in imported.report.gaps]
+    return {COMMENT: "\n".join(lines), **manifest}
+
+
+def _mistakes(text: str) -> list[str]:
+    """What is wrong with the result."""
+    if not text:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "imported.yaml")
+        file.write_text(text, encoding="utf-8")
+        found = lint([str(file)])
+    wrong = [each for each in found.found if each.finding.severity is Severity.ERROR]
+    return [
+        *(f"Invalid: {each.subject}: {each.finding.path}: {each.finding.message}" for each in wrong),
+        *(f"Invalid: {sentence}" for sentence in found.unreadable),
+    ]

@@ -1,0 +1,73 @@
+"""`console`: what Temporal's Web UI cannot show, in the browser, with the user's own permissions."""
+
+import asyncio
+import webbrowser
+from typing import Annotated
+
+import typer
+
+from perdure.cli.cluster import connect
+from perdure.cli.errors import CliError
+from perdure.cli.invocation import program_of
+from perdure.cli.options import BrowserOption, ContextOption, LocalPortOption, NamespaceOption, SystemNamespaceOption
+
+HELP = """Open the console in the browser.
+
+Shows what the Web UI (`{program} ui`) cannot: the step graph of a run, live
+logs of its attempts, WorkflowLimits with their holders and waiters, circuit
+breakers, DeadLetters, and the fleet. It only reads, on this computer, with
+the permissions of your kubeconfig. Only the browser that has opened the
+printed address can use it. Ctrl-C ends it.
+
+Requires the extra `console`: pip install 'perdure[console]'.
+
+\b
+Examples:
+  {program} console
+  {program} console -n shop --port 0 --no-browser
+"""
+
+WebUIOption = Annotated[
+    str, typer.Option("--web-ui", metavar="URL", help="Address of the Web UI, for links to it; empty for none")
+]
+
+_CONNECTIONS = 64
+"""Maximum number of requests to the API server at the same time; each log that is followed is one."""
+
+
+def command(
+    context: typer.Context,
+    *,
+    namespace: NamespaceOption = None,
+    port: LocalPortOption = 8234,
+    browser: BrowserOption = True,
+    web_ui: WebUIOption = "http://127.0.0.1:8233",
+    system: SystemNamespaceOption = "perdure-system",
+    cluster: ContextOption = None,
+) -> None:
+    """Serve the console until interrupted."""
+    try:
+        from perdure.cli.console.doors import OwnDoor
+        from perdure.cli.console.local import serving
+        from perdure.cli.console.pages import Settings
+    except ModuleNotFoundError as error:
+        raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
+    from urllib.parse import urlsplit
+
+    from perdure.cli.webui.interrupting import interrupted
+
+    if web_ui and urlsplit(web_ui).scheme not in {"http", "https"}:
+        raise typer.BadParameter("must begin with http:// or https://", param_hint="--web-ui")
+
+    async def serve() -> None:
+        reached = connect(context=cluster, namespace=namespace, program=program_of(context), connections=_CONNECTIONS)
+        async with reached as found:
+            settings = Settings(namespace=found.namespace, system_namespace=system, web_ui=web_ui)
+            async with serving(OwnDoor(found), settings, port) as guard:
+                url = guard.url(f"/namespaces/{found.namespace}/runs")
+                typer.echo(f"The console is at {url}\nPress Ctrl-C to end it.")
+                if browser:
+                    await asyncio.to_thread(webbrowser.open, url)
+                await interrupted()
+
+    asyncio.run(serve())

@@ -1,0 +1,85 @@
+"""`import`: manifests of other workflow systems, converted."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perdure.cli.errors import ExitCode
+
+if TYPE_CHECKING:
+    from perdure.cli.foreign import Brought
+
+HELP = """Convert manifests of other workflow systems.
+
+Writes Perdure's manifests to standard output. What has no counterpart is
+reported on standard error, with its path and advice, and in a comment.
+
+Exit status: 0 everything was converted, 1 something has no counterpart, or
+the result is invalid, 2 a file cannot be read, or has nothing to convert.
+
+\b
+Examples:
+  {program} import argo workflow.yaml > perdure.yaml
+  {program} import tekton pipeline.yaml run.yaml --strict
+"""
+
+_ARGO_HELP = """Convert manifests of Argo Workflows.
+
+Reads Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow.
+Import files that refer to each other together. ConfigMaps in the files supply
+parameters and the sizes of semaphores.
+
+\b
+Examples:
+  {program} import argo workflow.yaml > perdure.yaml
+  {program} import argo templates/ crons.yaml --strict
+"""
+
+_TEKTON_HELP = """Convert manifests of Tekton.
+
+Reads Pipeline, Task, PipelineRun, and TaskRun, and the StepActions that they
+name. Import files that refer to each other together: a Pipeline or a Task that
+a run names becomes a part of that run.
+
+\b
+Examples:
+  {program} import tekton pipeline.yaml run.yaml > perdure.yaml
+  {program} import tekton - --strict < taskrun.yaml
+"""
+
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="Manifests: files, folders (recursive), or - for standard input", metavar="FILE…", show_default=False
+    ),
+]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Write nothing if something has no counterpart")]
+
+
+def argo(*, files: FilesArgument, strict: StrictOption = False) -> None:
+    """Convert manifests of Argo Workflows."""
+    from perdure.cli.foreign import bring
+    from perdure.importing.argo import KINDS, convert
+
+    _bring(bring(files, KINDS, convert), strict=strict)
+
+
+def tekton(*, files: FilesArgument, strict: StrictOption = False) -> None:
+    """Convert manifests of Tekton."""
+    from perdure.cli.foreign import bring
+    from perdure.importing.tekton import KINDS, convert
+
+    _bring(bring(files, KINDS, convert), strict=strict)
+
+
+def _bring(brought: "Brought", *, strict: bool) -> None:
+    for sentence in brought.sentences:
+        typer.echo(sentence, err=True)
+    if strict and not brought.complete:
+        typer.echo("Error: nothing is written, because of --strict", err=True)
+    elif brought.text:
+        typer.echo(brought.text, nl=False)
+    raise typer.Exit(ExitCode.YES if brought.complete else ExitCode.NO)
+
+
+COMMANDS = {"argo": (argo, _ARGO_HELP), "tekton": (tekton, _TEKTON_HELP)}

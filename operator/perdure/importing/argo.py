@@ -1,0 +1,317 @@
+"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow of Argo, as Perdure's manifests."""
+
+from typing import Any, Final
+
+from perdure.api.common import API_VERSION
+from perdure.importing.argo_activities import ARTIFACT, POD_FIELDS, Pods
+from perdure.importing.argo_definition import Definition
+from perdure.importing.argo_library import Library, default_of, reads_json, structured
+from perdure.importing.argo_limits import limits
+from perdure.importing.argo_retry import duration
+from perdure.importing.argo_scope import Workflow
+from perdure.importing.fields import Fields, Object, as_text
+from perdure.importing.imported import Imported, name_of
+from perdure.importing.shapes import Shapes
+
+KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
+_SHAPES: Final = Shapes(
+    maps=frozenset(
+        {
+            "metadata",
+            "spec",
+            "workflowSpec",
+            "arguments",
+            "inputs",
+            "outputs",
+            "valueFrom",
+            "container",
+            "script",
+            "dag",
+        }
+    )
+    | {
+        "retryStrategy",
+        "backoff",
+        "templateRef",
+        "workflowTemplateRef",
+        "configMapKeyRef",
+        "continueOn",
+        "hooks",
+        "exit",
+    }
+    | {
+        "withSequence",
+        "podGC",
+        "labels",
+        "annotations",
+        "templateDefaults",
+        "inline",
+        "synchronization",
+        "mutex",
+        "semaphore",
+    }
+    | {"podMetadata", "ttlStrategy"},
+    lists=frozenset(
+        {"templates", "parameters", "artifacts", "tasks", "volumes", "volumeMounts", "env", "mutexes", "semaphores"}
+    )
+    | {"initContainers", "sidecars", "containers"},
+    opaque=frozenset({"withItems", "data", "podSpecPatch", "value"}),
+)
+_RESERVED: Final = "workflows.argoproj.io/"
+_OF_DEFINITION: Final = frozenset(
+    {"templates", "entrypoint", "onExit", "hooks", "volumes", "templateDefaults", "podSpecPatch"}
+)
+_ADVICE: Final = {
+    "volumeClaimTemplates": "create a PersistentVolumeClaim, and name it in `volumes`; see docs/data.md",
+    "archiveLogs": "logs are not archived; use the log collection of your cluster",
+    "artifactRepositoryRef": "artifacts are not imported; see docs/data.md",
+    "artifactGC": "artifacts are not imported; set a lifecycle rule on the bucket",
+    "podDisruptionBudget": "create a PodDisruptionBudget that selects the pods by a label from `podMetadata`",
+    "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
+    "workflowMetadata": "set the labels on the WorkflowRun",
+    "plugin": "write the step as an activity",
+}
+
+
+def convert(documents: list[Object]) -> list[Imported]:
+    """Convert all objects of Argo in some documents. Those that refer to each other must come together.
+
+    Args:
+        documents: Manifests; those of other kinds are looked up only.
+    """
+    made = [Imported(name_of(each)) for each in documents]
+    found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
+    library = Library(found)
+    return [
+        _Conversion(each, library, of).done for each, of in zip(found, made, strict=True) if each.get("kind") in KINDS
+    ]
+
+
+class _Conversion:
+    """Converts one object."""
+
+    def __init__(self, document: Object, library: Library, done: Imported) -> None:
+        self._kind = str(document["kind"])
+        self._library = library
+        self._metadata: Object = document.get("metadata") or {}
+        self.done = done
+        self._report = self.done.report
+        spec: Object = document.get("spec") or {}
+        if self._kind == "CronWorkflow":
+            self._cron(document, spec)
+        elif self._kind == "Workflow":
+            self._workflow(spec, "spec")
+        else:
+            self._template(spec)
+
+    def _workflow(self, spec: Object, path: str) -> None:
+        reference = spec.get("workflowTemplateRef")
+        inline = self._resolved(spec, path) if reference else spec
+        if inline is None:
+            inline = {key: value for key, value in spec.items() if key != "workflowTemplateRef"}
+        fields = Fields(inline, path, self._report)
+        given = self._parameters(fields, needs_values=True)
+        options = self._options(fields)
+        if reference and not spec.keys() & _OF_DEFINITION and not (reference or {}).get("clusterScope"):
+            run: Object = {"workflow": {"name": str(reference["name"])}}
+        else:
+            run = {"inline": self._definition(fields, inline, path)}
+        made = {**({"input": given} if given else {}), **options, **run}
+        self._add("WorkflowRun", self._meta(), made)
+
+    def _resolved(self, spec: Object, path: str) -> Object | None:
+        """A spec over that of the template that it refers to."""
+        reference = spec["workflowTemplateRef"]
+        base = self._library.spec(str(reference.get("name")), cluster=bool(reference.get("clusterScope")))
+        if base is None:
+            if spec.keys() & _OF_DEFINITION or reference.get("clusterScope"):
+                message = f"the template `{reference.get('name')}` is in none of the files; import the files together"
+                self._report.gap(f"{path}.workflowTemplateRef", message)
+            return None
+        merged = {**base, **{key: value for key, value in spec.items() if key != "workflowTemplateRef"}}
+        parameters: Object = {}
+        for each in (base, spec):
+            for one in (each.get("arguments") or {}).get("parameters") or []:
+                parameters[str(one.get("name"))] = {**parameters.get(str(one.get("name")), {}), **one}
+        merged["templates"] = [*(base.get("templates") or []), *(spec.get("templates") or [])]
+        merged["arguments"] = {**(spec.get("arguments") or {}), "parameters": list(parameters.values())}
+        return merged
+
+    def _template(self, spec: Object) -> None:
+        if not spec.get("entrypoint"):
+            message = "has no entrypoint: its templates are copied into the workflows that use them; import the files together"
+            self._report.note("spec", message)
+            return
+        if self._kind == "ClusterWorkflowTemplate":
+            self._report.note("spec", "a Workflow belongs to a namespace: apply it in each namespace that uses it")
+        self._definition_of(self._meta(), spec, "spec")
+
+    def _definition_of(self, metadata: Object, spec: Object, path: str) -> None:
+        """Add a Workflow."""
+        fields = Fields(spec, path, self._report)
+        declared = [dict(each) for each in (spec.get("arguments") or {}).get("parameters") or []]
+        given = self._parameters(fields, needs_values=False)
+        for name in self._options(fields):
+            fields.note("", f"set `{name}` in each WorkflowRun: a Workflow has no such field")
+        definition = self._definition(fields, spec, path)
+        made = _input(declared, given)
+        self._add("Workflow", metadata, {**({"input": made} if made else {}), **definition})
+
+    def _cron(self, document: Object, spec: Object) -> None:
+        workflow = spec.get("workflowSpec") or {}
+        reference = workflow.get("workflowTemplateRef")
+        arguments = workflow.get("arguments")
+        if reference and not workflow.keys() & _OF_DEFINITION:
+            name = str(reference.get("name"))
+        else:
+            name = str(self._metadata.get("name"))
+            resolved = self._resolved(workflow, "spec.workflowSpec") if reference else workflow
+            self._definition_of(self._meta(), resolved or {}, "spec.workflowSpec")
+            arguments = None
+        made = {
+            **spec,
+            "workflowSpec": {"workflowTemplateRef": {"name": name}, **({"arguments": arguments} if arguments else {})},
+        }
+        if made.pop("when", None):
+            self._report.gap(
+                "spec.when", "has no counterpart; put the condition into the workflow, as `when` of its first step"
+            )
+        metadata = made.pop("workflowMetadata", None)
+        if metadata:
+            self._report.gap(
+                "spec.workflowMetadata", "set the labels in `workflowRunTemplate.metadata` of the Schedule"
+            )
+        self.done.cron = {**document, "metadata": self._meta(), "spec": made}
+
+    def _parameters(self, spec: Fields, *, needs_values: bool) -> Object:
+        """Take the arguments of a workflow."""
+        arguments = spec.part("arguments")
+        parses = reads_json(spec.data, self._library)
+        given: Object = {}
+        for each in arguments.parts("parameters"):
+            value = default_of(each.data, self._library)
+            name = each.text("name") or ""
+            if "valueFrom" in each and value is None:
+                each.gap(
+                    "valueFrom", "the ConfigMap is in none of the files; import it together, or pass the value as input"
+                )
+            elif value is None and needs_values:
+                each.gap("value", "must be set; write it into `input`")
+            if value is not None:
+                given[name] = structured(as_text(value), parses)
+        for each in arguments.parts("artifacts"):
+            self._report.gap(each.path, ARTIFACT)
+        return given
+
+    def _options(self, spec: Fields) -> Object:
+        """Take the options of a run."""
+        made: Object = {}
+        deadline = duration(spec.text("activeDeadlineSeconds"))
+        if deadline:
+            made["runTimeout"] = deadline
+            if spec.data.keys() & {"onExit", "hooks"}:
+                spec.note("activeDeadlineSeconds", "handlers do not run after the timeout of a run")
+        ttl = spec.part("ttlStrategy")
+        times = [ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure")]
+        known = [each for each in times if isinstance(each, int)]
+        if known:
+            made["ttlSecondsAfterFinished"] = max(known)
+            if len(set(known)) > 1:
+                ttl.note("", "a run has one time to live, whatever its outcome: the longest")
+        priority = spec.take("priority")
+        if isinstance(priority, int):
+            made["priority"] = max(-1000, min(1000, priority))
+        if spec.take("suspend", False):
+            made["startPaused"] = True
+        return made
+
+    def _definition(self, fields: Fields, spec: Object, path: str) -> Object:
+        pods = self._pods(fields)
+        workflow = Workflow(
+            labels=self._metadata.get("labels") or {},
+            annotations=self._metadata.get("annotations") or {},
+            constants={
+                "serviceAccountName": str(spec.get("serviceAccountName") or "default"),
+                "mainEntrypoint": str(spec.get("entrypoint") or ""),
+                "priority": str(spec.get("priority") or 0),
+            },
+            parameters=frozenset(
+                str(each.get("name")) for each in (spec.get("arguments") or {}).get("parameters") or []
+            ),
+        )
+        taken, made_limits = limits(fields, self._library)
+        for each in made_limits:
+            self._add("WorkflowLimit", {"name": each.pop("name"), **self._namespace()}, each)
+        definition = Definition(
+            spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report
+        ).build(fields)
+        fields.drop("templates", "templateDefaults", "volumeClaimGC", "executor", "workflowTemplateRef", "podGC")
+        fields.done(_ADVICE)
+        return {**({"limits": taken} if taken else {}), **definition}
+
+    def _pods(self, spec: Fields) -> Pods:
+        fields = {name: spec.take(name) for name in POD_FIELDS if name in spec}
+        priority_class = spec.text("podPriorityClassName")
+        if priority_class:
+            fields["priorityClassName"] = priority_class
+        resources = spec.take("podResources")
+        if resources is not None:
+            fields["resources"] = resources
+        metadata = spec.part("podMetadata")
+        strategy = str((spec.data.get("podGC") or {}).get("strategy") or "")
+        retention = {
+            "OnPodCompletion": {"onSuccess": "Delete", "onFailure": "Delete"},
+            "OnPodSuccess": {"onSuccess": "Delete"},
+            "OnWorkflowSuccess": {"onSuccess": "Keep", "onFailure": "Keep"},
+            "OnWorkflowCompletion": {"onSuccess": "Keep", "onFailure": "Keep"},
+        }.get(strategy)
+        if strategy.startswith("OnWorkflow"):
+            spec.note("podGC", "pods are deleted with their run: see `ttlSecondsAfterFinished`")
+        if (spec.data.get("podGC") or {}).get("labelSelector"):
+            spec.note("podGC", "applies to all pods of the run; set `podRetention` on single activities")
+        volumes = {str(each.get("name")): each for each in spec.take("volumes", [])}
+        return Pods(
+            fields=fields,
+            volumes=volumes,
+            labels=metadata.take("labels", {}),
+            annotations=metadata.take("annotations", {}),
+            patch=spec.text("podSpecPatch"),
+            retention=retention,
+        )
+
+    def _meta(self) -> Object:
+        """Names and labels of the original, without those that mean something to Argo."""
+        made = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
+        for key in ("labels", "annotations"):
+            kept = {
+                name: as_text(value)
+                for name, value in (self._metadata.get(key) or {}).items()
+                if not name.startswith(_RESERVED)
+            }
+            if kept:
+                made[key] = kept
+        return made if made.keys() & {"name", "generateName"} else {"generateName": "imported-", **made}
+
+    def _namespace(self) -> Object:
+        return {"namespace": self._metadata["namespace"]} if self._metadata.get("namespace") else {}
+
+    def _add(self, kind: str, metadata: Object, spec: Object) -> None:
+        made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+        self.done.manifests.append(made)
+
+
+def _input(declared: list[Object], given: Object) -> Object:
+    """The schema and the defaults of an input."""
+    properties: Object = {}
+    for each in declared:
+        shape: Any = {key: each[key] for key in ("description", "enum") if each.get(key)}
+        if shape:
+            properties[str(each.get("name"))] = shape
+    required = [str(each.get("name")) for each in declared if str(each.get("name")) not in given]
+    schema: Object = {"type": "object"}
+    if properties:
+        schema["properties"] = properties
+    if required:
+        schema["required"] = required
+    made: Object = {"schema": schema} if len(schema) > 1 else {}
+    return {**made, "default": given} if given else made

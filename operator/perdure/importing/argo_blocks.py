@@ -1,0 +1,37 @@
+"""Blocks that no template of Argo has, but that other steps need."""
+
+from perdure.importing.argo_calls import Target
+from perdure.importing.argo_scope import Shape
+from perdure.importing.fields import Names, Object
+
+
+class Blocks:
+    """The blocks of a definition."""
+
+    def __init__(self) -> None:
+        self.made: list[Object] = []
+        self.names = Names()
+
+    def caught(self) -> str:
+        """The block that turns a failure into an output."""
+        return self._once("caught", [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}])
+
+    def on_exit(self, target: Target) -> str:
+        """The block that runs a handler, and then fails as before."""
+        value = {"input": "${params.input}"} if target.inputs or target.captured else {}
+        kind, key = ("activity", "name") if target.kind == "activity" else ("call", "block")
+        handler = dict(target.wait) or {kind: {key: target.name, **value}}
+        failed = {"name": "failed", "fail": {"message": "${params.message}"}}
+        return self._once(f"{target.name}-failed", [{"name": "handler", **handler}, failed])
+
+    def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> Target:
+        """A block in the place of something that is not imported: it fails."""
+        message = f"the template `{wish}` was not imported"
+        name = self._once(f"missing-{wish}", [{"name": "missing", "fail": {"type": "NotImported", "message": message}}])
+        return Target(name, "block", Shape((*outputs, "result"), is_block=True))
+
+    def _once(self, wish: str, steps: list[Object]) -> str:
+        name = self.names.of("", wish)
+        if not any(each["name"] == name for each in self.made):
+            self.made.append({"name": name, "steps": steps})
+        return name

@@ -1,0 +1,89 @@
+"""What steps call, and what they pass."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from perdure.importing.argo_activities import ARTIFACT
+from perdure.importing.argo_pods import is_tag
+from perdure.importing.argo_scope import Scope, Shape
+from perdure.importing.expressions import TAG, UntranslatableError, template
+from perdure.importing.fields import Fields, Object, as_text
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a step calls."""
+
+    name: str
+    kind: str
+    """`activity`, `block`, or `wait`."""
+    shape: Shape
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """The defaults of its inputs; None for one without."""
+    captured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    global_names: Mapping[str, str] = field(default_factory=dict)
+    timeout: str | None = None
+    wait: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of a step that waits."""
+
+
+class Book(Protocol):
+    """What a flow needs of the definition that it is a part of."""
+
+    def target(self, home: str, step: Fields) -> Target:
+        """What a step calls."""
+
+    def caught(self) -> str:
+        """The block that turns a failure into an output."""
+
+    def on_exit(self, target: Target) -> str:
+        """The block that runs a handler, and then fails as before."""
+
+    def given(self, value: Any) -> Any:
+        """The value of an argument, if it is written out."""
+
+
+def arguments(book: Book, source: Fields, target: Target, scope: Scope) -> Object:
+    """The input of a call: its arguments, the defaults of the others, and what the target needs of the workflow."""
+    declared = source.part("arguments")
+    given: Object = {}
+    for each in declared.parts("parameters"):
+        name = each.text("name") or ""
+        value = each.take("value", each.take("default"))
+        of = each.part("valueFrom")
+        if "expression" in of:
+            value = "{{=" + (of.text("expression") or "") + "}}"
+        of.done({"configMapKeyRef": "pass the value as a parameter of the run"})
+        each.drop("description", "enum")
+        each.done({})
+        given[name] = _value(book, value, each.path, source, scope)
+    for each in declared.parts("artifacts"):
+        source.report.gap(each.path, ARTIFACT)
+    made: Object = {}
+    for name, default in target.inputs.items():
+        if name in given:
+            made[name] = given[name]
+        elif default is not None:
+            made[name] = _value(book, default, source.path, source, scope)
+        elif target.kind != "wait":
+            source.gap("arguments", f"the parameter `{name}` of the template has no value")
+    for key, path in target.captured.items():
+        try:
+            made[key] = "${" + scope.resolve(path) + "}"
+        except UntranslatableError as error:
+            source.gap("", f"{error} (in template `{target.name}`)")
+    return made
+
+
+def _value(book: Book, value: Any, path: str, source: Fields, scope: Scope) -> Any:
+    if value is None:
+        return ""
+    text = as_text(value)
+    if not TAG.search(text):
+        return book.given(text)
+    try:
+        return template(text, scope.resolve, is_tag)
+    except UntranslatableError as error:
+        source.report.gap(path, str(error))
+        return ""

@@ -1,0 +1,272 @@
+"""One workflow of Argo as a definition: activities, blocks, and main steps."""
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, Pods, artifacts
+from perdure.importing.argo_blocks import Blocks
+from perdure.importing.argo_calls import Target
+from perdure.importing.argo_flow import Flow
+from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
+from perdure.importing.argo_pods import is_tag
+from perdure.importing.argo_retry import timeout
+from perdure.importing.argo_scope import Scope, Shape, Workflow
+from perdure.importing.expressions import UntranslatableError, expression, template
+from perdure.importing.fields import Fields, Names, Object, Report, as_text, literal, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LONGEST_HANDLER: Final = "1d"
+_UNSERVED: Final = {
+    "http": "call the service in a container, for example with curl",
+    "resource": "run kubectl in a container, with a serviceAccountName that may do it",
+    "containerSet": "make each container an activity, or use init containers in `podTemplate`",
+    "data": "list the files in an activity that returns them, and use `forEach`",
+    "plugin": "write the step as an activity",
+}
+_ADVICE: Final = {
+    "synchronization": "limit the whole run with `limits`, or run the template as a child workflow with `limits`",
+    "retryStrategy": "set it on the templates with containers, or run the steps as a child workflow with a `retryPolicy`",
+    "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
+    "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
+    "metadata": "only pods have labels; set it on the templates with containers",
+}
+_RESULT: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.result""")
+_ALL: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.parameters\}\}""")
+_PARSED: Final = re.compile(
+    r"""(?:from[jJ](?:SON|son)|jsonpath)\(\s*[\w.'"\[\]-]*?parameters(?:\.|\[\\?['"])([-\w]+)"""
+)
+_LOOPED: Final = re.compile(r"parameters(?:\.|\[\\?['\"])([-\w]+)")
+
+
+class Definition:
+    """Converts the spec of a workflow."""
+
+    def __init__(
+        self, spec: Object, path: str, *, workflow: Workflow, pods: Pods, library: Library, report: Report
+    ) -> None:
+        self._workflow = workflow
+        self._pods = pods
+        self._library = library
+        self._report = report
+        self._templates = Templates(spec, path, library, report)
+        self._targets: dict[tuple[str, str], Target] = {}
+        self._pending: list[Callable[[], None]] = []
+        self._activities: list[Object] = []
+        self._blocks = Blocks()
+        self._activity_names = Names()
+        text = json.dumps([spec, list(library.texts())])
+        self._printed = {found[1] or found[2] for found in _RESULT.finditer(text)}
+        looped = [value for where, value in walk([spec, *library.texts()], "") if where.endswith(".withParam")]
+        self._structured = frozenset(
+            {found[1] for found in _PARSED.finditer(text)}
+            | {each for value in looped for each in _LOOPED.findall(value)}
+        )
+        self._parses = reads_json(spec, library)
+        self._limit: int | None = None
+
+    def build(self, spec: Fields) -> Object:
+        """Make the definition.
+
+        Args:
+            spec: The spec; takes `entrypoint`, `onExit`, `hooks`, and the limits of the run.
+        """
+        limit = spec.take("parallelism")
+        self._limit = limit if isinstance(limit, int) else None
+        entry = self._reference(spec, spec.text("entrypoint") or "", "entrypoint")
+        made: Object = {}
+        main = self._main(entry)
+        handler = self._handler(spec)
+        while self._pending:
+            self._pending.pop(0)()
+        if self._activities:
+            made["activities"] = self._activities
+        made |= main
+        if self._blocks.made:
+            made["blocks"] = self._blocks.made
+        return made | handler
+
+    def _reference(self, spec: Fields, name: str, field: str) -> tuple[str, str] | None:
+        return self._templates.key("", Fields({"template": name, "name": name}, spec.at(field), spec.report))
+
+    def _main(self, key: tuple[str, str] | None) -> Object:
+        if key is None:
+            return {"steps": []}
+        data = self._templates.data(*key)
+        inputs = (data.get("inputs") or {}).get("parameters") or []
+        values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
+        simple = all(name in self._workflow.parameters for name in values)
+        if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
+            return self._flow(key, self._templates.fields(*key), "input")
+        source = Fields({"name": key[1], "template": key[1], **self._given(values)}, "entrypoint", self._report)
+        flow = Flow(self, key[0], Scope("input", self._workflow), self._limit)
+        flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
+        return {"steps": flow.made}
+
+    def _given(self, values: Object) -> Object:
+        given = [
+            {"name": name, "value": "{{workflow.parameters." + name + "}}"}
+            for name in values
+            if name in self._workflow.parameters
+        ]
+        return {"arguments": {"parameters": given}} if given else {}
+
+    def _handler(self, spec: Fields) -> Object:
+        hooks = spec.part("hooks")
+        hook = hooks.take("exit")
+        for each in list(hooks.data):
+            spec.gap(f"hooks.{each}", "only the hook `exit` has a counterpart; add steps to the workflow")
+        old = spec.text("onExit")
+        data = hook if isinstance(hook, dict) else {"template": old} if old else None
+        if data is None:
+            return {}
+        block = self._blocks.names.fresh("on-exit")
+        flow = Flow(self, "", Scope("input", self._workflow), self._limit)
+        flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
+        self._blocks.made.append({"name": block, "steps": flow.made})
+        return {"finally": {"block": block, "timeout": LONGEST_HANDLER}}
+
+    # What flows need
+
+    def target(self, home: str, step: Fields) -> Target:
+        """What a step calls."""
+        key = self._templates.key(home, step)
+        if key is None:
+            return self._blocks.missing("missing")
+        if key not in self._targets:
+            self._targets[key] = self._make(key)
+        return self._targets[key]
+
+    def caught(self) -> str:
+        """The block that turns a failure into an output."""
+        return self._blocks.caught()
+
+    def on_exit(self, target: Target) -> str:
+        """The block that runs a handler, and then fails as before."""
+        return self._blocks.on_exit(target)
+
+    def given(self, value: Any) -> Any:
+        """A parameter that is written out; lists and objects in JSON, if the workflow reads them as such."""
+        return escaped(structured(as_text(value), self._parses))
+
+    # Templates
+
+    def _make(self, key: tuple[str, str]) -> Target:
+        data = self._templates.data(*key)
+        inputs = (data.get("inputs") or {}).get("parameters") or []
+        defaults = {str(each.get("name")): default_of(each, self._library) for each in inputs}
+        for each in inputs:
+            reference = each.get("valueFrom") or {}
+            if defaults[str(each.get("name"))] is None and "configMapKeyRef" in reference:
+                path = f"{self._templates.fields(*key).path}.inputs.parameters"
+                self._report.gap(
+                    path, "the ConfigMap is in none of the files; import it together, or pass the value as an input"
+                )
+                defaults[str(each.get("name"))] = ""
+        if "container" in data or "script" in data:
+            return self._activity(key, defaults)
+        if "steps" in data or "dag" in data:
+            return self._block(key, defaults)
+        if "suspend" in data:
+            return self._wait(key)
+        return self._unserved(key)
+
+    def _activity(self, key: tuple[str, str], defaults: Object) -> Target:
+        source = self._templates.fields(*key)
+        name = self._activity_names.of(*key)
+        builder = ActivityBuilder(name, source, self._report, self._workflow, self._pods)
+        source.drop("name", "parallelism")
+        prints = bool(self._templates.callers(key[1]) & self._printed)
+        made = builder.build(prints=prints, structured=self._structured)
+        self._activities.append({"#": f"template {key[1]}", **made.definition})
+        return Target(name, "activity", made.shape, defaults, made.captured, made.global_names)
+
+    def _block(self, key: tuple[str, str], defaults: Object) -> Target:
+        name = self._blocks.names.of(*key)
+        source = self._templates.fields(*key)
+        outputs = (source.data.get("outputs") or {}).get("parameters") or []
+        shape = Shape(tuple(str(each.get("name")) for each in outputs), is_block=True)
+        limit = timeout(source, "activeDeadlineSeconds", "timeout")
+        global_names = {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
+        entry: Object = {"#": f"template {key[1]}", "name": name}
+        self._blocks.made.append(entry)
+        self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
+        return Target(name, "block", shape, defaults, global_names=global_names, timeout=limit)
+
+    def _flow(self, key: tuple[str, str], source: Fields, params: str) -> Object:
+        """The steps and the output of a block, or of the main steps."""
+        source.drop("name")
+        artifacts(source.part("inputs"))
+        limit = source.take("parallelism")
+        flow = Flow(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
+        if "steps" in source:
+            flow.steps(source)
+        else:
+            flow.dag(source)
+        if flow.is_parallel and (limit or self._limit):
+            path = source.at("parallelism") if limit else "spec.parallelism"
+            self._report.gap(path, "applies to loops only; run the other steps one after the other, with `needs`")
+        made: Object = {"steps": flow.made}
+        outputs = source.part("outputs")
+        values = {each.text("name") or "": self._output(each, flow.scope) for each in outputs.parts("parameters")}
+        artifacts(outputs)
+        for name in (
+            "nodeSelector",
+            "tolerations",
+            "affinity",
+            "activeDeadlineSeconds",
+            "timeout",
+            "serviceAccountName",
+        ):
+            if name in POD_FIELDS:
+                source.drop(name)
+        source.done(_ADVICE)
+        return {**made, "output": values} if values else made
+
+    def _output(self, output: Fields, scope: Scope) -> Any:
+        source = output.part("valueFrom")
+        output.drop("globalName", "description")
+        given, default = source.text("parameter"), source.text("default")
+        try:
+            if "expression" in source:
+                return "${" + expression(source.text("expression") or "", scope.resolve) + "}"
+            if given is not None:
+                made = template(given, scope.resolve, is_tag)
+                if default is not None and made.startswith("${"):
+                    name = next((called for original, called in scope.steps.items() if f".{original}." in given), None)
+                    fallback = literal(default)
+                    return "${" + f"{name.skipped} ? {fallback} : {made[2:-1]}" + "}" if name else made
+                return made
+        except UntranslatableError as error:
+            output.gap("valueFrom", str(error))
+        output.gap("valueFrom", "only `parameter` and `expression` have a counterpart") if given is None else None
+        return None
+
+    def _wait(self, key: tuple[str, str]) -> Target:
+        source = self._templates.fields(*key)
+        name = self._blocks.names.of("wait", *key)
+        source.drop("name", "inputs")
+        suspend = source.part("suspend")
+        length = timeout(suspend, "duration")
+        outputs = source.part("outputs").parts("parameters")
+        shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
+        signal = {"name": name, **({"timeout": length} if length else {})}
+        wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
+        if "waitForSignal" in wait:
+            source.note("suspend", f"`argo resume` is `perdure signal RUN --name {name}`, with the outputs as input")
+        suspend.done({})
+        source.drop("outputs")
+        source.done(_ADVICE)
+        return Target(name, "wait", shape, wait=wait)
+
+    def _unserved(self, key: tuple[str, str]) -> Target:
+        source = self._templates.fields(*key)
+        kind = next((each for each in _UNSERVED if each in source), None)
+        if kind is None:
+            source.gap("", "has no container, script, steps, dag, or suspend; define what it runs")
+            return self._blocks.missing(key[1])
+        source.gap(kind, f"is not imported; {_UNSERVED[kind]}")
+        outputs = (source.data.get("outputs") or {}).get("parameters") or []
+        return self._blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))

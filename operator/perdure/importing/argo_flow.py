@@ -1,0 +1,284 @@
+"""The `steps` and `dag` templates of Argo, as lists of steps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perdure.importing.argo_calls import Book, Target, arguments
+from perdure.importing.argo_depends import Depends, TaskState, read
+from perdure.importing.argo_loops import for_each
+from perdure.importing.argo_pods import is_tag
+from perdure.importing.argo_scope import Called, Scope, variable
+from perdure.importing.expressions import UntranslatableError, condition
+from perdure.importing.fields import Fields, Names, Object, member
+
+_ADVICE: Final = {"hooks": "only `exit` is imported; add steps before and after this one"}
+
+
+@dataclass(slots=True)
+class _Step:
+    """A step of Argo, while it is converted."""
+
+    source: Fields
+    original: str
+    target: Target
+    called: Called
+    needs: list[str] | None
+    conditions: list[str]
+    goes_on: bool
+    """Whether `continueOn` has the steps that need it run also after its failure."""
+
+
+class Flow:
+    """Converts the steps of one template."""
+
+    def __init__(self, book: Book, home: str, scope: Scope, limit: int | None = None) -> None:
+        self._book = book
+        self._home = home
+        self._scope = scope
+        self._limit = limit
+        self._names = Names()
+        self._called: dict[str, Called] = {}
+        self._ends: dict[str, str] = {}
+        """The last step that a step of Argo became: its handler, where it has one."""
+        self.made: list[Object] = []
+        self.is_parallel = False
+        """Whether steps of different kinds run at the same time."""
+
+    @property
+    def scope(self) -> Scope:
+        """What can be referred to after the last step."""
+        return self._scope.at(steps=self._called)
+
+    def steps(self, template_: Fields) -> None:
+        """Convert a list of lists of steps."""
+        stages = template_.take("steps", [])
+        parallel = any(isinstance(stage, list) and len(stage) > 1 for stage in stages)
+        self.is_parallel = parallel
+        before: list[str] = []
+        for i, stage in enumerate(stages):
+            listed = stage if isinstance(stage, list) else [stage]
+            known = dict(self._called)
+            ends = []
+            for j, each in enumerate(listed):
+                source = Fields(each, f"{template_.at('steps')}[{i}][{j}]", template_.report)
+                step = self._read(source, caught=False, needs=list(before) if parallel else None)
+                ends.append(self._add(step, known))
+            before = ends
+
+    def dag(self, template_: Fields) -> None:
+        """Convert tasks with dependencies."""
+        dag = template_.part("dag")
+        fail_fast = dag.take("failFast", True)
+        if not fail_fast:
+            dag.note("failFast", "if a task fails, tasks that are running are cancelled")
+        tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
+        depends = {name: self._depends(each) for name, each in tasks.items()}
+        self._only(dag, tasks, depends)
+        dag.done({})
+        self.is_parallel = len(tasks) > 1
+        observed = _observed(depends)
+        ordered = _ordered(depends, tasks)
+        read_ = {name: self._read(tasks[name], caught=name in observed, needs=[]) for name in ordered}
+        states: dict[str, TaskState] = {}
+        for name in ordered:
+            step, of = read_[name], depends[name]
+            known = of.condition(states) if all(each in states for each in of.names) else ""
+            omitted = (
+                ""
+                if known in {"", "true"} or (all(states[each].has("") == "true" for each in of.names) and of.is_plain)
+                else f"!({known})"
+            )
+            if of.names and omitted:
+                step.conditions.append(known)
+            has_when = "when" in step.source
+            skipped = step.called.skipped if omitted or has_when else ""
+            states[name] = TaskState(
+                failed=step.called.failed if step.called.is_caught else "",
+                goes_on=name not in observed or step.goes_on,
+                skipped=skipped,
+                omitted=(step.called.skipped if not has_when else omitted) if omitted else "",
+            )
+            step.needs = [self._ends[each] for each in of.names if each in self._ends]
+            ancestors = _ancestors(name, depends)
+            self._add(step, {each: called for each, called in self._called.items() if each in ancestors})
+        self._fail_late(depends, read_, states)
+
+    def _depends(self, task: Fields) -> Depends:
+        names = task.take("dependencies", [])
+        text = task.text("depends")
+        if text is None:
+            return Depends(tuple(token for name in names for token in (("&&", ""), (name, "")))[1:])
+        try:
+            return read(text)
+        except UntranslatableError as error:
+            task.gap("depends", str(error))
+            return Depends(())
+
+    def _only(self, dag: Fields, tasks: dict[str, Fields], depends: dict[str, Depends]) -> None:
+        """Keep the tasks that the targets of a DAG need."""
+        target = dag.text("target")
+        if target is None:
+            return
+        if "{{" in target:
+            dag.gap("target", "the tasks to run must be known before the run; use `when` in the tasks")
+            return
+        wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
+        for name in set(tasks) - wanted:
+            del tasks[name], depends[name]
+
+    def _fail_late(self, depends: dict[str, Depends], steps: dict[str, _Step], states: dict[str, TaskState]) -> None:
+        """Fail after all if a failed task kept a last task from running."""
+        needed = {name for each in depends.values() for name in each.names}
+        parts, needs = [], []
+        for name in steps:
+            failures = [states[each].failed for each in _ancestors(name, depends) if states[each].failed]
+            if name not in needed and states[name].omitted and failures:
+                parts.append(f"{states[name].omitted} && ({' || '.join(failures)})")
+                needs.append(self._ends[name])
+        if parts:
+            self.made.append(
+                {
+                    "name": self._names.fresh("omitted"),
+                    "needs": needs,
+                    "when": "${" + " || ".join(f"({part})" for part in parts) + "}",
+                    "fail": {"message": "a task did not run because a task that it depends on has failed"},
+                }
+            )
+
+    def _read(self, source: Fields, *, caught: bool, needs: list[str] | None) -> _Step:
+        original = source.text("name") or "step"
+        target = self._book.target(self._home, source)
+        go_on = source.part("continueOn")
+        goes_on = any([go_on.take("failed"), go_on.take("error")])
+        go_on.done({})
+        loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
+        called = Called(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or goes_on)
+        return _Step(source, original, target, called, needs, [], goes_on)
+
+    def _add(self, step: _Step, known: dict[str, Called]) -> str:
+        """Add a step, and give its name, or that of the handler after it."""
+        source, target = step.source, step.target
+        scope = self._scope.at(steps=known, step=step.original)
+        made: Object = {"name": step.called.name}
+        if step.needs is not None:
+            made["needs"] = step.needs
+        handler = self._handler(source)
+        conditions = [*step.conditions]
+        try:
+            loop = for_each(source, scope.resolve, is_tag)
+            when = source.text("when")
+            conditions += [condition(when, scope.resolve)] if when else []
+        except UntranslatableError as error:
+            source.gap("when" if "when" in source else "withParam", str(error))
+            loop = None
+        if conditions:
+            made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
+        if loop is not None:
+            made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
+        made |= self._call(target, arguments(self._book, source, target, scope))
+        if target.timeout:
+            made["timeout"] = target.timeout
+        clauses = self._catches(step, handler, scope)
+        if clauses:
+            made["catch"] = clauses
+        self.made.append(made)
+        self._called[step.original] = step.called
+        end = self._after(step, handler, scope)
+        self._ends[step.original] = end
+        source.done(_ADVICE)
+        return end
+
+    def _handler(self, source: Fields) -> Fields | None:
+        """The handler that runs after a step."""
+        hooks = source.part("hooks")
+        named = hooks.take("exit")
+        for name in list(hooks.data):
+            source.gap(f"hooks.{name}", "only the hook `exit` has a counterpart; add a step before or after this one")
+        old = source.text("onExit")
+        if old is not None:
+            return Fields({"template": old}, source.at("onExit"), source.report)
+        return Fields(named, source.at("hooks.exit"), source.report) if named else None
+
+    def _catches(self, step: _Step, handler: Fields | None, scope: Scope) -> list[Object]:
+        if step.called.is_caught:
+            return [{"call": {"block": self._book.caught(), "input": "${error.type}"}}]
+        if handler is None or "expression" in handler:
+            return []
+        target = self._book.target(self._home, Fields(handler.data, handler.path, handler.report))
+        failed = scope.at(steps={**scope.steps, step.original: step.called}, outcome=step.original)
+        given = arguments(self._book, Fields(handler.data, handler.path, handler.report), target, failed)
+        value = {"message": "${error.message}", **({"input": given} if target.inputs or target.captured else {})}
+        return [{"call": {"block": self._book.on_exit(target), "input": value}}]
+
+    def _after(self, step: _Step, handler: Fields | None, scope: Scope) -> str:
+        """Add the steps that follow a step: global outputs, and its handler."""
+        end = step.called.name
+        here = scope.at(steps={**scope.steps, step.original: step.called})
+        explicit = step.needs is not None
+        if step.target.global_names:
+            values = {
+                variable(name): "${" + step.called.resolve(("outputs", "parameters", output)) + "}"
+                for output, name in step.target.global_names.items()
+            }
+            ended = f"{member('steps', step.called.name)}.status == 'Succeeded'"
+            made: Object = {"name": self._names.fresh(f"{end}-global"), **({"needs": [end]} if explicit else {})}
+            self.made.append({**made, "when": "${" + ended + "}", "set": values})
+            end = made["name"]
+        if handler is None:
+            return end
+        target = self._book.target(self._home, handler)
+        when = f"!({step.called.skipped})"
+        given = handler.text("expression")
+        if given is not None:
+            try:
+                when += f" && ({condition('{{=' + given + '}}', here.resolve)})"
+            except UntranslatableError as error:
+                handler.gap("expression", str(error))
+        made = {"name": self._names.fresh(f"{step.called.name}-exit"), **({"needs": [end]} if explicit else {})}
+        self.made.append(
+            {**made, "when": "${" + when + "}", **self._call(target, arguments(self._book, handler, target, here))}
+        )
+        handler.done({})
+        return str(made["name"])
+
+    @staticmethod
+    def _call(target: Target, given: Object) -> Object:
+        if target.kind == "wait":
+            return dict(target.wait)
+        value = {"input": given} if given else {}
+        key = "name" if target.kind == "activity" else "block"
+        return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
+
+
+def _observed(depends: Mapping[str, Depends]) -> set[str]:
+    """The tasks whose failure does not end the DAG, because another task depends on it."""
+    return {name for each in depends.values() for name in each.observed}
+
+
+def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
+    """The tasks that a task needs, directly or not."""
+    found: dict[str, None] = {}
+    queue = list(depends[name].names) if name in depends else []
+    while queue:
+        each = queue.pop()
+        if each not in found and each in depends:
+            found[each] = None
+            queue += depends[each].names
+    return list(found)
+
+
+def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[str]:
+    """The tasks, each after those that it needs, and otherwise in their order."""
+    made: dict[str, None] = {}
+
+    def visit(name: str, above: frozenset[str]) -> None:
+        if name in above or name not in tasks or name in made:
+            return
+        for each in depends[name].names:
+            visit(each, above | {name})
+        made[name] = None
+
+    for name in tasks:
+        visit(name, frozenset())
+    return list(made)

@@ -1,0 +1,129 @@
+"""The containers of Argo's templates, as those of activities."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from perdure.importing.argo_scope import ROOTS, PodScope
+from perdure.importing.expressions import TAG, UntranslatableError, template
+from perdure.importing.fields import Fields, Object, Report
+from perdure.importing.programs import Output, not_expanded, option_of, returning
+
+_NOT_EVALUATED: Final = (
+    "tags are evaluated in `image`, `args`, `env`, and in the source of a script; write the value here"
+)
+
+
+def is_tag(content: str) -> bool:
+    """Whether a text in braces is a tag of Argo."""
+    return content.startswith("=") or re.split(r"[.\[]", content, maxsplit=1)[0].strip() in ROOTS
+
+
+class Containers:
+    """Converts the containers of one template."""
+
+    def __init__(self, scope: PodScope, report: Report) -> None:
+        self._scope = scope
+        self._report = report
+
+    def main(self, container: Fields, outputs: Iterable[Output], *, prints: bool) -> Object:
+        """The container of an activity.
+
+        Args:
+            container: Of a template with `container`.
+            outputs: The output parameters.
+            prints: Whether a step reads what it prints.
+        """
+        outputs = tuple(outputs)
+        made = self.plain(container)
+        if not outputs and not prints:
+            return _with_fixed_command(made, container)
+        line = [*made.pop("command", []), *made.pop("args", [])]
+        if not line:
+            container.gap("command", "must be set: to return outputs, a shell starts the command")
+            return made
+        return {**made, **returning(line, outputs, prints=prints)}
+
+    def script(self, script: Fields, outputs: Iterable[Output], *, prints: bool) -> Object:
+        """The container of an activity that runs a script."""
+        outputs = tuple(outputs)
+        source = self._text(not_expanded(script.text("source") or ""), script.at("source"))
+        made = self.plain(script)
+        command = [*made.pop("command", ["sh"]), *made.pop("args", [])]
+        option = option_of(command[0])
+        if option is None:
+            script.gap("command", f"`{command[0]}` has no known option for a program; put the script into the image")
+            return {**made, "command": command}
+        if outputs or prints:
+            return {**made, **returning([*command, option, source], outputs, prints=prints)}
+        return {**made, "command": command, "args": [option, source]}
+
+    def plain(self, container: Fields) -> Object:
+        """A container with its expressions, as it is otherwise."""
+        if container.data.get("name") in {"", "main"}:
+            container.drop("name")
+        container.drop("mirrorVolumeMounts")
+        made: Object = {}
+        for key in list(container.data):
+            value = container.take(key)
+            if value not in (None, {}, []):
+                made[key] = self._field(key, value, container.at(key))
+        return made
+
+    def _field(self, key: str, value: Any, path: str) -> Any:
+        if key in {"args", "command"} and isinstance(value, list):
+            return [self._text(str(each), f"{path}[{i}]") for i, each in enumerate(value)]
+        if key == "env" and isinstance(value, list):
+            return [self._variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
+        return self._text(str(value), path) if key == "image" else self.fixed(value, path)
+
+    def _variable(self, variable: Any, path: str) -> Any:
+        if not isinstance(variable, dict) or variable.get("value") is None:
+            return self.fixed(variable, path)
+        return {**variable, "value": self._text(str(variable["value"]), f"{path}.value")}
+
+    def _text(self, text: str, path: str) -> str:
+        try:
+            return template(text, self._scope.resolve, is_tag)
+        except UntranslatableError as error:
+            self._report.gap(path, str(error))
+            return TAG.sub("", text).replace("${", "$${")
+
+    def fixed(self, value: Any, path: str) -> Any:
+        """A value in which Perdure evaluates no expressions; tags with constants are filled in."""
+
+        def change(text: str, where: str) -> str:
+            if "{{" not in text:
+                return text
+            try:
+                made = template(text, self._scope.resolve, is_tag)
+            except UntranslatableError as error:
+                self._report.gap(where, str(error))
+                return text
+            if "${" in made.replace("$${", ""):
+                self._report.gap(where, _NOT_EVALUATED)
+            return made.replace("$${", "${")
+
+        return _changed(value, path, change)
+
+
+def _changed(value: Any, path: str, change: Callable[[str, str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value, path)
+    if isinstance(value, list):
+        return [_changed(each, f"{path}[{i}]", change) for i, each in enumerate(value)]
+    if isinstance(value, dict):
+        return {key: _changed(each, f"{path}.{key}", change) for key, each in value.items()}
+    return value
+
+
+def _with_fixed_command(container: Object, source: Fields) -> Object:
+    """A container whose `command` has no expressions: from the first one on, its words are arguments."""
+    command = container.get("command", [])
+    first = next((i for i, word in enumerate(command) if "${" in word), len(command))
+    if first == 0 and command:
+        source.gap("command", "the program must not be computed; start it with a shell, with the tag as an argument")
+    if 0 < first < len(command):
+        container["args"] = [*command[first:], *container.get("args", [])]
+    kept = [word.replace("$${", "${") for word in command[:first]]
+    return {**container, **({"command": kept} if kept else {})}

@@ -1,0 +1,255 @@
+"""What the tags of Argo refer to, at each place of a workflow."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from perdure.importing.expressions import UntranslatableError
+from perdure.importing.fields import literal, member
+
+STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
+"""`workflow.status`: Perdure calls the same outcomes differently."""
+
+ROOTS: Final = (
+    "inputs",
+    "outputs",
+    "steps",
+    "tasks",
+    "workflow",
+    "item",
+    "lastRetry",
+    "retries",
+    "node",
+    "pod",
+    "loop",
+)
+"""Names that tags begin with; other texts in braces are no tags."""
+
+_RUN: Final = {
+    "name": "run.name",
+    "namespace": "run.namespace",
+    "uid": "run.runId",
+    "creationTimestamp": "run.startTime",
+    "creationTimestamp.RFC3339": "run.startTime",
+    "status": STATUS,
+    "failures": "run.failure",
+    "duration": "(now - run.startTime).getSeconds()",
+    "creationTimestamp.s": "int(run.startTime)",
+}
+_IN_PODS: Final = frozenset({"name", "namespace", "uid"})
+"""What expressions in a container know of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an activity or a block returns."""
+
+    parameters: tuple[str, ...] = ()
+    result: bool = False
+    """Whether it returns what it prints."""
+    is_block: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the output is the only value itself, not an object of values."""
+        return not self.is_block and len(self.parameters) + self.result == 1
+
+    def value(self, output: str, name: str) -> str:
+        """The expression for one value of an output."""
+        return output if self.is_plain else member(output, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """What is known of the workflow before it runs."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    constants: Mapping[str, str]
+    """Such as `serviceAccountName`."""
+    parameters: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A step, as later steps see it."""
+
+    name: str
+    """Its name on Perdure."""
+    shape: Shape
+    is_loop: bool = False
+    is_caught: bool = False
+    """Whether its failure becomes its output: an object with the field `failed`."""
+
+    @property
+    def failed(self) -> str:
+        """The condition that it has failed."""
+        output = f"{member('steps', self.name)}.output"
+        if self.is_loop:
+            return f"(type({output}) == list && {output}.exists(o, type(o) == map && has(o.failed)))"
+        return f"(type({output}) == map && has({output}.failed))"
+
+    @property
+    def skipped(self) -> str:
+        """The condition that it was skipped."""
+        return f"{member('steps', self.name)}.status == 'Skipped'"
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference to it."""
+        step = member("steps", self.name)
+        match path:
+            case ("status",):
+                return f"({self.failed} ? 'Failed' : {step}.status)" if self.is_caught else f"{step}.status"
+            case ("exitCode",):
+                code = f"{step}.output.failed.replace('ExitCode', '')"
+                return f"({self.failed} ? {code} : '0')" if self.is_caught else "'0'"
+            case ("startedAt",):
+                return f"{step}.startTime"
+            case ("finishedAt",):
+                return f"{step}.endTime"
+            case ("outputs", "result"):
+                return self._value(f"{step}.output", "result")
+            case ("outputs", "parameters"):
+                return self._all(f"{step}.output")
+            case ("outputs", "parameters", name):
+                return self._value(f"{step}.output", name)
+            case ("outputs", "artifacts", *_):
+                raise UntranslatableError("artifacts are not imported; pass files on a volume, see docs/data.md")
+        raise UntranslatableError(f"`{'.'.join(path)}` of a step has no counterpart; remove the reference")
+
+    def _value(self, output: str, name: str) -> str:
+        if not self.is_loop or self.shape.is_plain:
+            return self.shape.value(output, name)
+        return f"{output}.map(o, {self.shape.value('o', name)})"
+
+    def _all(self, output: str) -> str:
+        if not self.shape.is_plain:
+            return output
+        only = literal(self.shape.parameters[0] if self.shape.parameters else "result")
+        return f"{output}.map(o, {{{only}: o}})" if self.is_loop else f"{{{only}: {output}}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a steps or dag template can refer to."""
+
+    params: str
+    """Where its inputs are: `params` in a block, `input` in the main steps."""
+    workflow: Workflow
+    steps: Mapping[str, Called] = field(default_factory=dict)
+    template: str = ""
+    step: str = ""
+    """The name of the step that is converted."""
+    outcome: str = ""
+    """In the handler of a step that has failed: the name of the step."""
+
+    def at(self, **changes: Any) -> "Scope":
+        """The same, with something else in sight."""
+        return replace(self, **changes)
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: It has no counterpart.
+        """
+        match path:
+            case ("inputs", "parameters"):
+                return listed(self.params)
+            case ("inputs", "parameters", name):
+                return member(self.params, name)
+            case ("workflow", *rest):
+                return of_workflow(tuple(rest), self.workflow)
+            case ("steps" | "tasks", name, *rest) if name in self.steps:
+                if name == self.outcome:
+                    return "'Failed'" if rest == ["status"] else "null"
+                return self.steps[name].resolve(tuple(rest))
+            case ("steps" | "tasks", "name") if self.step:
+                return literal(self.step)
+            case ("item", *rest):
+                made = "item"
+                for each in rest:
+                    made = member(made, each)
+                return made
+            case ("node", "name"):
+                return literal(self.step or self.template)
+        raise UntranslatableError(f"`{'.'.join(path)}` has no counterpart here; remove the reference")
+
+
+def of_workflow(path: tuple[str, ...], workflow: Workflow) -> str:
+    """Translate a reference to the workflow.
+
+    Raises:
+        UntranslatableError: It has no counterpart.
+    """
+    match path:
+        case ("parameters",) | ("parameters", "json"):
+            return listed("input")
+        case ("parameters", name):
+            return member("input", name)
+        case ("outputs", "parameters", name):
+            return member("vars", variable(name))
+        case ("labels", *rest) if ".".join(rest) in workflow.labels:
+            return literal(workflow.labels[".".join(rest)])
+        case ("annotations", *rest) if ".".join(rest) in workflow.annotations:
+            return literal(workflow.annotations[".".join(rest)])
+    name = ".".join(path)
+    if name in _RUN:
+        return _RUN[name]
+    if name in workflow.constants:
+        return literal(workflow.constants[name])
+    raise UntranslatableError(f"`workflow.{name}` has no counterpart; pass the value as a parameter")
+
+
+def listed(params: str) -> str:
+    """Parameters as Argo shows them all: a list of names and values."""
+    return f"{params}.map(p, {{'name': p, 'value': {params}[p]}})"
+
+
+def variable(name: str) -> str:
+    """The variable for a global output."""
+    made = "".join(each if each.isalnum() else "_" for each in name)
+    return made if not made[0].isdigit() else f"_{made}"
+
+
+class PodScope:
+    """What a container can refer to: its input and the run. It has the caller pass what else it needs."""
+
+    def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], paths: Mapping[str, str]) -> None:
+        self._workflow = workflow
+        self._inputs = inputs
+        self._paths = paths
+        self.captured: dict[str, tuple[str, ...]] = {}
+        """What the caller has to pass: references by the field of the input."""
+
+    def resolve(self, path: tuple[str, ...]) -> str:  # noqa: C901 (one case for each kind of reference)
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: It has no counterpart.
+        """
+        match path:
+            case ("inputs", "parameters"):
+                return listed("input")
+            case ("inputs", "parameters", name) if name in self._inputs:
+                return member("input", name)
+            case ("workflow", name) if name in _IN_PODS:
+                return _RUN[name]
+            case ("workflow", "labels" | "annotations", *_):
+                return of_workflow(path[1:], self._workflow)
+            case ("workflow", name) if name in self._workflow.constants:
+                return literal(self._workflow.constants[name])
+            case ("inputs" | "outputs", *_) if ".".join(path) in self._paths:
+                return literal(self._paths[".".join(path)])
+            case ("retries",):
+                return "(attempt - 1)"
+            case ("pod", "name"):
+                raise UntranslatableError("`pod.name` has no counterpart; read $HOSTNAME in the container")
+            case ("lastRetry", *_):
+                raise UntranslatableError("`lastRetry` has no counterpart; `${attempt}` is the number of the attempt")
+            case ("inputs", *_) | ("outputs", *_):
+                raise UntranslatableError(f"`{'.'.join(path)}` is not an input or output of the template; declare it")
+        of_caller = path[-1] if path[0] == "workflow" else "-".join(path)
+        key = of_caller if of_caller not in self._inputs else f"workflow-{of_caller}"
+        self.captured[key] = path
+        return member("input", key)

@@ -1,0 +1,449 @@
+"""Conditions and expressions of Argo Workflows and Tekton, translated to CEL.
+
+Argo has two languages. Conditions (`when`) are govaluate, in which a word that is not quoted is a text. Expressions (`{{=…}}`,
+`expression`) are expr-lang. They share their operators, so one parser reads both.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from perdure.importing.fields import literal, member
+
+Resolve = Callable[[tuple[str, ...]], str]
+"""Translates a reference, such as `("inputs", "parameters", "x")`. Raises `UntranslatableError`."""
+
+TAG: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+"""A tag of Argo."""
+
+_TOKEN: Final = re.compile(
+    r"""\s*(?:(?P<tag>\{\{.*?\}\})
+    |(?P<number>[0-9]+(?:\.[0-9]+)?)
+    |(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`)
+    |(?P<word>[A-Za-z_][A-Za-z0-9_]*)
+    |(?P<sign>\*\*|=~|!~|==|!=|<=|>=|&&|\|\||\?\?|\?\.|\.\.|[-+*/%!<>?:.,()\[\]{}#]))""",
+    re.VERBOSE | re.DOTALL,
+)
+_BINARY: Final = {
+    "??": 1,
+    "||": 2,
+    "or": 2,
+    "&&": 3,
+    "and": 3,
+    **dict.fromkeys(("==", "!=", "<", "<=", ">", ">=", "=~", "!~", "in", "not"), 4),
+    **dict.fromkeys(("matches", "contains", "startsWith", "endsWith"), 4),
+    "+": 5,
+    "-": 5,
+    "*": 6,
+    "/": 6,
+    "%": 6,
+}
+_ORDER: Final = frozenset({"<", "<=", ">", ">="})
+_EQUALITY: Final = frozenset({"==", "!="})
+_SAME: Final = {"or": "||", "and": "&&"}
+_CALLS: Final = {
+    "asInt": "int",
+    "int": "int",
+    "asFloat": "double",
+    "float": "double",
+    "string": "string",
+    "len": "size",
+}
+_IDENTITY: Final = frozenset({"toJson", "toJSON", "fromJSON", "fromJson"})
+"""Results and parameters are JSON values here, and JSON where they become text."""
+_METHODS: Final = {
+    "upper": "upperAscii",
+    "lower": "lowerAscii",
+    "trim": "trim",
+    "split": "split",
+    "join": "join",
+    "replace": "replace",
+}
+_MACROS: Final = {"filter": "filter", "map": "map", "all": "all", "any": "exists", "one": "exists_one"}
+_ROOTS: Final = frozenset(
+    {"inputs", "outputs", "steps", "tasks", "workflow", "item", "lastRetry", "retries", "node", "pod"}
+) | {*("params", "context", "workspaces", "results", "cronworkflow", "status", "exitCode")}
+"""Names that references begin with."""
+
+_JSON_PATH: Final = re.compile(r"\$?(?:\.([A-Za-z_][-A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\])")
+
+
+class UntranslatableError(Exception):
+    """Something that has no counterpart; the message says what, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A translated part."""
+
+    text: str
+    kind: str = "value"
+    """`reference`, `text` and `number` (both only for what is written out), or `value`."""
+    atom: bool = True
+    """Whether it needs no parentheses."""
+
+    @property
+    def closed(self) -> str:
+        """With parentheses where needed."""
+        return self.text if self.atom else f"({self.text})"
+
+    @property
+    def as_string(self) -> str:
+        """As text, whatever its type."""
+        return (
+            self.text
+            if self.kind == "text"
+            else literal(self.text)
+            if self.kind == "number"
+            else f"string({self.text})"
+        )
+
+
+def condition(text: str, resolve: Resolve) -> str:
+    """Translate a `when`: a condition in govaluate, or one tag with an expression.
+
+    Raises:
+        UntranslatableError: It has no counterpart.
+    """
+    whole = TAG.fullmatch(text.strip())
+    if whole and whole[1].startswith("="):
+        return _truth(_Parser(whole[1][1:], resolve, words=False).parse())
+    return _truth(_Parser(text, resolve, words=True).parse())
+
+
+def expression(text: str, resolve: Resolve) -> str:
+    """Translate an expression.
+
+    Raises:
+        UntranslatableError: It has no counterpart.
+    """
+    return _Parser(text, resolve, words=False).parse().text
+
+
+def reference(text: str, resolve: Resolve) -> str:
+    """Translate a simple tag, such as `inputs.parameters.x`."""
+    return resolve(tuple(re.sub(r"\[['\"]?([^]'\"]+)['\"]?\]", r".\1", text.strip()).split(".")))
+
+
+def tag(content: str, resolve: Resolve) -> str:
+    """Translate what stands between `{{` and `}}`."""
+    content = content.strip()
+    return expression(content[1:], resolve) if content.startswith("=") else reference(content, resolve)
+
+
+def _truth(term: Term) -> str:
+    """A condition; a value that is text, such as that of a parameter, counts as true if it says so."""
+    return term.text if term.kind == "value" else f"{term.as_string} == 'true'"
+
+
+class _Tokens:
+    """The words and signs of an expression, one after the other."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source.strip()
+        self.at = 0
+
+    def error(self) -> UntranslatableError:
+        """What to raise about the next token."""
+        rest = self.source[self.at :].strip()
+        where = f" at `{rest[:30]}`" if rest else ""
+        return UntranslatableError(f"`{self.source}` cannot be translated{where}; write it in CEL")
+
+    def peek(self) -> tuple[str, str]:
+        """The kind and the text of the next token; empty at the end."""
+        found = _TOKEN.match(self.source, self.at)
+        if found is None or found.lastgroup is None:
+            rest = self.source[self.at :].strip()
+            return ("unknown", rest[0]) if rest else ("", "")
+        return found.lastgroup, found[found.lastgroup]
+
+    def next(self) -> tuple[str, str]:
+        """Take the next token."""
+        kind, text = self.peek()
+        found = _TOKEN.match(self.source, self.at)
+        if found is None:
+            raise self.error()
+        self.at = found.end()
+        return kind, text
+
+    def takes(self, sign: str) -> bool:
+        """Take the next token if it is a certain sign or word."""
+        if self.peek()[1] != sign or self.peek()[0] == "text":
+            return False
+        self.next()
+        return True
+
+    def needs(self, sign: str) -> None:
+        """Take a sign that must be next."""
+        if not self.takes(sign):
+            raise self.error()
+
+
+class _Parser:
+    """Reads one expression by precedence."""
+
+    def __init__(self, source: str, resolve: Resolve, *, words: bool) -> None:
+        self._tokens = _Tokens(source)
+        self._resolve = resolve
+        self._words = words
+        self._closures = 0
+
+    def parse(self) -> Term:
+        """Read all of it."""
+        term = self._ternary()
+        if self._tokens.peek()[1]:
+            raise self._tokens.error()
+        return term
+
+    def _ternary(self) -> Term:
+        term = self._binary(1)
+        if not self._tokens.takes("?"):
+            return term
+        then = self._ternary()
+        self._tokens.needs(":")
+        return Term(f"{_closed_truth(term)} ? {then.closed} : {self._ternary().closed}", atom=False)
+
+    def _binary(self, lowest: int) -> Term:
+        left = self._unary()
+        while (level := _BINARY.get(self._tokens.peek()[1], 0)) >= lowest and self._tokens.peek()[0] in {
+            "sign",
+            "word",
+        }:
+            sign = self._tokens.next()[1]
+            if sign == "not":
+                self._tokens.needs("in")
+                left = Term(f"!({_joined('in', left, self._binary(level + 1)).text})")
+            else:
+                left = _joined(_SAME.get(sign, sign), left, self._binary(level + 1))
+        return left
+
+    def _unary(self) -> Term:
+        if self._tokens.takes("!") or (not self._words and self._tokens.takes("not")):
+            return Term(f"!{_closed_truth(self._unary())}")
+        if self._tokens.takes("-"):
+            return Term(f"-{self._unary().closed}", "number")
+        return self._postfix()
+
+    def _postfix(self) -> Term:
+        kind, text = self._tokens.peek()
+        if kind == "word" and text in _ROOTS:
+            return self._reference()
+        term = self._primary()
+        while term.kind != "number":
+            if self._tokens.takes("?."):
+                raise self._tokens.error()
+            if self._tokens.takes("."):
+                term = Term(member(term.closed, self._tokens.next()[1]))
+            elif self._tokens.takes("["):
+                inner = self._ternary()
+                self._tokens.needs("]")
+                term = Term(f"{term.closed}[{inner.text}]")
+            else:
+                break
+        return term
+
+    def _reference(self) -> Term:
+        path = [self._tokens.next()[1]]
+        while True:
+            start = self._tokens.at
+            if self._tokens.takes("."):
+                path.append(self._tokens.next()[1])
+            elif self._tokens.takes("["):
+                kind, text = self._tokens.next()
+                if kind != "text" or not self._tokens.takes("]"):
+                    self._tokens.at = start
+                    break
+                path.append(text[1:-1])
+            else:
+                break
+        term = Term(self._resolve(tuple(path)), "reference")
+        while self._tokens.takes("["):
+            inner = self._ternary()
+            self._tokens.needs("]")
+            term = Term(f"{term.closed}[{inner.text}]", "reference")
+        return term
+
+    def _primary(self) -> Term:  # noqa: C901 (one case for each kind of token)
+        kind, text = self._tokens.next()
+        match kind, text:
+            case "tag", _:
+                return Term(tag(text[2:-2], self._resolve), "reference")
+            case "number", _:
+                return Term(text, "number")
+            case "text", _:
+                return self._text(text[1:-1])
+            case "word", "true" | "false":
+                return Term(text, "value")
+            case "word", "nil" | "null":
+                return Term("null")
+            case "word", "sprig":
+                self._tokens.needs(".")
+                return self._call(self._tokens.next()[1])
+            case "word", _:
+                return self._word(text)
+            case "sign", "(":
+                return self._group()
+            case "sign", "[":
+                return Term(f"[{', '.join(each.text for each in self._list(']'))}]")
+            case "sign", "#" if self._closures:
+                return Term(f"e{self._closures}", "reference")
+            case "sign", "." if self._closures:
+                return Term(member(f"e{self._closures}", self._tokens.next()[1]), "reference")
+        raise self._tokens.error()
+
+    def _text(self, text: str) -> Term:
+        pieces = TAG.split(text)
+        terms = [
+            Term(f"string({tag(piece, self._resolve)})") if i % 2 else Term(literal(piece))
+            for i, piece in enumerate(pieces)
+            if piece
+        ]
+        joined = " + ".join(term.text for term in terms) or "''"
+        return Term(joined, "text", atom=len(terms) < 2)  # noqa: PLR2004 (a sum has two)
+
+    def _word(self, text: str) -> Term:
+        if self._tokens.peek()[1] == "(":
+            return self._call(text)
+        if self._words:
+            return Term(literal(text), "text")
+        raise UntranslatableError(f"`{text}` in `{self._tokens.source}` has no counterpart; write it in CEL")
+
+    def _group(self) -> Term:
+        terms = self._list(")")
+        if len(terms) == 1:
+            return terms[0]
+        return Term(f"[{', '.join(each.text for each in terms)}]")
+
+    def _list(self, end: str) -> list[Term]:
+        terms: list[Term] = []
+        while not self._tokens.takes(end):
+            terms.append(self._ternary())
+            if not self._tokens.takes(","):
+                self._tokens.needs(end)
+                break
+        return terms
+
+    def _call(self, name: str) -> Term:
+        self._tokens.needs("(")
+        if name in _MACROS:
+            subject = self._ternary()
+            self._tokens.needs(",")
+            return self._macro(_MACROS[name], subject)
+        terms = self._list(")")
+        if name in _IDENTITY and terms:
+            return Term(terms[0].text, "reference", terms[0].atom)
+        if name == "jsonpath" and len(terms) == 2:  # noqa: PLR2004 (the value and the path)
+            return Term(terms[0].closed + _json_path(terms[1].text), "reference")
+        if name in _CALLS and terms:
+            return Term(f"{_CALLS[name]}({terms[0].text})", "text" if name == "string" else "value")
+        if name in _METHODS and terms:
+            rest = ", ".join(term.text for term in terms[1:])
+            return Term(f"{terms[0].closed}.{_METHODS[name]}({rest})")
+        raise UntranslatableError(f"the function `{name}` has no counterpart in CEL; compute the value in an activity")
+
+    def _macro(self, macro: str, subject: Term) -> Term:
+        self._closures += 1
+        braces = self._tokens.takes("{")
+        body = self._ternary()
+        if braces:
+            self._tokens.needs("}")
+        self._tokens.needs(")")
+        variable = f"e{self._closures}"
+        self._closures -= 1
+        return Term(f"{subject.closed}.{macro}({variable}, {body.text})")
+
+
+def _closed_truth(term: Term) -> str:
+    return term.closed if term.kind == "value" else f"({_truth(term)})"
+
+
+def _joined(sign: str, left: Term, right: Term) -> Term:
+    """Two terms with an operator. What is compared with a text is compared as text, and by order as a number."""
+    if sign in {"&&", "||"}:
+        return Term(f"{_closed_truth(left)} {sign} {_closed_truth(right)}", atom=False)
+    if sign in _EQUALITY:
+        return Term(_equality(sign, left, right), atom=False)
+    if sign in _ORDER and "reference" in (left.kind, right.kind):
+        return Term(f"{_number(left)} {sign} {_number(right)}", atom=False)
+    if sign in {"=~", "matches"}:
+        return Term(f"{left.as_string if left.kind != 'value' else left.closed}.matches({right.text})")
+    if sign == "!~":
+        return Term(f"!{left.as_string}.matches({right.text})")
+    if sign in {"contains", "startsWith", "endsWith"}:
+        return Term(f"{left.as_string if left.kind == 'reference' else left.closed}.{sign}({right.text})")
+    if sign == "??":
+        return Term(f"{left.closed} != null ? {left.closed} : {right.closed}", atom=False)
+    if sign == "in":
+        return Term(f"{left.as_string if left.kind == 'reference' else left.closed} in {right.closed}", atom=False)
+    return Term(f"{left.closed} {sign} {right.closed}", atom=False)
+
+
+def _equality(sign: str, left: Term, right: Term) -> str:
+    kinds = {left.kind, right.kind}
+    truths = {"true", "false"} & {left.text, right.text}
+    if "reference" in kinds and (kinds & {"text", "number"} or truths or kinds == {"reference"}):
+        return f"{_as_compared(left)} {sign} {_as_compared(right)}"
+    return f"{left.closed} {sign} {right.closed}"
+
+
+def _as_compared(term: Term) -> str:
+    return literal(term.text) if term.text in {"true", "false"} else term.as_string
+
+
+def _number(term: Term) -> str:
+    if term.kind == "number":
+        return term.text if "." in term.text else f"{term.text}.0"
+    return f"double({term.text})"
+
+
+def _json_path(text: str) -> str:
+    path, made, end = text.strip("'"), "", 0
+    for found in _JSON_PATH.finditer(path):
+        if found.start() != end:
+            break
+        made += f"[{found[2]}]" if found[2] else member("", found[1] or found[3])
+        end = found.end()
+    if end != len(path):
+        raise UntranslatableError(f"the JSON path `{path}` cannot be translated; select the fields in CEL")
+    return made
+
+
+def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda _: True) -> str:
+    """Translate a text with tags to a text with expressions.
+
+    Args:
+        text: The text.
+        resolve: Translates references.
+        known: Whether what stands between braces is a tag of the system; other text is kept.
+
+    Raises:
+        UntranslatableError: A tag has no counterpart.
+    """
+    made = ""
+    for i, piece in enumerate(TAG.split(text)):
+        if i % 2 == 0:
+            made += piece.replace("${", "$${")
+        elif not known(piece.strip()):
+            made += "{{" + piece.replace("${", "$${") + "}}"
+        else:
+            made += written(tag(piece, resolve))
+    return made
+
+
+def written(source: str) -> str:
+    """An expression in a text; a constant as it is."""
+    constant = re.fullmatch(r"'([^'\\]*)'", source)
+    return constant[1].replace("${", "$${") if constant else "${" + source + "}"
+
+
+def constants(values: Mapping[str, str]) -> Resolve:
+    """A resolver that knows constants only, for expressions that are evaluated while they are converted."""
+
+    def resolve(path: tuple[str, ...]) -> str:
+        name = ".".join(path)
+        if name not in values:
+            raise UntranslatableError(f"`{name}` is not known before the run starts")
+        return values[name]
+
+    return resolve

@@ -1,0 +1,24 @@
+"""The result of a conversion."""
+
+from dataclasses import dataclass, field
+
+from perdure.importing.fields import Object, Report
+
+
+@dataclass(slots=True)
+class Imported:
+    """One foreign object, converted."""
+
+    source: str
+    """Kind and name of the original."""
+    manifests: list[Object] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+    cron: Object | None = None
+    """A CronWorkflow that names the Workflow among the manifests: what is left to convert."""
+
+
+def name_of(document: Object) -> str:
+    """Kind and name of an object."""
+    metadata = document.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    return f"{document.get('kind')}/{given.get('name') or given.get('generateName')}"

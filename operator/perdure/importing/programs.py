@@ -1,0 +1,94 @@
+"""Command lines of containers that return values: the interpreters of scripts, and a shell that writes the result."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from perdure.importing.fields import Object
+
+_OPTIONS: Final = {
+    **dict.fromkeys(("sh", "bash", "ash", "dash", "ksh", "zsh", "python", "pypy"), "-c"),
+    **dict.fromkeys(("node", "perl", "ruby"), "-e"),
+    "php": "-r",
+}
+_EXPANDED: Final = re.compile(r"\$(?=[$(])")
+
+_JSON: Final = """json() {
+  printf '"%s"' "$(sed -e ':a' -e '$!N' -e '$!ba' -e 's/\\\\/\\\\\\\\/g' -e 's/"/\\\\"/g' -e 's/\\t/\\\\t/g' -e 's/\\n/\\\\n/g')"
+}
+"""
+"""A function of the shell that writes its input as a string of JSON."""
+
+_PRINTED: Final = """out=$("$@") || { code=$?; printf '%s\\n' "$out"; exit "$code"; }
+printf '%s\\n' "$out"
+"""
+"""Runs the command line, and keeps what it prints."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A value that a container writes to a file."""
+
+    name: str
+    path: str
+    default: str | None = None
+    is_json: bool = False
+    """Whether the file has JSON that expressions read, not text."""
+
+
+def option_of(interpreter: str) -> str | None:
+    """The option after which an interpreter takes a program, such as `-c`; None for one without."""
+    return _OPTIONS.get(PurePosixPath(interpreter).name.rstrip("0123456789."))
+
+
+def not_expanded(text: str) -> str:
+    """A text for `args` in which Kubernetes does not expand `$(NAME)` and `$$`."""
+    return _EXPANDED.sub("$$", text)
+
+
+def returning(line: Iterable[str], outputs: Iterable[Output], *, prints: bool) -> Object:
+    """The command of a container that runs a command line, and then writes its result. The image needs `sh` and `sed`.
+
+    Args:
+        line: The command line.
+        outputs: The files with the values to return.
+        prints: Whether what the command line prints to stdout is a value, too.
+
+    Returns:
+        `command` and `args`. A single value is the result itself; several are the fields of an object.
+    """
+    outputs = tuple(outputs)
+    program = "set -e\n" + (_PRINTED if prints else '"$@"\n')
+    program += "".join(f"test -e {quoted(each.path)}\n" for each in outputs if each.default is None)
+    if len(outputs) + prints == 1:
+        program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
+    else:
+        program += _JSON + _object(outputs, prints=prints)
+    return {"command": ["sh", "-c"], "args": [not_expanded(program), "perdure", *line]}
+
+
+_OUT: Final = """printf %s "$out\""""
+
+
+def _content(output: Output) -> str:
+    read = f'printf %s "$(cat {quoted(output.path)})"'
+    if output.default is None:
+        return read
+    return f"if [ -e {quoted(output.path)} ]; then {read}; else printf %s {quoted(output.default)}; fi"
+
+
+def _object(outputs: tuple[Output, ...], *, prints: bool) -> str:
+    values = [(each.name, f"{{ {_content(each)}; }}", each.is_json) for each in outputs]
+    values += [("result", _OUT, False)] if prints else []
+    lines = ["{"]
+    for i, (name, content, is_json) in enumerate(values):
+        key = ("," if i else "{") + f'"{name}":'
+        lines += [f"  printf %s {quoted(key)}", f"  {content}" + ("" if is_json else " | json")]
+    return "\n".join([*lines, "  printf '}'", "} > /dev/termination-log", ""])
+
+
+def quoted(text: str) -> str:
+    """A word of a shell."""
+    return text if re.fullmatch("[-./:=@%_A-Za-z0-9]+", text) else "'" + text.replace("'", "'\\''") + "'"

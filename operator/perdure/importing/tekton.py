@@ -1,0 +1,309 @@
+"""Pipeline, Task, PipelineRun, and TaskRun of Tekton, as Perdure's manifests."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from perdure.api.common import API_VERSION
+from perdure.importing.fields import Fields, Object, Report, as_text, literal
+from perdure.importing.imported import Imported, name_of
+from perdure.importing.shapes import Shapes
+from perdure.importing.tekton_pipeline import Pipeline, Place
+from perdure.importing.tekton_task import Volume
+
+KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
+_SHAPES: Final = Shapes(
+    maps=frozenset(
+        {"metadata", "spec", "pipelineSpec", "taskSpec", "taskRef", "pipelineRef", "taskRunTemplate", "podTemplate"}
+    )
+    | {"timeouts", "stepTemplate", "matrix", "ref", "labels", "annotations"},
+    lists=frozenset(
+        {"params", "tasks", "finally", "results", "workspaces", "steps", "sidecars", "volumes", "taskRunSpecs", "env"}
+    )
+    | {"when", "include", "volumeMounts"},
+    opaque=frozenset({"value", "default", "data", "projected", "configMap", "secret", "csi", "properties"}),
+)
+_VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
+_POD: Final = frozenset(
+    {"nodeSelector", "tolerations", "affinity", "securityContext", "volumes", "runtimeClassName", "dnsPolicy"}
+) | {
+    *("automountServiceAccountToken", "dnsConfig", "enableServiceLinks", "priorityClassName", "schedulerName"),
+    *("imagePullSecrets", "hostAliases", "hostNetwork", "topologySpreadConstraints"),
+}
+_ADVICE: Final = {
+    "debug": "use `kubectl debug`",
+    "status": "use `perdure cancel` and `perdure stop`",
+    "computeResources": "set `resources` of the containers",
+    "resources": "PipelineResources were removed from Tekton; use parameters and workspaces",
+    "sidecarSpecs": "set the resources in the sidecars",
+    "stepSpecs": "set the resources in the steps",
+}
+
+
+def convert(documents: list[Object]) -> list[Imported]:
+    """Convert all objects of Tekton in some documents. Those that refer to each other must come together.
+
+    Args:
+        documents: Manifests. A Pipeline or a Task that a run among them names becomes a part of that run, and not a Workflow.
+    """
+    made = [Imported(name_of(each)) for each in documents]
+    found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
+    catalog = _Catalog(found)
+    converted = []
+    for each, of in zip(found, made, strict=True):
+        if each.get("kind") in KINDS and not catalog.is_used(each):
+            _Conversion(each, catalog, of)
+            converted.append(of)
+    return converted
+
+
+class _Catalog:
+    """The definitions in the files, by name."""
+
+    def __init__(self, documents: list[Object]) -> None:
+        self._specs: dict[tuple[str, str], Object] = {}
+        for each in documents:
+            self._specs[str(each.get("kind")), str((each.get("metadata") or {}).get("name"))] = each.get("spec") or {}
+        self.actions = {name: spec for (kind, name), spec in self._specs.items() if kind == "StepAction"}
+        self._used: set[tuple[str, str]] = set()
+        for (kind, _), spec in list(self._specs.items()):
+            if kind in {"PipelineRun", "TaskRun", "Pipeline"}:
+                self._note(spec)
+        for each in documents:
+            if each.get("kind") in {"PipelineRun", "TaskRun"}:
+                self._note(each.get("spec") or {})
+
+    def _note(self, value: Any) -> None:
+        if isinstance(value, list):
+            for each in value:
+                self._note(each)
+        elif isinstance(value, dict):
+            for field, kind in (("taskRef", "Task"), ("pipelineRef", "Pipeline")):
+                if isinstance(value.get(field), dict):
+                    self._used.add((kind, str(value[field].get("name"))))
+            for each in value.values():
+                self._note(each)
+
+    def is_used(self, document: Object) -> bool:
+        """Whether a definition is a part of another object in the files."""
+        return (str(document["kind"]), str((document.get("metadata") or {}).get("name"))) in self._used
+
+    def task(self, name: str) -> Object | None:
+        """The spec of a Task."""
+        return self._specs.get(("Task", name))
+
+    def pipeline(self, name: str) -> Object | None:
+        """The spec of a Pipeline."""
+        return self._specs.get(("Pipeline", name))
+
+
+class _Conversion:
+    """Converts one object."""
+
+    def __init__(self, document: Object, catalog: _Catalog, done: Imported) -> None:
+        self._catalog = catalog
+        self._report: Report = done.report
+        self._metadata: Object = document.get("metadata") or {}
+        self._done = done
+        spec = Fields(document.get("spec"), "spec", self._report)
+        match document["kind"]:
+            case "PipelineRun":
+                self._pipeline_run(spec)
+            case "TaskRun":
+                self._task_run(spec)
+            case "Pipeline":
+                self._definition(spec, "pipeline", Place())
+            case _:
+                name = str(self._metadata.get("name"))
+                declared = [{"name": each.get("name")} for each in spec.data.get("workspaces") or []]
+                pipeline = _of_task(spec.data, name, declared)
+                self._definition(Fields(pipeline, "spec", self._report), name, Place())
+
+    def _definition(self, spec: Fields, name: str, place: Place) -> None:
+        declared = spec.data.get("params") or []
+        defaults = {str(each.get("name")): each["default"] for each in declared if "default" in each}
+        required = [str(each.get("name")) for each in declared if "default" not in each]
+        properties = {
+            str(each.get("name")): {key: each[key] for key in ("description", "enum") if each.get(key)}
+            for each in declared
+        }
+        schema: Object = {"type": "object", "properties": {key: value for key, value in properties.items() if value}}
+        schema |= {"required": required} if required else {}
+        schema = {key: value for key, value in schema.items() if value}
+        made: Object = {"schema": schema} if len(schema) > 1 else {}
+        made |= {"default": _escaped(defaults)} if defaults else {}
+        pipeline = Pipeline(self._catalog, place, self._report).build(spec, name, {})
+        self._add("Workflow", {**({"input": made} if made else {}), **pipeline})
+
+    def _pipeline_run(self, run: Fields) -> None:
+        values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
+        template = run.part("taskRunTemplate")
+        timeouts = run.part("timeouts")
+        place = Place(
+            workspaces=self._workspaces(run.parts("workspaces")),
+            pod=self._pod(template),
+            timeouts={"finally": final} if (final := timeouts.text("finally")) else {},
+        )
+        template.done(_ADVICE)
+        self._specs(run, place)
+        options: Object = {}
+        whole = timeouts.text("pipeline") or run.text("timeout")
+        if whole and whole != "0":
+            options["runTimeout"] = whole
+            if "finally" in (run.data.get("pipelineSpec") or {}):
+                run.note("timeouts.pipeline", "the tasks in `finally` do not run after the timeout of a run")
+        tasks = timeouts.text("tasks")
+        if tasks:
+            timeouts.note("tasks", "is the timeout of each task")
+            place.timeouts = {**place.timeouts, "": tasks}
+        timeouts.done({})
+        found = self._spec(run)
+        if found is None:
+            return
+        spec, name = found
+        given = _given(spec.data, values)
+        inline = Pipeline(self._catalog, place, self._report).build(spec, name, given)
+        run.done(_ADVICE)
+        self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), **options, "inline": inline})
+
+    def _task_run(self, run: Fields) -> None:
+        values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
+        place = Place(workspaces=self._workspaces(run.parts("workspaces")), pod=self._pod(run))
+        limit = run.text("timeout")
+        retries = run.take("retries", 0)
+        found = self._task(run)
+        if found is None:
+            return
+        spec, name = found
+        declared = spec.get("workspaces") or []
+        pipeline = _of_task(spec, name, [{"name": each.get("name")} for each in declared])
+        pipeline["tasks"][0] |= {"retries": retries, **({"timeout": limit} if limit else {})}
+        given = _given(spec, values)
+        inline = Pipeline(self._catalog, place, self._report).build(Fields(pipeline, "spec", self._report), name, given)
+        run.done(_ADVICE)
+        self._add("WorkflowRun", {**({"input": _texts(given)} if given else {}), "inline": inline})
+
+    def _task(self, run: Fields) -> tuple[Object, str] | None:
+        if "taskSpec" in run:
+            return run.take("taskSpec"), str(self._metadata.get("name") or "task")
+        reference = run.part("taskRef")
+        resolver, name = reference.text("resolver"), reference.text("name") or ""
+        found = self._catalog.task(name)
+        if resolver:
+            run.gap(
+                "taskRef.resolver",
+                f"the resolver `{resolver}` is not followed; import the file with the task together with this one",
+            )
+        elif found is None:
+            run.gap("taskRef.name", f"the task `{name}` is in none of the files; import the files together")
+        return (found, name) if found is not None and not resolver else None
+
+    def _spec(self, run: Fields) -> tuple[Fields, str] | None:
+        """Take the pipeline of a run."""
+        if "pipelineSpec" in run:
+            return run.part("pipelineSpec"), str(self._metadata.get("name") or "pipeline")
+        reference = run.part("pipelineRef")
+        resolver, name = reference.text("resolver"), reference.text("name") or ""
+        if resolver:
+            run.gap(
+                "pipelineRef.resolver",
+                f"the resolver `{resolver}` is not followed; import the file with the pipeline together with this one",
+            )
+            return None
+        found = self._catalog.pipeline(name)
+        if found is None:
+            run.gap("pipelineRef.name", f"the pipeline `{name}` is in none of the files; import the files together")
+            return None
+        return Fields(found, f"Pipeline/{name}: spec", self._report), name
+
+    def _specs(self, run: Fields, place: Place) -> None:
+        pods: dict[str, Object] = {}
+        timeouts = dict(place.timeouts)
+        for each in run.parts("taskRunSpecs"):
+            name = each.text("pipelineTaskName") or ""
+            pods[name] = self._pod(each)
+            limit = each.text("timeout")
+            if limit:
+                timeouts[name] = limit
+            each.done(_ADVICE)
+        place.pods, place.timeouts = pods, timeouts
+
+    def _pod(self, of: Fields) -> Object:
+        template = of.part("podTemplate")
+        made = {key: template.take(key) for key in sorted(_POD) if key in template}
+        template.drop("env") if not template.data.get("env") else None
+        template.done({"env": "set it in the steps"})
+        account = of.text("serviceAccountName")
+        return {**made, **({"serviceAccountName": account} if account else {})}
+
+    def _workspaces(self, bound: list[Fields]) -> Mapping[str, Volume]:
+        made: dict[str, Volume] = {}
+        for each in bound:
+            name, path = each.text("name") or "", each.text("subPath") or ""
+            source: Object = {kind: each.take(kind, {}) for kind in _VOLUMES if kind in each.data}
+            if "volumeClaimTemplate" in each:
+                each.gap(
+                    "volumeClaimTemplate",
+                    "create a PersistentVolumeClaim, and bind it with `persistentVolumeClaim`; see docs/data.md",
+                )
+                each.drop("volumeClaimTemplate")
+            each.done({})
+            made[name] = Volume(source, path)
+        return made
+
+    def _add(self, kind: str, spec: Object) -> None:
+        meta = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
+        for key in ("labels", "annotations"):
+            kept = {
+                name: as_text(value)
+                for name, value in (self._metadata.get(key) or {}).items()
+                if "tekton.dev/" not in name
+            }
+            meta |= {key: kept} if kept else {}
+        if not meta.keys() & {"name", "generateName"}:
+            meta = {"generateName": "imported-", **meta}
+        self._done.manifests.append({"apiVersion": API_VERSION, "kind": kind, "metadata": meta, "spec": spec})
+
+
+def _given(spec: Object, values: Mapping[str, Any]) -> Object:
+    """The parameters of a run: its values over the defaults; of an object, each field."""
+    declared = spec.get("params") or []
+    defaults: Object = {str(each.get("name")): each["default"] for each in declared if "default" in each}
+    made = {**defaults, **values}
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(defaults.get(name), dict):
+            made[name] = {**defaults[name], **value}
+    return made
+
+
+def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
+    """A pipeline with a single task."""
+    params = spec.get("params") or []
+    return {
+        "params": [dict(each) for each in params],
+        "workspaces": workspaces,
+        "tasks": [
+            {
+                "name": name,
+                "taskSpec": spec,
+                "params": [{"name": each.get("name"), "value": _passed(each)} for each in params],
+            }
+        ],
+    }
+
+
+def _passed(param: Object) -> Any:
+    name = str(param.get("name"))
+    whole = "[*]" if param.get("type") in {"array", "object"} or isinstance(param.get("default"), list | dict) else ""
+    return f"$(params[{literal(name)}]{whole})"
+
+
+def _texts(value: Any) -> Any:
+    """Parameters as Tekton reads them: texts, and lists and maps of texts."""
+    if isinstance(value, list):
+        return [_texts(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _texts(each) for key, each in value.items()}
+    return as_text(value).replace("${", "$${")
+
+
+_escaped = _texts

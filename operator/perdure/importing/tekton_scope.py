@@ -1,0 +1,184 @@
+"""What the variables of Tekton, `$(…)`, refer to."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from perdure.importing.expressions import UntranslatableError, template
+from perdure.importing.fields import literal, member
+
+VARIABLE: Final = re.compile(
+    r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[-\w.\[\]'\"*]*)\)"
+)
+_RESULT: Final = re.compile(r"\$\(tasks\.([-\w]+)\.(?:results|outputs)\b")
+_PATH: Final = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\*|[0-9]+))\]|\.?([-\w]+)")
+
+STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
+_RUN: Final = {"name": "run.name", "namespace": "run.namespace", "uid": "run.runId"}
+
+
+def with_tags(text: str) -> str:
+    """A text whose variables are written as tags, as the parser of expressions reads them."""
+    return VARIABLE.sub(lambda found: "{{" + ".".join(path_of(found[1])) + "}}", text)
+
+
+def path_of(reference: str) -> tuple[str, ...]:
+    """The parts of a reference, such as `params["a.b"][0]`; a dot in a name is kept."""
+    parts = [next(part for part in found.groups() if part is not None) for found in _PATH.finditer(reference)]
+    return tuple(part.replace(".", "\0") for part in parts)
+
+
+def results_read(value: Any) -> set[str]:
+    """The tasks whose results some fields read."""
+    return set(_RESULT.findall(str(value)))
+
+
+def translated(text: str, resolve: Callable[[tuple[str, ...]], str]) -> str:
+    """A text with expressions in the place of variables. Braces of other programs stay.
+
+    Raises:
+        UntranslatableError: A variable has no counterpart.
+    """
+    made, end = "", 0
+    for found in VARIABLE.finditer(text):
+        made += text[end : found.start()].replace("${", "$${")
+        made += template("{{" + ".".join(path_of(found[1])) + "}}", resolve)
+        end = found.end()
+    return made + text[end:].replace("${", "$${")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A task of a pipeline, as later tasks see it."""
+
+    step: str
+    """The expression for its step: its status and its output."""
+    results: tuple[str, ...]
+    is_loop: bool = False
+    is_caught: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its output is its only result."""
+        return len(self.results) == 1 and not self.is_caught
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference to it."""
+        match path:
+            case ("status",):
+                failed = f"type({self.step}.output) == map && has({self.step}.output.failed)"
+                status = f"({self.step}.status == 'Skipped' ? 'None' : {self.step}.status)"
+                return f"({failed} ? 'Failed' : {status})" if self.is_caught else status
+            case ("results", name, *rest):
+                return _selected(self._result(name), tuple(rest))
+            case ("matrix", "length"):
+                return f"size({self.step}.output)"
+            case ("matrix", name, "length"):
+                return f"size({self._result(name)})"
+        raise UntranslatableError(f"`{'.'.join(path)}` of a task has no counterpart; remove the reference")
+
+    def _result(self, name: str) -> str:
+        if name not in self.results:
+            raise UntranslatableError(f"the task has no result `{name}`; declare it")
+        output = f"{self.step}.output"
+        if self.is_plain:
+            return output
+        return f"{output}.map(o, {member('o', name)})" if self.is_loop else member(output, name)
+
+
+def _selected(value: str, path: tuple[str, ...]) -> str:
+    for part in path:
+        if part != "*":
+            value = f"{value}[{part}]" if part.isdigit() else member(value, part.replace("\0", "."))
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineScope:
+    """What the tasks of a pipeline can refer to."""
+
+    params: str
+    """Where its parameters are: `input`, or `params` in a block."""
+    names: frozenset[str]
+    pipeline: str
+    tasks: Mapping[str, Ran] = field(default_factory=dict)
+    bound: Mapping[str, bool] = field(default_factory=dict)
+    """The workspaces, and whether they are bound."""
+    items: frozenset[str] = frozenset()
+    """The parameters that a matrix sets."""
+    retries: int = 0
+    """Of the task that is converted."""
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: It has no counterpart.
+        """
+        match path:
+            case ("params", name, *rest) if name in self.items:
+                return _selected(member("item", name.replace("\0", ".")), tuple(rest))
+            case ("params", name, *rest) if name in self.names:
+                return _selected(member(self.params, name.replace("\0", ".")), tuple(rest))
+            case ("tasks", name, *rest) if name in self.tasks:
+                return self.tasks[name].resolve(tuple(rest))
+            case ("tasks", "status"):
+                return STATUS
+            case ("workspaces", name, "bound"):
+                return literal("true" if self.bound.get(name) else "false")
+            case ("workspaces", name, "path"):
+                return literal(f"/workspace/{name}")
+            case ("context", "pipelineTask", "retries"):
+                return literal(str(self.retries))
+            case ("context", "pipelineRun", name) if name in _RUN:
+                return _RUN[name]
+            case ("context", "pipeline", "name"):
+                return literal(self.pipeline)
+        raise UntranslatableError(
+            f"`$({'.'.join(path)})` has no counterpart here; remove the reference".replace("\0", ".")
+        )
+
+
+class TaskScope:
+    """What the containers of a task can refer to. It has the caller pass what else they need."""
+
+    def __init__(self, task: str, step: str, params: Mapping[str, Any], paths: Mapping[str, str]) -> None:
+        self._task = task
+        self._step = step
+        self._params = params
+        self._paths = paths
+        self.captured: dict[str, tuple[str, ...]] = {}
+        """What the caller has to pass: references by the field of the input."""
+
+    def resolve(self, path: tuple[str, ...]) -> str:
+        """Translate a reference.
+
+        Raises:
+            UntranslatableError: It has no counterpart.
+        """
+        name = ".".join(path)
+        if name in self._paths:
+            return literal(self._paths[name])
+        match path:
+            case ("params", param, *rest):
+                plain = param.replace("\0", ".")
+                if param not in self._params:
+                    self.captured[plain] = ("params", param)
+                return _selected(member("input", plain), tuple(rest))
+            case ("context", "taskRun", "name"):
+                return f"(run.name + {literal(f'-{self._step}')})"
+            case ("context", "taskRun" | "pipelineRun", field_) if field_ in _RUN:
+                return _RUN[field_]
+            case ("context", "task", "name"):
+                return literal(self._task)
+            case ("context", "task", "retry-count"):
+                return "(attempt - 1)"
+            case ("tasks", task, *_):
+                key = f"{task}-{path[-1]}".replace("\0", ".").replace("*", "all")
+                self.captured[key] = path
+                return member("input", key)
+            case ("context", "pipeline", "name"):
+                self.captured["pipeline"] = path
+                return "input.pipeline"
+        raise UntranslatableError(f"`$({name})` has no counterpart here; remove the reference".replace("\0", "."))

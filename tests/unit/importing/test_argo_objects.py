@@ -1,0 +1,162 @@
+"""The kinds of Argo: runs, templates, schedules, and limits."""
+
+from pathlib import Path
+
+from unit.importing.imported import argo, workflow
+
+TEMPLATE = """
+apiVersion: argoproj.io/v1alpha1
+kind: WorkflowTemplate
+metadata: {name: shared, namespace: shop, labels: {team: a, workflows.argoproj.io/creator: ada}}
+spec:
+  entrypoint: main
+  arguments: {parameters: [{name: text, value: hello}, {name: to, enum: [ada, bob], description: who}]}
+  templates:
+  - name: main
+    inputs: {parameters: [{name: text}, {name: to}]}
+    container: {image: busybox, command: [echo, "{{inputs.parameters.text}}", "{{inputs.parameters.to}}"]}
+"""
+CONFIG = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {size: "3", text: from the map}
+"""
+
+
+def test_a_template_is_a_workflow_with_a_schema(tmp_path: Path) -> None:
+    made = argo(tmp_path, TEMPLATE)
+    assert made.complete, made.sentences
+    (manifest,) = made.manifests
+    assert (manifest["kind"], manifest["metadata"]) == (
+        "Workflow",
+        {"name": "shared", "namespace": "shop", "labels": {"team": "a"}},
+    )
+    assert manifest["spec"]["input"] == {
+        "schema": {
+            "type": "object",
+            "properties": {"to": {"description": "who", "enum": ["ada", "bob"]}},
+            "required": ["to"],
+        },
+        "default": {"text": "hello"},
+    }
+
+
+def test_a_workflow_that_names_a_template_is_a_run_of_it(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        """
+kind: Workflow
+metadata: {generateName: shared-}
+spec:
+  workflowTemplateRef: {name: shared}
+  arguments: {parameters: [{name: to, value: ada}]}
+""",
+        TEMPLATE,
+    )
+    assert made.complete, made.sentences
+    run = made.manifests[0]
+    assert run["metadata"] == {"generateName": "shared-"}
+    assert run["spec"] == {"input": {"text": "hello", "to": "ada"}, "workflow": {"name": "shared"}}
+
+
+def test_templates_of_other_files_are_copied(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow("""- name: main
+  steps:
+  - - name: a
+      templateRef: {name: shared, template: main}
+      arguments: {parameters: [{name: text, value: x}, {name: to, value: z}]}"""),
+        TEMPLATE,
+    )
+    assert made.complete, made.sentences
+    run = made.manifests[0]["spec"]["inline"]
+    assert [each["name"] for each in run["activities"]] == ["main"]
+    assert run["steps"] == [{"name": "a", "activity": {"name": "main", "input": {"text": "x", "to": "z"}}}]
+
+
+def test_a_cron_workflow_is_a_workflow_and_a_schedule(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        """
+kind: CronWorkflow
+metadata: {name: nightly}
+spec:
+  schedules: ["0 2 * * *"]
+  timezone: Europe/Berlin
+  concurrencyPolicy: Replace
+  workflowSpec:
+    entrypoint: main
+    arguments: {parameters: [{name: num, value: 1}]}
+    templates:
+    - {name: main, container: {image: busybox, command: [echo, "{{workflow.parameters.num}}"]}}
+""",
+    )
+    assert made.complete, made.sentences
+    definition, schedule = made.manifests
+    assert (definition["kind"], definition["spec"]["input"]) == ("Workflow", {"default": {"num": "1"}})
+    assert schedule["spec"]["cron"] == ["0 2 * * *"]
+    assert schedule["spec"]["overlapPolicy"] == "TerminateOther"
+    assert schedule["spec"]["workflowRunTemplate"]["spec"] == {"workflow": {"name": "nightly"}}
+
+
+def test_locks_of_a_workflow_are_limits(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            "- {name: main, container: {image: busybox}}",
+            """entrypoint: main
+synchronization:
+  mutexes: [{name: deploy}]
+  semaphores: [{configMapKeyRef: {name: settings, key: size}}]""",
+        ),
+        CONFIG,
+    )
+    assert made.complete, made.sentences
+    limits = {each["metadata"]["name"]: each["spec"] for each in made.manifests if each["kind"] == "WorkflowLimit"}
+    assert limits == {"deploy": {"capacity": 1}, "size": {"capacity": 3}}
+    assert made.spec["limits"] == [{"name": "deploy"}, {"name": "size"}]
+
+
+def test_config_maps_of_the_files_supply_parameters(tmp_path: Path) -> None:
+    text = workflow(
+        "- {name: main, container: {image: busybox, command: [echo, '{{workflow.parameters.text}}']}}",
+        """entrypoint: main
+arguments: {parameters: [{name: text, valueFrom: {configMapKeyRef: {name: settings, key: text}}}]}""",
+    )
+    made = argo(tmp_path, text, CONFIG)
+    assert made.complete, made.sentences
+    assert made.manifests[0]["spec"]["input"] == {"text": "from the map"}
+    assert not argo(tmp_path, text).complete
+
+
+def test_options_of_a_run_come_over(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            "- {name: main, container: {image: busybox}}",
+            """entrypoint: main
+activeDeadlineSeconds: 300
+priority: 5
+suspend: true
+ttlStrategy: {secondsAfterCompletion: 10, secondsAfterFailure: 60}
+podGC: {strategy: OnPodSuccess}""",
+        ),
+    )
+    assert made.complete, made.sentences
+    spec = made.manifests[0]["spec"]
+    assert (spec["runTimeout"], spec["priority"], spec["startPaused"], spec["ttlSecondsAfterFinished"]) == (
+        "300s",
+        5,
+        True,
+        60,
+    )
+    assert made.spec["activities"][0]["podRetention"] == {"onSuccess": "Delete"}
+
+
+def test_comments_name_the_origin(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, template: b}]]}\n- {name: b, http: {url: x}}"))
+    text = made.file.read_text()
+    assert text.startswith("# From Workflow/made.\n# Not imported: spec.templates[1].http: ")
+    assert "# template b" not in text

@@ -1,0 +1,94 @@
+"""Conditions and expressions of Argo: what they become, and that it means the same."""
+
+import pytest
+
+from perdure.importing.expressions import UntranslatableError, condition, expression, template
+from perdure.importing.fields import member
+from perdure.language.expressions import compile_condition, compile_template
+
+
+def resolve(path: tuple[str, ...]) -> str:
+    if path[:2] != ("inputs", "parameters"):
+        raise UntranslatableError(f"`{'.'.join(path)}` has no counterpart")
+    made = "input"
+    for each in path[2:]:
+        made = member(made, each)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("{{inputs.parameters.coin}} == heads", {"coin": "heads"}, True),
+        ("{{inputs.parameters.coin}} == heads", {"coin": "tails"}, False),
+        ("'{{inputs.parameters.coin}}' != \"heads\"", {"coin": "tails"}, True),
+        ("{{inputs.parameters.the-count}} > 5", {"the-count": "10"}, True),
+        ("{{inputs.parameters.count}} >= 10", {"count": 9}, False),
+        ("{{inputs.parameters.count}} == 5", {"count": "5"}, True),
+        ("{{inputs.parameters.flag}} == true", {"flag": "true"}, True),
+        ("{{inputs.parameters.flag}} == true", {"flag": False}, False),
+        ("{{inputs.parameters.flag}}", {"flag": "true"}, True),
+        ("!({{inputs.parameters.flag}} == true)", {"flag": "true"}, False),
+        ("{{inputs.parameters.coin}} =~ 'he'", {"coin": "heads"}, True),
+        ("{{inputs.parameters.coin}} !~ he", {"coin": "heads"}, False),
+        ("{{inputs.parameters.a}} in ('x', 'y')", {"a": "y"}, True),
+        (
+            "{{inputs.parameters.a}} == x && ({{inputs.parameters.b}} == y || {{inputs.parameters.b}} == z)",
+            {"a": "x", "b": "z"},
+            True,
+        ),
+        ("'pre-{{inputs.parameters.a}}' == 'pre-x'", {"a": "x"}, True),
+        ("{{=inputs.parameters.coin == 'heads'}}", {"coin": "heads"}, True),
+        ("{{=asInt(inputs.parameters.n) % 2 == 0}}", {"n": "4"}, True),
+        ("{{=inputs.parameters['the-n'] == '4' and not (inputs.parameters.b == 'x')}}", {"the-n": 4, "b": "y"}, True),
+    ],
+)
+def test_a_condition_keeps_its_meaning(text: str, values: dict[str, object], expected: bool) -> None:
+    made = condition(text, resolve)
+    assert compile_condition("${" + made + "}", names={"input"}).evaluate({"input": values}) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "expected"),
+    [
+        ("asInt(inputs.parameters.x) * 2 + 1", "3", 7),
+        ("asFloat(inputs.parameters.x) / 2", "3", 1.5),
+        ("asInt(inputs.parameters.x) > 2 ? 'many' : 'few'", "3", "many"),
+        ("jsonpath(inputs.parameters.x, '$.a.b[1]')", {"a": {"b": [1, 2]}}, 2),
+        ("filter(inputs.parameters.x, {# > 1})", [1, 2, 3], [2, 3]),
+        ("map(inputs.parameters.x, {#.name})", [{"name": "a"}], ["a"]),
+        ("sprig.upper(inputs.parameters.x)", "a", "A"),
+        ("inputs.parameters.x ?? 'none'", None, "none"),
+        ("toJson(inputs.parameters.x)", [1], [1]),
+        ("string(inputs.parameters.x) + '!'", 3, "3!"),
+        ("len(inputs.parameters.x)", [1, 2], 2),
+    ],
+)
+def test_an_expression_keeps_its_value(text: str, value: object, expected: object) -> None:
+    made = expression(text, resolve)
+    assert compile_template("${" + made + "}", names={"input"}).evaluate({"input": {"x": value}}) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sprig.randAlpha(5)",
+        "inputs.parameters.x[",
+        "let x = 1; x",
+        "inputs.other",
+        "jsonpath(inputs.parameters.x, '$.a[*]')",
+        "a b",
+    ],
+)
+def test_what_has_no_counterpart_is_refused(text: str) -> None:
+    with pytest.raises(UntranslatableError):
+        expression(text, resolve)
+
+
+def test_a_text_with_tags_becomes_a_text_with_expressions() -> None:
+    made = template("{{inputs.parameters.a}} of ${HOME}, {{ inputs.parameters.b-c }}", resolve)
+    assert made == "${input.a} of $${HOME}, ${input['b-c']}"
+
+
+def test_braces_of_other_programs_stay() -> None:
+    assert template("{{.Name}}", resolve, lambda content: content.startswith("inputs")) == "{{.Name}}"

@@ -1,0 +1,65 @@
+"""The shell that writes the result of a container, run by a real one."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from perdure.importing.programs import Output, not_expanded, option_of, returning
+
+
+def run(folder: Path, program: str, outputs: list[Output], *, prints: bool) -> tuple[int, str, str]:
+    """The exit code, what was printed, and the termination message."""
+    made = returning(["sh", "-c", program], outputs, prints=prints)
+    line = [
+        each.replace("$$", "$").replace("/dev/termination-log", "message") for each in made["command"] + made["args"]
+    ]
+    done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+    message = folder / "message"
+    return done.returncode, done.stdout, message.read_text() if message.exists() else ""
+
+
+def test_what_is_printed_is_the_result(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo heads", [], prints=True) == (0, "heads\n", "heads")
+
+
+def test_a_failure_keeps_its_exit_code_and_prints_what_there_was(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo so far; exit 3", [], prints=True) == (3, "so far\n", "")
+
+
+def test_one_file_is_the_result(tmp_path: Path) -> None:
+    assert run(tmp_path, "echo 5 > n", [Output("n", "n")], prints=False) == (0, "", "5")
+
+
+def test_a_default_stands_for_a_missing_file(tmp_path: Path) -> None:
+    assert run(tmp_path, "true", [Output("n", "n", "it's 5")], prints=False) == (0, "", "it's 5")
+
+
+def test_a_missing_file_fails_the_activity(tmp_path: Path) -> None:
+    code, _, message = run(tmp_path, "true", [Output("n", "n")], prints=False)
+    assert code != 0
+    assert message == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", 'a "quote"', "back\\slash", "two\nlines", "a\ttab", "", "umlaut ü", "$(id) `id`"]
+)
+def test_several_values_are_an_object(tmp_path: Path, text: str) -> None:
+    (tmp_path / "source").write_text(text)
+    outputs = [Output("text", "a file"), Output("list", "list", is_json=True)]
+    program = "cp source 'a file'; echo '[1, 2]' > list; echo done"
+    code, _, message = run(tmp_path, program, outputs, prints=True)
+    assert code == 0
+    assert json.loads(message) == {"text": text, "list": [1, 2], "result": "done"}
+
+
+def test_kubernetes_expands_nothing() -> None:
+    assert not_expanded("$(date) $$ $HOME ${X}") == "$$(date) $$$ $HOME ${X}"
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "option"), [("bash", "-c"), ("/usr/bin/python3.12", "-c"), ("node", "-e"), ("pwsh", None)]
+)
+def test_interpreters_take_programs(interpreter: str, option: str | None) -> None:
+    assert option_of(interpreter) == option

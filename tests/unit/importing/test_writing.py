@@ -1,0 +1,46 @@
+import pytest
+import yaml
+
+from perdure.cli.documents import Loader
+from perdure.importing.writing import plain, write
+
+TEXTS = [
+    "y",
+    "n",
+    "on",
+    "12:30",
+    "1e3",
+    "0o14",
+    "0x1",
+    "1_000",
+    "null",
+    "~",
+    "2026-01-01",
+    "",
+    " a",
+    "a: b",
+    "# a",
+    "ü",
+    "a\n",
+    "\ta\nb",
+]
+
+
+@pytest.mark.parametrize(
+    "text", [*TEXTS, "two\nlines\n", "two\n\nlines", "  indented\nlines", "trailing \nspace", "'#': x"]
+)
+def test_texts_stay_texts_for_kubectl(text: str) -> None:
+    assert yaml.load(write([{"a": {text or "empty": text}, "b": [text]}]), Loader=Loader)["b"] == [text]
+
+
+def test_comments_stand_before_what_they_are_about() -> None:
+    manifest = {
+        "#": "first\n\nsecond",
+        "list": [{"#": "about: it", "a": 1}, {"a": 2}],
+        "map": {"#": "inside", "b": [1]},
+    }
+    text = write([manifest, {"c": 1}])
+    assert text == (
+        "# first\n#\n# second\nlist:\n# about: it\n- a: 1\n- {a: 2}\nmap:\n  # inside\n  b: [1]\n---\n{c: 1}\n"
+    )
+    assert yaml.safe_load(text.split("---")[0]) == plain(manifest)

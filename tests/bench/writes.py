@@ -104,7 +104,7 @@ async def _bare_kind(client: kube.Client) -> AsyncIterator[None]:
         async with asyncio.timeout(60):
             while True:
                 try:
-                    await client.list_all(kube.path(f"/apis/{BARE}", "default", "bares"))
+                    await client.lists.all(kube.path(f"/apis/{BARE}", "default", "bares"))
                     break
                 except kube.NotFoundError:
                     await asyncio.sleep(0.5)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 
 def expiry(obj: kube.Object, default: int) -> datetime | None:

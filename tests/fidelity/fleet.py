@@ -22,7 +22,7 @@ from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from process import free_port
 from simulated.faults import Faults
@@ -58,7 +58,7 @@ class Member:
 class Fleet:
     """The operators, and the Service before them. All of it is called in its event loop."""
 
-    def __init__(self, loop: Loop, namespaces: tuple[str, ...], settings: Settings) -> None:
+    def __init__(self, loop: ClusterLoop, namespaces: tuple[str, ...], settings: Settings) -> None:
         self.members: dict[str, Member] = {}
         self.crashes: list[str] = []
         self.kubernetes = ApiServer(loop, Random(0))
@@ -178,7 +178,7 @@ class ServedFleet:
     address: str
     """Of the Service."""
     namespace: str
-    _loop: Loop
+    _loop: ClusterLoop
     http_address: str = ""
     """There is no HTTP API."""
 
@@ -201,7 +201,7 @@ def in_memory_fleet(
     settings: Settings = OPEN,
 ) -> Iterator[ServedFleet]:
     """A fleet of some operators that serves a namespace, and `others`; gone at the end of the block."""
-    loop = Loop()
+    loop = ClusterLoop()
     loop.set_task_factory(task_factory)
     found: Future[ServedFleet] = Future()
     stop = asyncio.Event()

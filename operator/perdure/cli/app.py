@@ -14,10 +14,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from perdure import __version__
 from perdure.cli import flags
-from perdure.cli.coercion import use_light_coercion
 from perdure.cli.completing import VARIABLE
 from perdure.cli.elsewhere import OTHER_NAMES
 from perdure.cli.errors import CliError
+from perdure.cli.option_values import use_light_coercion
 
 VERBS = {
     "cancel": "perdure.cli.verbs.cancel",

@@ -18,7 +18,7 @@ from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import (
@@ -116,7 +116,7 @@ class DeadLetters:
         """The runs that re-drive a DeadLetter. Only the newest is whole: there may be many, and all of them large."""
         url = kube.path(kube.PERDURE, letter["metadata"]["namespace"], "workflowruns")
         selector = f"{labels.DEAD_LETTER_LABEL}={letter['metadata']['uid']}"
-        runs = [tie_of(run) async for run in self._client.each(url, labelSelector=selector)]
+        runs = [tie_of(run) async for run in self._client.lists.each(url, labelSelector=selector)]
         newest = newest_of(runs)
         if newest is None:
             return runs

@@ -25,7 +25,7 @@ from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.kinds import RunKind, kind_of
 from perdure.runtime.retention import Tally, stored_size
-from perdure.schedule.runs import owner_of
+from perdure.schedule.run_manifests import owner_of
 
 _ALREADY_STARTED: Final = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})

@@ -9,7 +9,7 @@ from perdure.api.workflowrun import Phase
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 _SUCCEEDED: Final = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
 

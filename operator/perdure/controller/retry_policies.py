@@ -22,7 +22,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.language.program import retry_rules
 from perdure.observe import metrics
 from perdure.runtime import circuits
@@ -43,7 +43,7 @@ _TOLD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _KnownPolicy:
     """A RetryPolicy as the API server has it, if known, and as it was read."""
 
     object: kube.Object
@@ -53,7 +53,7 @@ class _Known:
     mistakes: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, obj: kube.Object) -> "_Known":
+    def read(cls, obj: kube.Object) -> "_KnownPolicy":
         try:
             spec = RetryPolicySpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:
@@ -89,7 +89,7 @@ class Policies:
         """Called with a namespace when one of its policies is another now, or its circuit lets more through."""
         self._client = client
         self._recorder = recorder
-        self._known: dict[str, dict[str, _Known]] = defaultdict(dict)
+        self._known: dict[str, dict[str, _KnownPolicy]] = defaultdict(dict)
         self._policies: dict[str, dict[str, RetryPolicy]] = defaultdict(dict)
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._looked: dict[Name, datetime] = {}
@@ -113,7 +113,7 @@ class Policies:
         same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
         if known is not None and same and not kube.older(known.version, meta["resourceVersion"]):
             return
-        self._keep(_Known.read(obj))
+        self._keep(_KnownPolicy.read(obj))
 
     def _forget(self, namespace: str, name: str) -> None:
         self._known[namespace].pop(name, None)
@@ -123,7 +123,7 @@ class Policies:
         metrics.forget_circuit(namespace, name)
         self.changed(namespace)
 
-    def _keep(self, known: _Known) -> None:
+    def _keep(self, known: _KnownPolicy) -> None:
         meta = known.object["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         before = self._known[namespace].get(name)
@@ -147,7 +147,7 @@ class Policies:
                 await self._read(namespace, name)
         return sorted(name for name in names if name not in self._policies[namespace])
 
-    async def _read(self, namespace: str, name: str) -> _Known | None:
+    async def _read(self, namespace: str, name: str) -> _KnownPolicy | None:
         try:
             obj = await self._client.get(kube.path(kube.PERDURE, namespace, "retrypolicies", name))
         except kube.NotFoundError:
@@ -182,7 +182,7 @@ class Policies:
                 if seen is None or seen.object is not obj:  # another client has written meanwhile
                     metrics.CIRCUIT_CONFLICTS.inc()
                     self.observe(obj)
-                    seen = _Known.read(obj)
+                    seen = _KnownPolicy.read(obj)
                 before = seen.circuit
                 circuit = change(seen.breaker, before) if seen.breaker and before else None
                 return policy_status(

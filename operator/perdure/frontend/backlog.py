@@ -62,7 +62,7 @@ class _Level:
         self.ends[key] = begins + 1 / weight
         return begins
 
-    def withdraw(self, key: str, place: "_Place") -> None:
+    def withdraw(self, key: str, place: "_QueuePlace") -> None:
         """The last item of a fairness key is not handed out: it has not had its share."""
         if self.ends.get(key) != place.ends:
             return
@@ -77,7 +77,7 @@ class _Level:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _QueuePlace:
     """Where an item waits."""
 
     number: int
@@ -90,7 +90,7 @@ class Backlog(Generic[Item]):
     """What waits, each item once."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Item, _Place] = {}
+        self._waiting: dict[Item, _QueuePlace] = {}
         """By item, its number and since when it waits; in the order in which they came."""
         self._heap: list[tuple[int, float, int, Item]] = []
         """Level, virtual time, number and item; what was removed is skipped."""
@@ -119,7 +119,7 @@ class Backlog(Generic[Item]):
         self._numbers += 1
         level = self._levels.setdefault(item.rank.level, _Level())
         begins = level.begin(item.rank.fairness_key, self._weight(item.rank))
-        self._waiting[item] = _Place(self._numbers, time, begins, level.ends[item.rank.fairness_key])
+        self._waiting[item] = _QueuePlace(self._numbers, time, begins, level.ends[item.rank.fairness_key])
         heapq.heappush(self._heap, (item.rank.level, begins, self._numbers, item))
         if len(level.ends) > 2 * len(self._waiting) + _SLACK:
             level.tidy_up()

@@ -20,21 +20,21 @@ from perdure.frontend.first_tasks import FirstTasks
 from perdure.frontend.large_payloads import LargePayloads
 from perdure.frontend.matching import Matching
 from perdure.frontend.namespace_registry import NamespaceRegistry
-from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.nexus import HandlerCallsOpen
 from perdure.frontend.offers import offers_of
-from perdure.frontend.payloads import to_json
+from perdure.frontend.payload_messages import to_json
 from perdure.frontend.queries import Queries
 from perdure.frontend.query_dispatch import QueryDispatch
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.recorded_updates import RecordedUpdates
-from perdure.frontend.runs import Runs
-from perdure.frontend.search_attributes import Registry
+from perdure.frontend.rpc_namespaces import DEFAULT
+from perdure.frontend.run_gateway import RunGateway
+from perdure.frontend.search_attributes import SearchAttributeRegistry
 from perdure.frontend.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
 from perdure.frontend.updates import Updates
 from perdure.frontend.versions import NOT_READ, Versions
 from perdure.frontend.visibility import Visibility
-from perdure.frontend.workers import KnownWorkers
+from perdure.frontend.worker_registry import KnownWorkers
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -45,7 +45,7 @@ _WORKERS_COME_WITHIN = timedelta(seconds=30)
 class Core:
     """The state of the frontend. Nothing in it is needed after a restart."""
 
-    runs: Runs
+    runs: RunGateway
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings = settings or Settings()
@@ -57,13 +57,13 @@ class Core:
         self.updates = Updates()
         self.queries = Queries()
         self.visibility = Visibility()
-        self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
+        self.registry = SearchAttributeRegistry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
         self.deployments = NamespaceRegistry(
             WORKER_DEPLOYMENTS,
             lambda: self.runs.manager.client,
             self._route_again,
-            written=lambda *change: routing_events.report(self.runs.manager.recorder, *change),
+            written=lambda *change: routing_events.report(self.runs.manager.tools.recorder, *change),
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.matching, self.pinned_versions)
@@ -74,7 +74,7 @@ class Core:
         self.query_dispatch = QueryDispatch(self._attached, self.matching, self.versions, self.visibility)
         self.first_tasks = FirstTasks(self._attached, self.follow)
 
-    def _attached(self) -> Runs:
+    def _attached(self) -> RunGateway:
         return self.runs
 
     # From the controller

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from perdure.controller.workers import Followed
-from perdure.frontend.runs import Runs
+from perdure.frontend.run_gateway import RunGateway
 
 
 class FirstTasks:
     """The runs whose first task no worker gets yet."""
 
-    def __init__(self, runs: Callable[[], Runs], follow: Callable[[Followed], None]) -> None:
+    def __init__(self, runs: Callable[[], RunGateway], follow: Callable[[Followed], None]) -> None:
         """Create it.
 
         Args:

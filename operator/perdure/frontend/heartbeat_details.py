@@ -31,7 +31,7 @@ async def storing_details(
     if reference is None or run is None or run.state is None or run.state.code is None:
         yield
         return
-    owned_by, store = owner(entry.name, entry.uid), manager.blobs
+    owned_by, store = owner(entry.name, entry.uid), manager.tools.blobs
     activity = run.state.activity(scheduled_event_id)
     before = reference_in(activity.heartbeat_details) if activity is not None else None
     saved = await store.save(entry.namespace, reference, owned_by)

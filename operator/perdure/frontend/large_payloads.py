@@ -10,9 +10,9 @@ from perdure.engine import events as ev
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.errors import damaged
 from perdure.frontend.given import UNLIMITED
-from perdure.frontend.history import Historian
-from perdure.frontend.payloads import KnownBlobs, looking_up
-from perdure.frontend.runs import Runs
+from perdure.frontend.history_messages import Historian
+from perdure.frontend.payload_messages import KnownBlobs, looking_up
+from perdure.frontend.run_gateway import RunGateway
 
 _Made = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024
@@ -22,7 +22,7 @@ _MEMORY = 128 * 1024 * 1024
 class LargePayloads:
     """Reads the large payloads that a message needs."""
 
-    def __init__(self, runs: Callable[[], Runs]) -> None:
+    def __init__(self, runs: Callable[[], RunGateway]) -> None:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY)
 
@@ -48,7 +48,7 @@ class LargePayloads:
             async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
                 for name, reference in known.missing.items():
                     try:
-                        known.contents[name] = await self._runs().manager.blobs.load(namespace, reference)
+                        known.contents[name] = await self._runs().manager.tools.blobs.load(namespace, reference)
                     except LostBlobError as error:
                         raise damaged(str(error)) from error
 

@@ -26,7 +26,7 @@ from perdure.engine.inputs import OperationOutcome
 from perdure.engine.nexus import too_large
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend import links, nexus_links
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import Destination, Matching, key_of
@@ -35,7 +35,7 @@ from perdure.kube.clock import now
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, CallbackToken
 
 if TYPE_CHECKING:
-    from perdure.frontend.runs import Runs
+    from perdure.frontend.run_gateway import RunGateway
 
 _REQUEST_TIMEOUT, _JAVAS_REQUEST_TIMEOUT = "request-timeout", "Request-Timeout"
 _OPERATION_TIMEOUT = "operation-timeout"
@@ -71,7 +71,7 @@ class HandlerCall:
 class Caller(Protocol):
     """Whom calls are made for: the frontend."""
 
-    runs: "Runs"
+    runs: "RunGateway"
     matching: Matching
     endpoints: EndpointRegistry
 

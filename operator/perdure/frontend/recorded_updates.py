@@ -10,13 +10,13 @@ from perdure.controller.workers import Followed
 from perdure.engine import events as ev
 from perdure.engine.history import decode_events
 from perdure.engine.state import RunState
-from perdure.frontend import failures
+from perdure.frontend import failure_messages
 from perdure.frontend.errors import RpcError
-from perdure.frontend.history import update_request
+from perdure.frontend.history_messages import update_request
 from perdure.frontend.large_payloads import LargePayloads
-from perdure.frontend.payloads import payloads
+from perdure.frontend.payload_messages import payloads
+from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.run_reader import View
-from perdure.frontend.runs import Runs
 from perdure.frontend.updates import Update, Updates
 from perdure.kube import client as kube
 from perdure.runtime.callbacks import UPDATE_LOST
@@ -25,7 +25,7 @@ from perdure.runtime.callbacks import UPDATE_LOST
 class RecordedUpdates:
     """Admits the updates that a run has recorded, and ends those of a closed run."""
 
-    def __init__(self, updates: Updates, runs: Callable[[], Runs], payloads: LargePayloads) -> None:
+    def __init__(self, updates: Updates, runs: Callable[[], RunGateway], payloads: LargePayloads) -> None:
         self._updates = updates
         self._runs = runs
         self._payloads = payloads
@@ -53,7 +53,7 @@ class RecordedUpdates:
                 if isinstance(event, ev.WorkflowExecutionUpdateCompleted):
                     self._spawn(self._end_update(run.ref.namespace, update, event))
             else:
-                update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+                update.end(Outcome(failure=failure_messages.to_proto(UPDATE_LOST)))
 
     async def _end_update(self, namespace: str, update: Update, event: ev.WorkflowExecutionUpdateCompleted) -> None:
         """Tell what an update has come to. If that cannot be read now, clients ask again."""
@@ -76,7 +76,7 @@ def _tail_of(run: Followed) -> tuple[ev.AnyEvent, ...]:
 def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:
     """What an update has come to."""
     if event.failure is not None:
-        return Outcome(failure=failures.to_proto(event.failure))
+        return Outcome(failure=failure_messages.to_proto(event.failure))
     outcome = Outcome()
     outcome.success.SetInParent()
     found = payloads(event.result)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend.deployments import Deployment, Deployments, registered
+from perdure.frontend.deployments import Deployments, WorkerDeployment, registered
 from perdure.frontend.errors import RpcError
 from perdure.frontend.namespace_registry import NamespaceRegistry
 from perdure.frontend.queues import Kind
@@ -34,7 +34,9 @@ class Registrations:
     """What to register. What comes while a namespace waits for its next write goes with that."""
 
     def __init__(
-        self, registry: NamespaceRegistry[Deployment], removable: Callable[[str], Callable[[DeploymentVersion], bool]]
+        self,
+        registry: NamespaceRegistry[WorkerDeployment],
+        removable: Callable[[str], Callable[[DeploymentVersion], bool]],
     ) -> None:
         """Create registrations.
 

@@ -14,7 +14,7 @@ from perdure.frontend.connections import Peer
 from perdure.frontend.door import WAITING, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
-from perdure.frontend.namespaces import namespace_of
+from perdure.frontend.rpc_namespaces import namespace_of
 from perdure.frontend.service.call import CallContext
 from perdure.kube import client as kube
 from perdure.observe import metrics

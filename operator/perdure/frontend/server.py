@@ -21,12 +21,12 @@ from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
-from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.rpc import Handler, Rpc
 from perdure.frontend.rpc_types import SERVICES
-from perdure.frontend.runs import Runs
-from perdure.frontend.service.activities import Activities
+from perdure.frontend.run_gateway import RunGateway
+from perdure.frontend.service.activity_tasks import ActivityTasks
 from perdure.frontend.service.batches import Batches
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import Changing
@@ -44,9 +44,10 @@ from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.service.task_queue_config import TaskQueueConfigs
-from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.frontend.service.update_with_start import UpdateWithStart
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
+from perdure.frontend.service.workflow_tasks import WorkflowTasks
 from perdure.frontend.service.workflows import Workflows
 from perdure.frontend.tls import Served, encryption
 from perdure.kube import client as kube
@@ -62,22 +63,24 @@ class Frontend(Core):
 
     def attach(self, manager: Manager) -> None:
         """Serve the runs of a manager."""
-        self.runs = Runs(manager)
+        self.runs = RunGateway(manager)
 
     def handlers(self) -> dict[str, Handler]:
         """Every RPC that is offered, by its name."""
         dispatch = TaskDispatch(self)
         starting = Starting(self, dispatch)
+        updating = Updating(self)
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
             WorkflowTasks(self, dispatch),
-            Activities(self),
+            ActivityTasks(self),
             StandaloneActivities(self),
             StandaloneNexusOperations(self),
             starting,
             Workflows(self),
-            Updating(self, starting),
+            updating,
+            UpdateWithStart(self, starting, updating),
             Histories(self),
             Listing(self),
             Scheduling(self),
@@ -186,8 +189,8 @@ def _listening(address: str) -> socket.socket:
 def _http_api(
     frontend: Frontend, offered: Sequence[Rpc], door: Door, listening: socket.socket, shown: Served | None
 ) -> AbstractAsyncContextManager[None]:
+    from perdure.frontend.http.http_server import serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
-    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)
 
     nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
     context = shown.context() if shown else None

@@ -12,10 +12,10 @@ from temporalio.api.failure.v1 import Failure as ProtoFailure
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, RunState
-from perdure.frontend import failures, links
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.enums import to_enum
-from perdure.frontend.history import retry_policy
+from perdure.frontend.history_messages import retry_policy
 from perdure.frontend.visibility import VisibilityRecord
 from perdure.kube import client as kube
 from perdure.runtime.chains import extras_of
@@ -45,13 +45,13 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
             made.result.payloads.extend(data.from_json(ended.result))
             made.result.SetInParent()
         case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
-            made.failure.CopyFrom(failures.to_proto(ended.failure))
+            made.failure.CopyFrom(failure_messages.to_proto(ended.failure))
             made.retry_state = to_enum(RetryState, ended.retry_state.value)
         case ev.ActivityTaskCanceled():
             made.failure.CopyFrom(_canceled(history, ended))
         case _:  # a timeout of the run itself, which only a manifest can set
             failure = ev.failure_of(closing) or Failure(kind=FailureKind.SERVER, message="the outcome was not kept")
-            made.failure.CopyFrom(failures.to_proto(failure))
+            made.failure.CopyFrom(failure_messages.to_proto(failure))
     return made
 
 
@@ -62,7 +62,7 @@ def _canceled(history: Sequence[ev.AnyEvent], ended: ev.ActivityTaskCanceled) ->
     if not ended.started_event_id and asked is not None:
         details = asked.cause
     failure = Failure(kind=FailureKind.CANCELLED, message="Activity canceled", details=details)
-    made = failures.to_proto(failure)
+    made = failure_messages.to_proto(failure)
     made.canceled_failure_info.identity = asked.identity if asked is not None else ""
     return made
 
@@ -176,7 +176,7 @@ def _describe_last_attempt(
             completed, failure = ended.event_time, ended.failure
     _set_time(made, "last_attempt_complete_time", completed)
     if failure is not None:
-        made.last_failure.CopyFrom(failures.to_proto(failure))
+        made.last_failure.CopyFrom(failure_messages.to_proto(failure))
 
 
 def _set_time(made: Any, field: str, time: datetime | None) -> None:

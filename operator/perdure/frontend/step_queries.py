@@ -12,7 +12,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from perdure.api.names import pod_name
 from perdure.engine.failures import Failure
 from perdure.engine.state import PendingActivity, RunState
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.language.awaiting import awaited, known_signals
 from perdure.language.interpreter import load_memory, progress
 from perdure.language.memory import Memory

@@ -195,7 +195,7 @@ class Trust:
             return ()
         if self._others.names:
             return self._others.names
-        found = await self._client.list_all(f"{kube.CORE}/namespaces")
+        found = await self._client.lists.all(f"{kube.CORE}/namespaces")
         names = (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
         return (name for name in names if name in self._others)
 
@@ -203,7 +203,7 @@ class Trust:
         """The ConfigMaps of that name. The rights are bound to the name, which such lists have to name, too."""
         for namespace in [None] if self._others is not None and not self._others.names else sorted(wanted):
             url = kube.path(kube.CORE, namespace, "configmaps")
-            for each in await self._client.list_all(url, fieldSelector=f"metadata.name={self._name}"):
+            for each in await self._client.lists.all(url, fieldSelector=f"metadata.name={self._name}"):
                 yield each
 
     async def _write(self, namespace: str, known: kube.Object | None, bundle: str) -> None:

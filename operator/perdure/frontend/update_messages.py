@@ -11,9 +11,9 @@ from temporalio.api.update.v1 import Request as UpdateRequest
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
-from perdure.frontend import failures
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import to_engine
+from perdure.frontend import failure_messages
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import to_engine
 from perdure.frontend.command_conversion import BadCommandError, whole
 from perdure.frontend.given import (
     OversizeError,
@@ -95,7 +95,7 @@ class UpdateMessages:
             )
         elif message.body.Unpack(rejection):
             self._need_asked(update, rejection.rejected_request)
-            answered.rejected[update] = failures.to_json(rejection.failure)
+            answered.rejected[update] = failure_messages.to_json(rejection.failure)
         elif message.body.Unpack(response):
             failed = response.outcome.HasField("failure")
             answered.completed.append(update)
@@ -104,7 +104,7 @@ class UpdateMessages:
                     update_id=update,
                     identity=response.meta.identity,
                     result=None if failed else whole(response.outcome.success),
-                    failure=failures.to_json(response.outcome.failure) if failed else None,
+                    failure=failure_messages.to_json(response.outcome.failure) if failed else None,
                 )
             )
         else:

@@ -59,7 +59,7 @@ class Versions:
 
     def __init__(
         self,
-        registry: NamespaceRegistry[deployments.Deployment],
+        registry: NamespaceRegistry[deployments.WorkerDeployment],
         matching: Matching,
         pinned: Callable[[str], Collection[DeploymentVersion]],
     ) -> None:

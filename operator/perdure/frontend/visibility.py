@@ -22,7 +22,7 @@ from perdure.api.searching import PREDEFINED, SYSTEM
 from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Filter
 from perdure.kube import client as kube

@@ -18,10 +18,10 @@ from perdure.language.compiled_actions import (
     Parallel,
     Return,
     RunActivity,
+    RunChild,
     SetVariables,
     SignalRun,
     Sleep,
-    StartChild,
     Switch,
     Timeout,
     WaitForSignal,
@@ -59,7 +59,7 @@ def action_of(step: Step, templates: Templates) -> Action:  # noqa: C901, PLR091
         return WaitUntil(templates["condition"], timeout)
     if step.child_workflow is not None:
         child = step.child_workflow
-        return StartChild(
+        return RunChild(
             child,
             get("input"),
             get("workflowId"),

@@ -48,7 +48,7 @@ class WaitUntil:
 
 
 @dataclass(frozen=True, slots=True)
-class StartChild:
+class RunChild:
     """`childWorkflow`."""
 
     call: ChildWorkflow
@@ -139,7 +139,7 @@ Action = (
     | Sleep
     | WaitForSignal
     | WaitUntil
-    | StartChild
+    | RunChild
     | CallBlock
     | Switch
     | Parallel

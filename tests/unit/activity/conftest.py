@@ -179,7 +179,7 @@ class Pod:
             if context.heartbeats is not None:
                 atexit.unregister(context.heartbeats.flush)
                 with context.heartbeats._changed:
-                    context.heartbeats._superseded = "the test is over"
+                    context.heartbeats._status.supersede("the test is over")
                     context.heartbeats._changed.notify_all()
                 if context.heartbeats._thread is not None:
                     context.heartbeats._thread.join()

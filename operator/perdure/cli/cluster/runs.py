@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perdure.runtime.segments import Past
 
 
-class Runs:
+class ClusterRuns:
     """Finds runs, and reads what belongs to one.
 
     What belongs to a run is read in the namespace of the run, which may be another one than that of the requests.

@@ -32,10 +32,10 @@ def read_steps(source: Source) -> tuple[ShownStep, ...]:
     Returns:
         The main steps in the order of the definition, then what only the history knows, then handlers that have begun.
     """
-    return tuple(_Reader(source).main())
+    return tuple(_StepReader(source).main())
 
 
-class _Reader:
+class _StepReader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.known = Knowledge(source)

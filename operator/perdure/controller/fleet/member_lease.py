@@ -7,7 +7,7 @@ from typing import Any
 
 from perdure.api import labels
 from perdure.kube import client as kube
-from perdure.runtime.times import write_micro_time
+from perdure.runtime.kubernetes_times import write_micro_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

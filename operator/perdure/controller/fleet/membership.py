@@ -21,9 +21,9 @@ from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
-from perdure.runtime.times import write_micro_time
+from perdure.runtime.kubernetes_times import write_micro_time
 
 _RENEWALS: Final = 5
 """Renewals in the duration of a Lease: three in a row can come late, for example while a node has no idle CPU."""
@@ -211,7 +211,7 @@ class Membership:
         selector = f"{FLEET_LABEL}={self._settings.fleet}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             # Not by `each`: the namespace of the operator need not be one that it serves.
-            pages = [page async for page in self._client.pages(self._url, labelSelector=selector)]
+            pages = [page async for page in self._client.lists.pages(self._url, labelSelector=selector)]
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
         metrics.FLEET_TAKE_OVERS.inc(len(expired))

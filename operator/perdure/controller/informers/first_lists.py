@@ -63,8 +63,8 @@ class FirstLists:
     async def _read(self) -> None:
         for namespace in self._served:
             for plural, take in self._takers.items():
-                async for page in self._client.pages(kube.path(kube.PERDURE, namespace, plural)):
+                async for page in self._client.lists.pages(kube.path(kube.PERDURE, namespace, plural)):
                     self._versions[plural, namespace] = page.version
-                    for _, obj in self._client.objects(page):
+                    for _, obj in self._client.lists.objects(page):
                         take_in(obj, take)
                     await asyncio.sleep(0)

@@ -58,8 +58,8 @@ class GainedRuns:
 
     async def _read_pages(self, namespace: str, runs: Sequence[Entry]) -> None:
         try:
-            async for page in self._client.pages(kube.path(kube.PERDURE, namespace, "workflowruns")):
-                for _, obj in self._client.objects(page):
+            async for page in self._client.lists.pages(kube.path(kube.PERDURE, namespace, "workflowruns")):
+                for _, obj in self._client.lists.objects(page):
                     self._take(obj)
                 await asyncio.sleep(0)
         except (kube.ApiError, *kube.TRANSIENT) as error:

@@ -94,15 +94,15 @@ class Resync:
         for namespace in self._served:
             runs, pods = kube.path(kube.PERDURE, namespace, "workflowruns"), kube.path(kube.CORE, namespace, "pods")
             schedules = kube.path(kube.PERDURE, namespace, "schedules")
-            of_runs = self._client.versions(pods, labelSelector=labels.RUN_ID_LABEL)
+            of_runs = self._client.lists.versions(pods, labelSelector=labels.RUN_ID_LABEL)
             complete &= await self._attempt(
-                self._compare("workflowruns", self._client.versions(runs), before, absent, self._runs.take)
+                self._compare("workflowruns", self._client.lists.versions(runs), before, absent, self._runs.take)
             )
             complete &= await self._attempt(self._compare("pods", of_runs, before, absent, self._pods.take))
             for plural, take in self._few.items():
                 complete &= await self._attempt(self._read(namespace, plural, take))
             complete &= await self._attempt(
-                self._compare("schedules", self._client.versions(schedules), before, absent, self._schedules.take)
+                self._compare("schedules", self._client.lists.versions(schedules), before, absent, self._schedules.take)
             )
         if complete:
             complete = await self._drop_deleted(absent)
@@ -173,7 +173,7 @@ class Resync:
         return True
 
     async def _read(self, namespace: str | None, plural: str, take: Callable[[kube.Object], None]) -> bool:
-        async for obj in self._client.each(kube.path(kube.PERDURE, namespace, plural)):
+        async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, plural)):
             take_in(obj, take)
         return True
 
@@ -206,7 +206,7 @@ class Resync:
     async def _look_after_letters(self) -> bool:
         """Reconcile the DeadLetters that wait for a run: it may have been deleted unseen."""
         for namespace in self._served:
-            async for obj in self._client.each(kube.path(kube.PERDURE, namespace, "deadletters")):
+            async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, "deadletters")):
                 if runs_again(obj):
                     self._queue.wake(LetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
         return True

@@ -4,18 +4,14 @@ They are each other's `Peers`. One that has closed and has nothing left to do is
 In a fleet, `FleetRuns` knows which ones are worked on here.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
-import structlog
-
-from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import has_chores
 from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
+from perdure.controller.informers.request_delivery import RequestDelivery
 from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.queue.keyed_queue import KeyedQueue
@@ -28,8 +24,6 @@ from perdure.kube import client as kube
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import letter_of
-
-_ASK_AGAIN_SECONDS = 1.0
 
 
 class WorkflowRuns:
@@ -60,13 +54,13 @@ class WorkflowRuns:
         self._queue = queue
         self._expiries = expiries
         self._neighbors = RunNeighbors(index, queue, tools.workers, ended=ended, changed=changed, ask=self.ask)
-        self._tasks: set[asyncio.Task[None]] = set()
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards
         self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
         """Which runs other members of a fleet work on."""
-        self._log = structlog.get_logger("perdure.runs")
+        self.requests = RequestDelivery(index, self.fleet, queue, self.find)
+        """The requests of others to runs."""
 
     @property
     def directory(self) -> Directory:
@@ -172,39 +166,15 @@ class WorkflowRuns:
     def _wake(self, run: Run) -> None:
         self._queue.wake(key_of(run))
 
-    # Asking
+    # For other runs and Schedules
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Give a run a request; `then` is called with its answer, once that is recorded."""
-        self._start(self._ask(entry, request, then))
+        """Send a run a request; `then` is called with its answer, once that is recorded."""
+        self.requests.send(entry, request, then)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        try:
-            await self.hand(entry, request, then)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
-            self._log.warning("Could not ask a run, trying again", run=entry.name, error=repr(error))
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            self.ask(entry, request, then)
-
-    async def hand(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Give a run a request, as `ask`, and return when it has it: what is handed one after the other stays in order.
-
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be given.
-        """
-        run = await self.find(entry)
-        if run is None:
-            message = f"WorkflowRun `{entry.name}` was deleted"
-            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
-            return
-        run.ask(request, then)
-        self.fleet.asked(run)
-        self._wake(run)
+    def answered(self, entry: Entry, request_id: str) -> None:
+        """Report to a run that the sender has recorded its answer to a request."""
+        self.requests.acknowledge(entry, request_id)
 
     def record_start(self, entry: Entry) -> bool:
         """Have the start of a run recorded that would wait for its first decision; whether it is not recorded yet."""
@@ -236,34 +206,6 @@ class WorkflowRuns:
     def _work_on(self, obj: kube.Object) -> Run:
         self._neighbors.enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
         return self._add(obj)
-
-    def withdraw(self, run_id: str, request_id: str) -> None:
-        """Take a request back; what the run has recorded stays done."""
-        run = self.get(run_id)
-        if run is not None:
-            run.withdraw(request_id)
-
-    def answered(self, entry: Entry, request_id: str) -> None:
-        """Tell a run that the sender has recorded its answer to a request."""
-        run = self.get(entry.uid)
-        if run is not None:
-            run.forget(request_id)
-            self.fleet.asked(run)
-            if self.fleet.is_guest(entry.uid):
-                self._wake(run)
-        elif entry.uid in self.fleet.others:
-            self._start(self._forget_as_guest(entry, request_id))
-
-    async def _forget_as_guest(self, entry: Entry, request_id: str) -> None:
-        try:
-            run = await self.find(entry)
-        except (kube.ApiError, *kube.TRANSIENT):
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            self.answered(entry, request_id)
-            return
-        if run is not None:
-            run.forget(request_id)
-            self._wake(run)
 
     # Work
 

@@ -94,7 +94,7 @@ class LimitReleases:
     async def _has_pods(self, namespace: str, run_id: str) -> bool:
         """Whether a pod of the run has not ended."""
         url = kube.path(kube.CORE, namespace, "pods")
-        async for pod in self._client.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
+        async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
             if not has_ended(pod):
                 return True
         return False

@@ -185,7 +185,7 @@ class Blobs:
         self, namespace: str | None, seen: Mapping[Saved, datetime], found: dict[Saved, datetime]
     ) -> None:
         time = now()
-        async for each in self._client.each_metadata(_url(namespace), labelSelector=UNCLAIMED_LABEL):
+        async for each in self._client.lists.each_metadata(_url(namespace), labelSelector=UNCLAIMED_LABEL):
             meta = each["metadata"]
             blob = Saved(meta["name"], meta["uid"], meta["resourceVersion"])
             since = found[blob] = seen.get(blob, time)

@@ -1,52 +1,32 @@
-"""The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
+"""The pods of attempts: created, read, released. Each call may be repeated after a crash."""
 
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.api import labels
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
+from perdure.controller.pods.attempt_errors import REFUSED, AttemptBlockedError, AttemptImpossibleError
+from perdure.controller.pods.attempt_leases import AttemptLeases
 from perdure.controller.pods.expired_pods import delete_expired
+from perdure.controller.pods.pod_key import PodKey, key_of
 from perdure.controller.pods.pod_logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
-from perdure.runtime.leases import build_lease
-from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
+from perdure.runtime.ownership import made_for, pod_conflict
 from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
 from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class PodKey:
-    """Which attempt a pod belongs to."""
-
-    scheduled_event_id: int
-    attempt: int
-
-    @classmethod
-    def of(cls, activity: PendingActivity) -> "PodKey":
-        """The attempt of an open activity that is due."""
-        return cls(activity.scheduled_event_id, activity.attempt)
-
-    def due(self, state: RunState) -> PendingActivity | None:
-        """The open activity whose attempt that is; None for an attempt nobody waits for."""
-        activity = state.activity(self.scheduled_event_id)
-        return activity if activity is not None and activity.attempt == self.attempt else None
-
-
-_REFUSED = frozenset({400, 403, 422})
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
 """What the API server says where it refuses a trial for now, or cannot try at all."""
 _DENIED = "denied request"
@@ -55,35 +35,6 @@ _COUNTED = "count/pods="
 """What the API server says of a quota of pods that also counts those that have ended, and so those that are kept."""
 _LOOKS = 3
 """How often a pod is looked at again when its finalizers have moved."""
-
-
-class AttemptBlockedError(Exception):
-    """The attempt cannot have its pod for now; trying again may help."""
-
-    lacks = "no pod for attempt {} yet"
-
-
-class LeaseBlockedError(AttemptBlockedError):
-    """The attempt has its pod, and cannot have its Lease for now; trying again may help."""
-
-    lacks = "no Lease for attempt {} yet, so its heartbeats and large results are not received"
-
-
-class AttemptImpossibleError(Exception):
-    """The attempt will never have a pod: the activity fails with `failure`."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-def key_of(pod: kube.Object) -> PodKey | None:
-    """The attempt that a pod says it belongs to; None where it does not say."""
-    notes = pod["metadata"].get("annotations") or {}
-    try:
-        return PodKey(int(notes[labels.SCHEDULED_EVENT_ANNOTATION]), int(notes[labels.ATTEMPT_ANNOTATION]))
-    except (KeyError, ValueError):
-        return None
 
 
 def is_of(pod: kube.Object, run: RunRef) -> bool:
@@ -137,6 +88,7 @@ class Pods:
         self._identity = identity
         self.settings = settings
         self.logs = Logs(client)
+        self.leases = AttemptLeases(client)
 
     async def ensure(
         self, run: RunRef, attempt: Attempt, definition: Activity, volumes: Mapping[str, Volume]
@@ -157,7 +109,7 @@ class Pods:
         mounted = with_volumes(resolved, volumes, self.settings.run_as_user)
         pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, mounted, self.settings))
         if attempt.needs_lease:
-            await self.ensure_lease(run, attempt, pod)
+            await self.leases.ensure(run, attempt, pod)
         return pod
 
     async def _ensure_identity(self, run: RunRef, body: kube.Object) -> None:
@@ -220,7 +172,7 @@ class Pods:
         except (kube.AlreadyExistsError, kube.NotFoundError):
             return None
         except kube.ApiError as error:
-            if error.status not in _REFUSED:
+            if error.status not in REFUSED:
                 raise
             # A policy may be about an image that is known only when an attempt begins.
             by_policy = error.status == 403 or _DENIED in error.message  # noqa: PLR2004
@@ -230,34 +182,10 @@ class Pods:
             return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
         return None
 
-    async def ensure_lease(self, run: RunRef, attempt: Attempt, pod: kube.Object) -> None:
-        """Create the Lease of an attempt, unless it is there.
-
-        Raises:
-            LeaseBlockedError: the API server refuses it, or another client's Lease has its name.
-            ApiError, OSError: the API server cannot be asked.
-        """
-        url = kube.path(kube.COORDINATION, run.namespace, "leases")
-        try:
-            await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
-        except kube.AlreadyExistsError:
-            name = pod["metadata"]["name"]
-            try:
-                lease = await self._client.get(f"{url}/{name}")
-            except kube.NotFoundError:
-                raise LeaseBlockedError("a Lease of this name was there a moment ago, and is gone") from None
-            conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
-            if conflict:
-                raise LeaseBlockedError(conflict.message) from None
-        except kube.ApiError as error:
-            if error.status not in _REFUSED:
-                raise
-            raise LeaseBlockedError(error.message) from error
-
     async def list_of(self, run: RunRef) -> list[kube.Object]:
         """All pods of a run, from the API server itself."""
         url = kube.path(kube.CORE, run.namespace, "pods")
-        return await self._client.list_all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
+        return await self._client.lists.all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
 
     async def read_pod(self, run: RunRef, key: PodKey) -> kube.Object | None:
         """The attempt's pod as it is now; None where there is none of this run."""
@@ -267,21 +195,6 @@ class Pods:
         except kube.NotFoundError:
             return None
         return pod if is_of(pod, run) else None
-
-    async def read_lease(self, run: RunRef, key: PodKey) -> kube.Object | None:
-        """The attempt's Lease as it is now."""
-        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
-        try:
-            return await self._client.get(kube.path(kube.COORDINATION, run.namespace, "leases", name))
-        except kube.NotFoundError:
-            return None
-
-    async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
-        """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""
-        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
-        body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
-        with suppress(kube.NotFoundError):
-            await self._client.merge(kube.path(kube.COORDINATION, run.namespace, "leases", name), body)
 
     async def stop(self, run: RunRef, key: PodKey) -> None:
         """Have an attempt's containers stopped, with their grace period; the pod stays until its outcome is recorded."""
@@ -332,7 +245,7 @@ class Pods:
         except kube.NotFoundError:
             return
         except kube.ApiError as error:
-            if error.status not in _REFUSED:
+            if error.status not in REFUSED:
                 raise
             await self._client.delete(url, uid=meta["uid"])  # a policy refuses the change; the containers must stop
 

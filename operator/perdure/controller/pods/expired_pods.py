@@ -60,7 +60,7 @@ async def delete_expired(client: kube.Client, namespace: str | None, time: datet
     """
     kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
     url = kube.path(kube.CORE, namespace, "pods")
-    async for pod in client.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
+    async for pod in client.lists.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
         meta = pod["metadata"]
         text = (meta.get("labels") or {}).get(labels.EXPIRES_LABEL, "")
         if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():

@@ -8,7 +8,7 @@ from perdure.kube import client as kube
 from perdure.runtime.chains import first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, edited
 from perdure.runtime.deadletters import letter_of, waits_for
-from perdure.schedule.runs import owner_of, scheduled_by
+from perdure.schedule.run_manifests import owner_of, scheduled_by
 
 
 class EndRecorded:

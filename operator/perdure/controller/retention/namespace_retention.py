@@ -13,7 +13,7 @@ from perdure.controller.informers.index import Index
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.retention import Limits, surplus
 

@@ -13,7 +13,7 @@ from perdure.api.workflowrun import StandaloneActivity, StandaloneNexusOperation
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.code import task_timeout
-from perdure.engine.cron import next_due
+from perdure.engine.cron_schedules import next_due
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
@@ -24,7 +24,7 @@ from perdure.language.interpreter import RunScope
 from perdure.language.program import retry_policy
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
-from perdure.schedule.runs import ScheduledBy, scheduled_by
+from perdure.schedule.run_manifests import ScheduledBy, scheduled_by
 
 _SECOND = timedelta(seconds=1)
 

@@ -10,7 +10,7 @@ from perdure.controller.errors import NotYetError
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Status, encoded
 from perdure.controller.runs import run_status
-from perdure.controller.runs.run_events import Teller
+from perdure.controller.runs.kubernetes_events import Teller
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.runs.run_status import RunFacts
 from perdure.engine.state import RunState

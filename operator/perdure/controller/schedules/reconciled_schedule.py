@@ -29,6 +29,7 @@ from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.schedules.schedule_events import ScheduleTeller
+from perdure.controller.schedules.scheduled_chains import ScheduledChains
 from perdure.controller.schedules.scheduled_runs import ScheduledRuns
 from perdure.controller.schedules.template_check import TemplateCheck
 from perdure.controller.workflows.definitions import Definitions
@@ -36,13 +37,13 @@ from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.language.program import retry_policy
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.rules import Rules, times_hash
 from perdure.schedule.state import ScheduleState, load_state
 from perdure.schedule.status import Problem, compose, not_ready
@@ -85,7 +86,8 @@ class ReconciledSchedule:
         self.waits_for_policy = False
         """Whether the RetryPolicy that it names is missing."""
         self._record = Record(client, obj, "schedules")
-        self._runs = ScheduledRuns(client, self._record, peers, self._teller, output_of)
+        self._chains = ScheduledChains(client, self._record, peers, output_of)
+        self._runs = ScheduledRuns(client, self._record, peers, self._teller, self._chains)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
@@ -174,7 +176,7 @@ class ReconciledSchedule:
         problem = problem or missing or self._template.problem
         news = list(self._runs.news)
         asked = self._inbox.next()
-        closed = await self._runs.closed(self._state) if self._state is not None else []
+        closed = await self._chains.closed(self._state, self._runs.id_of) if self._state is not None else []
         happened = [*news, *closed, *(each.request for each in asked)]
         try:
             if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
@@ -201,7 +203,7 @@ class ReconciledSchedule:
         self._inbox.taken(asked)
         self._inbox.answer(asked, transition.answers)
         await self._runs.apply(transition.state, now)
-        await self._runs.remove_old(rules.spec, transition.state)
+        await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)
         again = await self._template.check(rules.spec.workflow_run_template, self._given_template())
         return now if transition.more or self._runs.news or self._inbox.one_by_one or again else wake
 
@@ -304,7 +306,7 @@ def _is_due(rules: Rules, state: ScheduleState, now: datetime) -> bool:
 
 
 def _has_failed(news: inp.ScheduleInput) -> bool:
-    return isinstance(news, inp.RunClosed) and news.outcome in {Outcome.FAILED, Outcome.TIMED_OUT}
+    return isinstance(news, inp.RunClosed) and news.outcome in {RunOutcome.FAILED, RunOutcome.TIMED_OUT}
 
 
 def _ready(status: dict[str, Any]) -> tuple[Any, ...]:

@@ -32,7 +32,7 @@ HANDLED, NOT_OWNER = "handled", "not-owner"
 Message = TypeVar("Message")
 
 
-class Take(msgspec.Struct, frozen=True, kw_only=True):
+class OfferTaken(msgspec.Struct, frozen=True, kw_only=True):
     """A worker gets what was offered."""
 
     kind: Kind

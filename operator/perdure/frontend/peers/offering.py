@@ -10,8 +10,8 @@ from typing import Any, Final
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import OfferBatch, PolledQueues, Poller, UnreachedError, queue_shard
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
-from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, Take, pack, unpack
+from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, OfferTaken, pack, unpack
+from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.rpc_types import response_of
 
@@ -78,7 +78,7 @@ class FleetMembers:
             UnreachedError: the member is not reached, or has lost the run.
             RpcError: the member could not hand it out.
         """
-        message = Take(kind=kind, offer=offer, poller=poller)
+        message = OfferTaken(kind=kind, offer=offer, poller=poller)
         try:
             raw = await self._client.call(offer.member, TAKE, message, encode=pack, decode=bytes, seconds=None)
         except (
@@ -91,7 +91,7 @@ class FleetMembers:
             raise UnreachedError(str(error)) from error
         return _POLL_RESPONSES[kind].FromString(raw) if raw else None
 
-    def _return(self, member: str, message: Take) -> None:
+    def _return(self, member: str, message: OfferTaken) -> None:
         """Give back to a member what it may have handed out in vain."""
 
         async def give_back() -> None:

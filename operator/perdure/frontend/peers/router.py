@@ -10,8 +10,8 @@ from typing import Any, Final
 from perdure.frontend.core import Core
 from perdure.frontend.door import WAITING
 from perdure.frontend.errors import RpcError, unavailable
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.messages import RELOAD
+from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.rpc import Handler
 from perdure.frontend.rpc_types import response_of, service_of

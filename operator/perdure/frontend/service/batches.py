@@ -34,7 +34,7 @@ from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
 from perdure.controller.directory import Entry
 from perdure.frontend import given
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
@@ -209,7 +209,7 @@ class Batches:
         del call
         url = kube.path(kube.PERDURE, request.namespace, "operations")
         batches: dict[str, list[kube.Object]] = {}
-        async for obj in self._core.runs.manager.client.each(url, labelSelector=labels.BATCH_LABEL):
+        async for obj in self._core.runs.manager.client.lists.each(url, labelSelector=labels.BATCH_LABEL):
             batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
             if batch is not None:
                 batches.setdefault(batch.job_id, []).append(obj)
@@ -221,7 +221,7 @@ class Batches:
         """The Operations of a batch; at least one."""
         url = kube.path(kube.PERDURE, namespace, "operations")
         selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
-        found = await self._core.runs.manager.client.list_all(url, labelSelector=selector) if job_id else []
+        found = await self._core.runs.manager.client.lists.all(url, labelSelector=selector) if job_id else []
         own = [obj for obj in found if _told(obj).job_id == job_id]
         if not own:
             raise not_found(f"batch operation not found: {job_id}")

@@ -32,12 +32,12 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
-from perdure.engine import changing, inputs
+from perdure.engine import activity_changes, inputs
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, PendingActivity
-from perdure.frontend import given, history, priorities
-from perdure.frontend import payloads as data
+from perdure.frontend import given, history_messages, priorities
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.given import UnfitError, duration_or_none, retry_policy
@@ -127,12 +127,12 @@ class Changing:
             options = None
             if not request.restore_original:
                 paths = [_snake(path) for path in request.update_mask.paths]
-                options = changed_options(changing.options_of(activity), request.activity_options, paths)
+                options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
             change = inputs.OptionsChanged(
                 request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
             )
             await self._core.runs.demand(entry, change)
-            told = options or activity.original or changing.options_of(activity)
+            told = options or activity.original or activity_changes.options_of(activity)
             response.activity_options.CopyFrom(_message(told))
         return response
 
@@ -190,7 +190,7 @@ class Changing:
         options = None
         if not request.restore_original and activity is not None:
             paths = [_snake(path) for path in request.update_mask.paths]
-            options = changed_options(changing.options_of(activity), request.activity_options, paths)
+            options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
         change = inputs.OptionsChanged(
             request_id=_request_id(request, "options"), activity_id=request.activity_id, options=options
         )
@@ -198,7 +198,7 @@ class Changing:
         response = UpdateActivityExecutionOptionsResponse()
         found = (await self._find(request)).activity
         if found is not None:
-            response.activity_options.CopyFrom(_message(changing.options_of(found)))
+            response.activity_options.CopyFrom(_message(activity_changes.options_of(found)))
         return response
 
     async def _change(self, request: Any, change: inputs.Request, *states: str, why: str) -> None:
@@ -262,7 +262,7 @@ def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: lis
         UnfitError: a value cannot be taken.
     """
     changes: dict[str, Any] = {}
-    policy = history.retry_policy(now.retry_policy)
+    policy = history_messages.retry_policy(now.retry_policy)
     for path in paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
@@ -306,7 +306,7 @@ def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
 
 
 def _message(options: OpenActivityOptions) -> ActivityOptions:
-    made = ActivityOptions(retry_policy=history.retry_policy(options.retry_policy))
+    made = ActivityOptions(retry_policy=history_messages.retry_policy(options.retry_policy))
     made.task_queue.name = options.task_queue
     made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in _TIMEOUTS:

@@ -28,7 +28,7 @@ from temporalio.api.workflowservice.v1 import (
     ScanWorkflowExecutionsResponse,
 )
 
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import invalid, unavailable

@@ -93,12 +93,14 @@ class RunMaker:
         removal of blobs without a run.
         """
         manager = self._core.runs.manager
-        saved = [found for each in large if (found := await manager.blobs.save(namespace, each, None)) is not None]
+        saved = [
+            found for each in large if (found := await manager.tools.blobs.save(namespace, each, None)) is not None
+        ]
         try:
             return await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
         except (kube.AlreadyExistsError, kube.NotFoundError, kube.InvalidError, kube.TooLargeError):
             for each in saved:
-                await manager.blobs.remove(namespace, each)
+                await manager.tools.blobs.remove(namespace, each)
             raise
 
     async def _begun(self, made: kube.Object) -> StartedRun:

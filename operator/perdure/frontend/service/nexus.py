@@ -38,8 +38,8 @@ from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
-from perdure.frontend import failures, given, nexus_links
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, given, nexus_links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.enums import from_enum
@@ -145,7 +145,7 @@ class NexusTasks:
         if self._core.direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskFailedResponse()
         whole = request.HasField("failure")
-        failure = failures.to_json(request.failure) if whole else _handler_failure(request.error)
+        failure = failure_messages.to_json(request.failure) if whole else _handler_failure(request.error)
         await self._core.calls.report(self._find(task), failure)
         return RespondNexusTaskFailedResponse()
 
@@ -175,9 +175,9 @@ class NexusTasks:
                     "links": nexus_links.from_nexus(started.links),
                 }
             case "failure":
-                answer["failure"] = failures.to_json(said.failure)
+                answer["failure"] = failure_messages.to_json(said.failure)
             case "operation_error":
-                answer["failure"] = failures.to_json(as_temporal(said.operation_error.failure))
+                answer["failure"] = failure_messages.to_json(as_temporal(said.operation_error.failure))
                 if said.operation_error.operation_state == "canceled":
                     answer["failure"] = _as_cancelled(answer["failure"])
             case _:
@@ -211,7 +211,7 @@ def _succeeded(said: StartOperationResponse.Sync) -> dict[str, Any]:
 def _handler_failure(error: HandlerError) -> Failure:
     """The failure of a handler that has given none of Temporal's (frontend: convertOutcomeToNexusHandlerError)."""
     behavior = from_enum(NexusHandlerErrorRetryBehavior, error.retry_behavior) if error.retry_behavior else None
-    cause = failures.to_json(as_temporal(error.failure))
+    cause = failure_messages.to_json(as_temporal(error.failure))
     return Failure(kind=FailureKind.NEXUS_HANDLER, type=error.error_type, retry_behavior=behavior, cause=cause)
 
 
@@ -241,7 +241,7 @@ def as_temporal(failure: NexusFailure, depth: int = 0) -> ProtoFailure:
         made.application_failure_info.type = "NexusFailure"
         made.application_failure_info.details.CopyFrom(Payloads(payloads=[payload]))
     made.message, made.stack_trace = failure.message, failure.stack_trace
-    if failure.HasField("cause") and depth < failures.MAX_DEPTH:
+    if failure.HasField("cause") and depth < failure_messages.MAX_DEPTH:
         made.cause.CopyFrom(as_temporal(failure.cause, depth + 1))
     return made
 

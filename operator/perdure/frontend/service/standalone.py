@@ -27,8 +27,8 @@ from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
 from perdure.frontend import given, links, priorities
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import callbacks_of, describe, to_engine
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import callbacks_of, describe, to_engine
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
 from perdure.frontend.given import MAX_ID, UnfitError, duration
@@ -44,7 +44,7 @@ from perdure.frontend.service.standalone_runs import (
     request_id_of,
 )
 from perdure.frontend.standalone import described, outcome_of
-from perdure.frontend.starts import check_beside, input_of
+from perdure.frontend.start_requests import check_beside, input_of
 from perdure.frontend.visibility import record_of
 from perdure.kube import client as kube
 from perdure.kube.clock import now

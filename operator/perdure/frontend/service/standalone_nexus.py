@@ -29,7 +29,7 @@ from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.engine.starts import StartExtras
 from perdure.frontend import links, nexus_headers
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.errors import invalid, not_found
@@ -40,7 +40,7 @@ from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
 from perdure.frontend.service.standalone_runs import StandaloneRuns, check_metadata, id_policies, not_begun
 from perdure.frontend.standalone_nexus import described, operation_of, outcome_of
-from perdure.frontend.starts import check_beside, input_of
+from perdure.frontend.start_requests import check_beside, input_of
 from perdure.frontend.visibility import record_of
 from perdure.kube.clock import now
 from perdure.runtime.kinds import RunKind

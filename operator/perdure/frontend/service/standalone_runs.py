@@ -14,8 +14,8 @@ from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_ID
+from perdure.frontend.run_gateway import not_open
 from perdure.frontend.run_reader import View
-from perdure.frontend.runs import not_open
 from perdure.frontend.service.call import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility import status_named
 from perdure.kube import client as kube

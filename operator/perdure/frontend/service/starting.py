@@ -22,8 +22,8 @@ from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import deployments, given, links
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import callbacks_of, own_links
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import callbacks_of, own_links
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
@@ -38,11 +38,11 @@ from perdure.frontend.queues import Kind
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.starts import check_beside, cron_refused, run_asked_for
+from perdure.frontend.start_requests import check_beside, cron_refused, run_asked_for
 from perdure.frontend.versions import version_of
 from perdure.kube import client as kube
 from perdure.runtime.blobs import with_content
-from perdure.runtime.requests import StartSignal
+from perdure.runtime.operation_requests import StartSignal
 
 _MAX_CARRIED = 64 * 1024
 """Bytes of a signal that goes with the start; the annotations of an object have room for 256 KiB."""

@@ -28,12 +28,12 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.api.searching import unfit
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
-from perdure.frontend.namespaces import DEFAULT
+from perdure.frontend.rpc_namespaces import DEFAULT
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.visibility import BUILT_IN
 from perdure.kube import client as kube
@@ -129,7 +129,7 @@ class System:
             named = [await self._find(name) for name in manager.served.names]
             return ListNamespacesResponse(namespaces=[self._namespace(each) for each in named if each is not None])
         try:
-            found = await manager.client.list_all(kube.path(kube.CORE, None, "namespaces"))
+            found = await manager.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         served = [self._namespace(each) for each in found if each["metadata"]["name"] in manager.served]

@@ -25,13 +25,13 @@ from perdure.frontend.core import Core
 from perdure.frontend.deployments import Deployments, routing
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import NO_TIME
-from perdure.frontend.history import deployment_version
+from perdure.frontend.history_messages import deployment_version
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.task_queue_messages import KINDS, config, effective_rate
-from perdure.frontend.workers import field_of, listed
+from perdure.frontend.worker_registry import field_of, listed
 from perdure.kube.clock import now
 
 _PAGE = 200

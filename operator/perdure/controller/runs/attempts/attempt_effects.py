@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import assert_never
 
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.attempt_pods import AttemptBlockedError, AttemptImpossibleError, PodKey
+from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
@@ -78,7 +79,7 @@ class AttemptEffects:
         """Ask an attempt to stop: through its Lease if it heartbeats, else by SIGTERM."""
         run, key = self._context.run, PodKey.of(activity)
         if activity.heartbeat_timeout is not None:
-            await self._context.api.request_cancel(run, key, "the workflow asks the activity to stop")
+            await self._context.api.leases.request_cancel(run, key, "the workflow asks the activity to stop")
         else:
             await self._context.api.stop(run, key)
 
@@ -124,5 +125,5 @@ class AttemptEffects:
             volumes = await self._context.workspaces.of(definition)
             pod = await pods.ensure(run, attempt, definition, volumes)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
-            await pods.ensure_lease(run, attempt, pod)
+            await pods.leases.ensure(run, attempt, pod)
         self._held.adopt(key, pod)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.engine.inputs import HeartbeatRead
 from perdure.engine.state import PendingActivity, RunState
@@ -14,7 +14,7 @@ from perdure.kube.clock import polling
 from perdure.runtime.leases import Pulse, heartbeat
 
 
-class Heartbeats:
+class LeaseHeartbeats:
     """The Leases of one run's attempts."""
 
     def __init__(self, context: AttemptContext) -> None:
@@ -50,7 +50,7 @@ class Heartbeats:
     async def _read(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, Pulse]:
         known, attempt = self._pulse(activity, now), self._context.definitions.attempt(activity)
         asked = wall_clock()
-        lease = await self._context.api.read_lease(self._context.run, PodKey.of(activity))
+        lease = await self._context.api.leases.read(self._context.run, PodKey.of(activity))
         return lease, known.read(attempt, lease, asked, wall_clock())
 
     def silent(self, activity: PendingActivity) -> bool:

@@ -5,7 +5,7 @@ from typing import Final
 
 from perdure.api.workflow import Retention
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey, key_of
 from perdure.engine.retired import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
@@ -48,14 +48,14 @@ class HeldPods:
 
     def observe(self, pod: kube.Object) -> None:
         """A pod is there, as the watch or the API server shows it."""
-        key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
+        key, uid = key_of(pod), pod["metadata"]["uid"]
         if key is not None and api_pods.is_of(pod, self._run) and uid not in self.leaving and uid not in self._left:
             self.pods[key] = pod
             self.unread.add(key)
 
     def observe_gone(self, pod: kube.Object) -> None:
         """A pod has disappeared."""
-        key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
+        key, uid = key_of(pod), pod["metadata"]["uid"]
         self.leaving.pop(uid, None)
         self._left.discard(uid)
         known = self.pods.get(key) if key is not None else None

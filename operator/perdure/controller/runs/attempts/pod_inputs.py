@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.pod_logs import LogsOfRun
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
-from perdure.controller.runs.attempts.heartbeats import Heartbeats
+from perdure.controller.runs.attempts.heartbeats import LeaseHeartbeats
 from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, RunState
@@ -36,7 +36,7 @@ class Reading:
         self._held = context.held
         self._tell_hindered = hindered
         self._logs = LogsOfRun(context.api.logs, wake)
-        self._heartbeats = Heartbeats(context)
+        self._heartbeats = LeaseHeartbeats(context)
         self._hindered: dict[PodKey, datetime] = {}  # since when something blocks an attempt
         self._told_of: PodKey | None = None  # the one that was reported: one stands for all
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
@@ -23,7 +23,7 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin
 
 
-class Attempts:
+class RunAttempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time.
 
     Where a method takes a state, it is one of `done_by_pods`.

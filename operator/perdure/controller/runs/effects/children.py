@@ -106,7 +106,7 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
 
 def stored_children(context: EffectContext, parent_uid: str) -> AsyncIterator[kube.Object]:
     """List the children of a parent from the API server: a watch may not have delivered them all."""
-    return context.client.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
+    return context.client.lists.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
 
 
 def known_runs(context: EffectContext, child: PendingChild) -> Iterable[Entry]:

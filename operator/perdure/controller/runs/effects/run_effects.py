@@ -9,7 +9,7 @@ from perdure.api.names import child_name
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.refusals import Refusals, is_for_now
 from perdure.controller.retry_policies import Policies
-from perdure.controller.runs.effects import children, dead_letters, external_runs, nexus_callbacks, successors
+from perdure.controller.runs.effects import children, dead_letter_creation, external_runs, nexus_callbacks, successors
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.engine import effects as fx
@@ -131,7 +131,7 @@ class Effects:
             case fx.AskExternal(number):
                 self._note(effect, external_runs.ask(self.context, state.externals[str(number)], state))
             case fx.WriteDeadLetter(number):
-                writing = dead_letters.write(self.context, state.markers[str(number)], run)
+                writing = dead_letter_creation.write(self.context, state.markers[str(number)], run)
                 await self._unless_refused(effect, "a DeadLetter", now, writing)
             case fx.CompleteOperation(key):
                 completing = nexus_callbacks.complete(self.context, key, state, run)

@@ -27,6 +27,7 @@ from perdure.simulation.cluster.process import task_factory
 from process import free_port
 from simulated.faults import Faults
 from simulated.operators import TroubledOperator
+from threads import join
 
 _LEASE_SECONDS = 2
 """Shorter than in a cluster: tests wait for take-overs."""
@@ -233,10 +234,10 @@ def in_memory_fleet(
         finally:
             loop.close()
 
-    thread = Thread(target=work)
+    thread = Thread(target=work, daemon=True)
     thread.start()
     try:
         yield found.result(timeout=60)
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join()
+        join(thread, loop)

@@ -19,6 +19,7 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
 from simulated.operators import TroubledOperator
+from threads import join
 
 NAMESPACE = "default"
 OPEN = Settings(authentication=False)
@@ -59,14 +60,14 @@ def in_memory(
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
     deployment = Deployment((namespace, *others), config_maps, address, settings, objects, pods)
-    thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment))
+    thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment), daemon=True)
     thread.start()
     try:
         yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace, http_address=settings.http_address)
     finally:
         if port.exception() is None:
             loop.call_soon_threadsafe(stop.set)
-        thread.join()
+        join(thread, loop)
     assert not crashes, crashes
 
 

@@ -46,6 +46,7 @@ VERBS = {
     "search-attributes": "perdure.cli.verbs.search_attributes",
     "rerun": "perdure.cli.verbs.rerun",
     "reset": "perdure.cli.verbs.reset",
+    "reset-activity": "perdure.cli.verbs.reset_activity",
     "result": "perdure.cli.verbs.result",
     "retry": "perdure.cli.verbs.retry",
     "retrypolicy": "perdure.cli.verbs.retrypolicy",

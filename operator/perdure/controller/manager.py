@@ -1,8 +1,8 @@
-"""Everything that this operator works on: watch events go in here, and come out as passes over single objects.
+"""The manager: connects the informers, queues, and reconcilers of an operator.
 
     a watch, a list ─▶ taken in: the index knows it, whom it concerns is woken ─▶ queue of keys ─▶ a pass over one object
 
-What a watch misses, the resync finds.
+The resync finds what a watch misses.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from perdure.runtime.retention import Limits
 
 
 class Manager:
-    """Puts together what knows and works on the objects of an operator, and runs it."""
+    """Assembles the informers and reconcilers of an operator, and runs them."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Manager:
         workers: int = 32,
         kept: Limits | None = None,
     ) -> None:
-        """Nothing runs yet.
+        """Create a manager that does not run yet.
 
         Args:
             tools: What everything works with.
@@ -146,23 +146,23 @@ class Manager:
     # Watch events
 
     def on_run(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a WorkflowRun was seen, changed or deleted."""
+        """Process a watch event of a WorkflowRun."""
         self._resync.observe_event("workflowruns")
         self.runs.take(obj, deleted=deleted)
 
     def on_pod(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a pod of some run was seen, changed or deleted."""
+        """Process a watch event of a pod of a run."""
         self._resync.observe_event("pods")
         self._pods.take(obj, deleted=deleted)
         self._releases.observe_pod(obj)
 
     def on_schedule(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a Schedule was seen, changed or deleted."""
+        """Process a watch event of a Schedule."""
         self._resync.observe_event("schedules")
         self.schedules.take(obj, deleted=deleted)
 
     def on_workflow(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a Workflow was seen, changed or deleted. Runs wait for it; Schedules report what is wrong with it."""
+        """Process a watch event of a Workflow: runs may wait for it, and Schedules report its errors."""
         key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         changed = self._readiness.observe(obj, deleted=deleted)
         if changed:
@@ -175,13 +175,13 @@ class Manager:
         self.runs.observe_workflow(key.namespace, key.name)
 
     def on_policy(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A watch tells: a RetryPolicy was seen, changed or deleted."""
+        """Process a watch event of a RetryPolicy."""
         self.tools.policies.observe(obj, deleted=deleted)
         key = PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._queue.forget(key) if deleted else self._queue.wake(key)
 
     def on_limit(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A watch tells: a WorkflowLimit was seen, changed or deleted."""
+        """Process a watch event of a WorkflowLimit."""
         self.tools.limits.observe(obj, deleted=deleted)
         key = LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._queue.forget(key) if deleted else self._queue.wake(key)
@@ -222,7 +222,7 @@ class Manager:
     # A fleet
 
     def _admits(self, key: Key) -> bool:
-        """Whether a key is this process's to process: it owns the shard, or works on a run as a guest."""
+        """Whether this process may process a key: it owns the shard, or works on a run as a guest."""
         shards = self.tools.shards
         guest = isinstance(key, RunKey) and self.runs.fleet.is_guest(key.uid)
         return shards.active if guest else shards.owns(key.namespace, key.sharded_by)
@@ -238,7 +238,7 @@ class Manager:
                 return True
 
     def _reassign(self) -> None:
-        """The fleet has given this process other shards, or its right to decide has ended or begun."""
+        """Apply a change of the shards of this process, or of its right to decide."""
         self.runs.fleet.reassign()
         self.schedules.reassign()
         self._pods.reassign()
@@ -273,18 +273,18 @@ class Manager:
                 assert_never(key)
 
     async def _poll(self) -> bool:
-        """Do what no event triggers; whether it is complete."""
+        """Execute the periodic work; returns whether it is complete."""
         if self._clock_jumps.jumped():
             self.schedules.observe_clock()
         self._expiries.arm(now())
         return await self.resync()
 
     async def resync(self) -> bool:
-        """Find what no watch has shown; whether everything could be compared."""
+        """Find changes that no watch has shown; returns whether everything could be compared."""
         return await self._resync.resync()
 
     def trouble(self) -> str | None:
-        """What is wrong with the watches; None when all is well."""
+        """The problem with the watches; None if there is none."""
         return self._resync.trouble()
 
     # The first lists, for the watches that continue them

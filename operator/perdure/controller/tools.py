@@ -1,4 +1,4 @@
-"""What every run works with."""
+"""The services that all runs share."""
 
 from dataclasses import dataclass, field
 

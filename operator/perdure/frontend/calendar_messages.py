@@ -1,4 +1,4 @@
-"""Times of schedules: Temporal's messages and our fields, both ways. Pure."""
+"""Converts the times of schedules between Temporal's messages and the fields of a Schedule. Pure."""
 
 import base64
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ _FIELDS: tuple[tuple[str, Field, str], ...] = (
     ("day_of_week", calendar_fields.DAY_OF_WEEK, "*"),
     ("year", calendar_fields.YEAR, "*"),
 )
-"""Fields of Temporal's calendars, what they may hold, and what a CalendarSpec means that leaves them out."""
+"""Fields of Temporal's calendars, their ranges, and what a CalendarSpec without them means."""
 
 TIMES = (
     "cron",
@@ -47,14 +47,14 @@ TIMES = (
     "timeZone",
     "timeZoneData",
 )
-"""Fields of a Schedule's spec that say when."""
+"""Fields of a Schedule's spec that define its times."""
 
 
 def to_times(spec: ScheduleSpec) -> dict[str, Any]:
-    """The fields of a Schedule's spec that say when.
+    """The fields of a Schedule's spec that define its times.
 
     Raises:
-        ValueError: they cannot be written so; the message names the field.
+        ValueError: a Schedule cannot express them; the message names the field.
     """
     times: dict[str, Any] = {
         "cron": list(spec.cron_string),
@@ -136,7 +136,7 @@ def _range(said: Range, allowed: Field) -> str:
 
 
 def from_times(spec: kind.ScheduleSpec) -> ScheduleSpec:
-    """What a Schedule says of its times, as Temporal's server describes them: cron lines as the calendars that they mean."""
+    """The times of a Schedule as Temporal's server describes them: cron lines as the equivalent calendars."""
     made = ScheduleSpec(
         timezone_name=spec.time_zone or "",
         timezone_data=base64.b64decode(spec.time_zone_data) if spec.time_zone_data else b"",
@@ -183,7 +183,7 @@ def _depends_on_month(calendar: Calendar) -> bool:
 
 
 def _written(calendar: Calendar) -> CalendarSpec:
-    """A calendar in Temporal's older form, whose fields are text: what it says comes back unchanged in an update."""
+    """A calendar in Temporal's older form, whose fields are text, so that an update sends it back unchanged."""
     return CalendarSpec(comment=calendar.comment, **{field: getattr(calendar, field) for field, _, _ in _FIELDS})
 
 
@@ -197,7 +197,7 @@ def _structured(calendar: Calendar) -> StructuredCalendarSpec:
 
 
 def _ranges(text: str, allowed: Field) -> list[Range]:
-    """The ranges of a field; one that goes round becomes single values."""
+    """The ranges of a field; one that wraps around becomes single values."""
     try:
         return [each for item in text.split(",") for each in _item(item.strip(), allowed)]
     except InvalidTimesError:

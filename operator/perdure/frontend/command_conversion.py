@@ -1,4 +1,4 @@
-"""Commands of workers, one by one, as the engine's commands."""
+"""Converts single commands of workers to commands of the engine."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ class BadCommandError(Exception):
 
 @dataclass(slots=True)
 class CommandContext:
-    """What a command is read with."""
+    """The context in which a command is read."""
 
     task: int
     """The ID of the WorkflowTaskStarted."""
@@ -337,7 +337,7 @@ def _policy(said: Any) -> RetryPolicy | None:
 
 
 def whole(said: Payloads) -> Any:
-    """Payloads; large ones in a blob.
+    """Convert payloads; large ones go into a blob.
 
     Raises:
         UnfitError: they are larger than a blob may be.

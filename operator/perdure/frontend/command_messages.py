@@ -1,4 +1,4 @@
-"""The answer of a worker to a workflow task: its commands and messages in order, as the engine's commands."""
+"""Converts the response of a worker to a workflow task: its commands and messages, in order, as commands of the engine."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,7 +33,7 @@ def _check_sequence(commands: Sequence[ProtoCommand]) -> None:
 
 
 class CommandReader:
-    """Reads one answer of a worker."""
+    """Reads one response of a worker."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class CommandReader:
         self._messages = UpdateMessages(updates)
 
     def read(self, commands: Sequence[ProtoCommand], messages: Sequence[Message]) -> TaskAnswer:
-        """The whole answer.
+        """Read the whole response.
 
         Raises:
             BadCommandError: One of the commands cannot be executed.
-            UnfitError: the answer is malformed; it changes nothing, not even the task.
+            UnfitError: the response is malformed; it changes nothing, not even the task.
         """
         _check_sequence(commands)
         answered = TaskAnswer()

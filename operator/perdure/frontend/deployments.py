@@ -1,4 +1,4 @@
-"""Worker deployments: their versions, and which of them new and upgrading workflows go to. Pure.
+"""Worker deployments: their versions, and to which of them new and upgrading workflows are routed. Pure.
 
 The rules and messages are those of Temporal's server (service/worker/workerdeployment, common/worker_versioning).
 """
@@ -26,7 +26,7 @@ MAX_QUEUES = 100
 UNVERSIONED = "__unversioned__"
 """In place of a version in the deprecated fields of messages: workers without versioning."""
 GRACE = timedelta(minutes=3)
-"""How long a version drains at least: a workflow that has started on it may not have reported yet that it is pinned."""
+"""Minimum time for which a version drains: a workflow on it may not have reported yet that it is pinned."""
 _MAX_NAME = 480
 
 
@@ -73,7 +73,7 @@ class WorkerDeployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def conflict_token(self) -> bytes:
-        """What a client passes to change the deployment only as it has read it."""
+        """The token with which a client ensures that it changes the deployment that it has read."""
         return str(self.changes).encode()
 
 
@@ -132,7 +132,7 @@ def registered(
     *,
     removable: Callable[[DeploymentVersion], bool],
 ) -> Deployments:
-    """The deployments once a worker of a version has polled a task queue.
+    """The deployments after a worker of a version has polled a task queue.
 
     Args:
         known: The deployments.
@@ -186,7 +186,7 @@ def _with_version(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingChange:
-    """What every request to change the routing of a deployment says."""
+    """The fields that all requests to change the routing of a deployment have."""
 
     name: str
     build_id: str
@@ -300,7 +300,7 @@ def with_ramping(
 
 
 def _changeable(found: WorkerDeployment, asked: RoutingChange, time: datetime) -> WorkerDeployment:
-    """The deployment, with the version that is asked for."""
+    """The deployment and the requested version."""
     build = asked.build_id
     if asked.conflict_token and asked.conflict_token != found.conflict_token:
         raise precondition("conflict token mismatch")
@@ -402,7 +402,7 @@ def _latest(found: Any) -> DeploymentVersion | None:
 
 
 def _threshold(workflow_id: str) -> float:
-    """A number from 0 to 100, always the same for a workflow ID."""
+    """A number from 0 to 100 that depends only on the workflow ID."""
     digest = hashlib.blake2b(workflow_id.encode(), digest_size=4).digest()
     return 100 * int.from_bytes(digest) / 2**32
 

@@ -1,4 +1,4 @@
-"""Failures: Temporal's message and our tree, both ways."""
+"""Converts failures between Temporal's message and the engine's tree."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ MAX_DEPTH = 50
 
 
 def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
-    """Our failure of Temporal's.
+    """Convert Temporal's failure to the engine's.
 
     Raises:
         UnfitError: a field of it cannot be taken.
@@ -140,7 +140,7 @@ def _retry_state(value: int) -> RetryState | None:
 
 
 def to_proto(failure: Failure) -> ProtoFailure:
-    """Temporal's failure of ours."""
+    """Convert the engine's failure to Temporal's."""
     made = ProtoFailure(message=failure.message, source=failure.source or "", stack_trace=failure.stack_trace or "")
     if failure.encoded_attributes is not None:
         made.encoded_attributes.CopyFrom(data.one_payload(failure.encoded_attributes))

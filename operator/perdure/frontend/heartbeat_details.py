@@ -16,10 +16,10 @@ from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 async def storing_details(
     manager: Manager, entry: Entry, scheduled_event_id: int, details: object
 ) -> AsyncIterator[None]:
-    """Store large heartbeat details before the block that gives them to a run, and remove those before, after it.
+    """Store large heartbeat details before the block that passes them to a run, and remove the previous ones after it.
 
-    Heartbeats cost no commit: the details would stay in memory for as long as none comes. Those that a commit has
-    recorded stay.
+    Heartbeats need no commit, so without this the details would stay in memory until the next one. Details that a commit
+    has recorded are kept.
 
     Args:
         manager: Has the runs.

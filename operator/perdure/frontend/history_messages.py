@@ -1,4 +1,4 @@
-"""Histories: our events as Temporal's.
+"""Converts the events of the engine to Temporal's events.
 
 Events and attributes bear Temporal's names, so most of it goes by the fields of the message: what has our value's name is
 filled with it, each type of field in its own way. `_SPECIAL` lists what is elsewhere in Temporal's messages.
@@ -43,9 +43,9 @@ from perdure.frontend.enums import to_enum
 from perdure.frontend.paging import MAX_BYTES
 
 RunIds = Callable[[str], str]
-"""Gives the run id of a WorkflowRun by its name; empty where it is not known."""
+"""Returns the run ID of a WorkflowRun by its name; empty if it is not known."""
 _SERVICE, _RESETTER = "history-service", "history-resetter"
-"""What Temporal's server calls itself where no client has asked (service/history/consts)."""
+"""The identity of Temporal's server in events that no client has requested (service/history/consts)."""
 _MAY_IGNORE = (
     ev.WorkflowExecutionPaused,
     ev.WorkflowExecutionUnpaused,
@@ -53,7 +53,7 @@ _MAY_IGNORE = (
     ev.NexusOperationCancelRequestCompleted,
     ev.NexusOperationCancelRequestFailed,
 )
-"""Older workers do not know what to do with these (sdk-core refuses the whole history), and need not."""
+"""Event types that older workers do not know (sdk-core rejects the whole history) and may ignore."""
 
 
 _NAMESPACES = ("namespace", "namespace_id")
@@ -76,7 +76,7 @@ class Historian:
         self._by_step = by_step
 
     def all(self, events: Iterable[ev.AnyEvent]) -> list[HistoryEvent]:
-        """Each event."""
+        """All events."""
         return [self.one(event) for event in events]
 
     def page(self, events: Sequence[ev.AnyEvent]) -> list[HistoryEvent]:
@@ -135,7 +135,7 @@ class Historian:
 
 
 def _step_of(event: ev.AnyEvent) -> str:
-    """The path of the step that an event begins something for; empty for other events."""
+    """The path of the step for which an event starts something; empty for other events."""
     match event:
         case ev.ActivityTaskScheduled():
             return event.activity_id
@@ -150,7 +150,7 @@ def _step_of(event: ev.AnyEvent) -> str:
 
 
 def request_of(origin: str) -> str:
-    """The ID of a request that no client has made, always the same for what it comes from."""
+    """A request ID for what no client has requested; the same for the same origin."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, origin))
 
 
@@ -320,7 +320,7 @@ def _task_scheduled(attributes: Any, event: ev.WorkflowTaskScheduled) -> None:
 
 
 def _task_failed(attributes: Any, event: ev.WorkflowTaskFailed) -> None:
-    """What the server itself has refused is a failure of the server; what a worker reports is one of its code."""
+    """Convert a failed task: the server rejected the response, or the worker reported a failure of its code."""
     if event.failure is not None and event.failure.type == event.cause:
         attributes.failure.server_failure_info.SetInParent()
     if event.cause == "UnhandledCommand":
@@ -387,7 +387,7 @@ def _marker(attributes: Any, event: ev.MarkerRecorded) -> None:
 
 
 def update_request(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted) -> Request:
-    """What an update asks for."""
+    """The request of an update."""
     request = Request()
     request.request_id = event.request_id
     request.completion_callbacks.extend(map(callback_messages.to_proto, event.completion_callbacks))

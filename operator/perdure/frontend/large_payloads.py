@@ -16,7 +16,7 @@ from perdure.frontend.run_gateway import RunGateway
 
 _Made = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024
-"""Bytes of large payloads that are read at the same time; of one namespace half as many."""
+"""Maximum size of large payloads that are read at the same time, in bytes; half of it for one namespace."""
 
 
 class LargePayloads:
@@ -27,7 +27,7 @@ class LargePayloads:
         self._memory = MessageMemory(_MEMORY)
 
     async def whole(self, namespace: str, make: Callable[[], _Made], most: int = UNLIMITED) -> _Made:
-        """What is made of a run's state or events, with the large payloads in it.
+        """The result of a function of a run's state or events, with the large payloads that it needs.
 
         Args:
             namespace: Of the run.
@@ -36,7 +36,7 @@ class LargePayloads:
 
         Raises:
             RpcError: one is gone.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
         """
         known = KnownBlobs(most=most)
         while True:
@@ -60,5 +60,5 @@ class LargePayloads:
         return await self.whole(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
 
     def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
-        """Turns histories of a namespace into Temporal's; `by_step` as there."""
+        """A Historian for a namespace; `by_step` as for `Historian`."""
         return Historian(namespace, self._runs().finder.run_id_of(namespace), by_step=by_step)

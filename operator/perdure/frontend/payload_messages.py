@@ -1,8 +1,7 @@
-"""Payloads: opaque bytes with metadata on Temporal's side, JSON on ours.
+"""Converts payloads: opaque bytes with metadata in Temporal's API, JSON in Perdure.
 
-What is plain JSON to begin with, and comes back byte by byte through the API server, is kept as the JSON that it is: so people
-can read it, and code and YAML can call each other. Everything else (binary, encrypted, compressed, numbers that are not whole)
-is kept as it is, in base64::
+A payload of plain JSON that the API server returns byte by byte is stored as that JSON, so that people can read it, and code
+and YAML can call each other. Everything else (binary, encrypted, compressed, numbers that are not whole) is stored in base64::
 
     {"orderId": 7}                                                     one payload, json/plain
     {"payloads": [{"json": 1}, {"json": null}]}                        any number of them
@@ -34,7 +33,7 @@ from perdure.frontend.given import UnfitError
 from perdure.runtime.blobs import INLINE, Reference, refer, reference_in
 
 _LARGEST = 2**53
-"""Whole numbers beyond this may come back as others from a program that knows only floating point."""
+"""Larger whole numbers may be changed by programs that read all numbers as floating point."""
 _DEEPEST = 64
 MAX_ATTRIBUTES = 100
 """Search attributes of one run."""
@@ -46,7 +45,7 @@ def canonical(value: Any) -> bytes:
 
 
 def _stays_as_it_is(value: Any, depth: int = 0) -> bool:
-    """Whether the API server gives a JSON value back unchanged."""
+    """Whether the API server returns a JSON value unchanged."""
     match value:
         case None | bool():
             return True
@@ -65,12 +64,12 @@ def _stays_as_it_is(value: Any, depth: int = 0) -> bool:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a string can be written: JSON can name halves of characters, which are none."""
+    """Whether a string can be encoded: JSON can contain unpaired surrogates, which cannot."""
     return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
 
 
 def _readable(payload: Payload) -> tuple[bool, Any]:
-    """Whether a payload is JSON that comes back byte by byte; and the value."""
+    """Whether a payload is JSON that is restored byte by byte, and its value."""
     if dict(payload.metadata) != {"encoding": b"json/plain"} or MARK in payload.data or payload.external_payloads:
         return False, None
     try:
@@ -102,7 +101,7 @@ def _one_to_json(payload: Payload) -> Any:
 
 
 class _External(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What an SDK keeps elsewhere, and refers to in the payload."""
+    """A reference to data that an SDK stores externally."""
 
     size_bytes: int
 
@@ -174,7 +173,7 @@ def from_json(value: Any) -> list[Payload]:
 
 @dataclass(slots=True)
 class KnownBlobs:
-    """The blobs that are here, and those that are asked for and are not."""
+    """The blobs that were read, and the references to others."""
 
     contents: dict[str, bytes] = field(default_factory=dict)
     missing: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -192,7 +191,7 @@ _known: ContextVar[KnownBlobs] = ContextVar("blobs")
 
 @contextmanager
 def looking_up(known: KnownBlobs) -> Iterator[None]:
-    """Have references within the block mean these blobs; what is missing stands for nothing, and is noted."""
+    """Resolve references within the block to these blobs; missing ones are noted and resolve to nothing."""
     before = _known.set(known)
     try:
         yield
@@ -207,7 +206,7 @@ def missing_bytes() -> int:
 
 
 def _looked_up(reference: Mapping[str, Any]) -> bytes:
-    """The bytes of a blob.
+    """The content of a blob.
 
     Raises:
         LookupError: nobody has looked it up.
@@ -228,7 +227,7 @@ def _is_wrapped(value: Any) -> bool:
 
 
 def payloads(value: Any) -> Payloads | None:
-    """The message; None where there is nothing."""
+    """The message; None if there are no payloads."""
     return None if value is None else Payloads(payloads=from_json(value))
 
 
@@ -279,7 +278,7 @@ def memo(value: Any) -> Memo | None:
 
 
 def is_nothing(payload: Payload) -> bool:
-    """Whether a payload stands for the removal of an entry."""
+    """Whether a payload means that an entry is removed."""
     encoding = payload.metadata.get("encoding", b"")
     return encoding == b"binary/null" or payload.data in {b"null", b"[]"} or (not encoding and not payload.data)
 
@@ -362,7 +361,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     AttributeType.DATETIME: _is_moment,
     AttributeType.KEYWORD_LIST: lambda value: isinstance(value, list) and all(map(_is_word, value)),
 }
-"""What each type of search attribute takes."""
+"""The Python types that each type of search attribute accepts."""
 ATTRIBUTE_TYPES = tuple(_FITS)
 """The types of search attributes."""
 
@@ -484,10 +483,10 @@ def user_metadata(value: Any) -> UserMetadata | None:
 
 
 def message_to_json(message: Any) -> Any:
-    """A message that nobody here looks into; None where it says nothing."""
+    """An opaque message as JSON; None if it is empty."""
     return MessageToDict(message) or None
 
 
 def message_from_json(value: Any, kind: Any) -> Any:
-    """Such a message again."""
+    """The message from its JSON."""
     return ParseDict(value, kind(), ignore_unknown_fields=True)

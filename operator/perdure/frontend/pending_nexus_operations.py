@@ -35,7 +35,7 @@ def pending(operation: PendingOperation, now: datetime) -> PendingNexusOperation
 
 
 def state_of(operation: PendingOperation, now: datetime) -> "PendingNexusOperationState.ValueType":
-    """How an open operation stands."""
+    """The state of an open operation."""
     calling = "BackingOff" if operation.calls.due > now else "Scheduled"
     found: PendingNexusOperationState.ValueType = to_enum(
         PendingNexusOperationState, "Started" if operation.started_time else calling
@@ -44,7 +44,7 @@ def state_of(operation: PendingOperation, now: datetime) -> "PendingNexusOperati
 
 
 def set_cancellation(made: Any, operation: PendingOperation, now: datetime) -> None:
-    """Describe the cancellation of an operation, as far as its handler was called for it."""
+    """Describe the cancellation of an operation and the calls of its handler."""
     cancellation = operation.cancellation
     if cancellation is None:
         return

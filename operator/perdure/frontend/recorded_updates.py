@@ -1,4 +1,4 @@
-"""Brings the updates in memory in line with what runs have recorded."""
+"""Synchronizes the updates in memory with those that runs have recorded."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -32,7 +32,7 @@ class RecordedUpdates:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def readmit(self, view: View) -> None:
-        """Take in the updates that a reset has brought to a run, and no worker has accepted or rejected."""
+        """Admit the updates that a reset has passed to a run, and no worker has accepted or rejected."""
         code, run_id = view.state.code if view.state is not None else None, view.entry.uid
         admitted = code.admitted if code else {}
         wanted = {name: event_id for name, event_id in admitted.items() if self._updates.get(run_id, name) is None}
@@ -42,7 +42,7 @@ class RecordedUpdates:
                 self._updates.admit(run_id, event.update_id, request, event.principal)
 
     def closed(self, run: Followed, state: RunState) -> None:
-        """A run has closed: accepted updates that have not ended fail, and the others get an answer."""
+        """Answer the updates of a closed run: accepted ones without an outcome fail."""
         records = state.code.updates if state.code else {}
         for update in self._updates.open(run.ref.uid):
             record = records.get(update.update_id)
@@ -56,7 +56,7 @@ class RecordedUpdates:
                 update.end(Outcome(failure=failure_messages.to_proto(UPDATE_LOST)))
 
     async def _end_update(self, namespace: str, update: Update, event: ev.WorkflowExecutionUpdateCompleted) -> None:
-        """Tell what an update has come to. If that cannot be read now, clients ask again."""
+        """Pass the outcome of an update to its callers. If it cannot be read now, clients ask again."""
         try:
             update.end(await self._payloads.whole(namespace, lambda: outcome_of(event)))
         except (RpcError, kube.ApiError, *kube.TRANSIENT):
@@ -69,12 +69,12 @@ class RecordedUpdates:
 
 
 def _tail_of(run: Followed) -> tuple[ev.AnyEvent, ...]:
-    """The end of the history of a run that this process works on."""
+    """The end of the history of a run that this process owns."""
     return decode_events(run.object["status"]["history"]["events"])
 
 
 def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:
-    """What an update has come to."""
+    """The outcome of an update."""
     if event.failure is not None:
         return Outcome(failure=failure_messages.to_proto(event.failure))
     outcome = Outcome()

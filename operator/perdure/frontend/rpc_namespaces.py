@@ -1,4 +1,4 @@
-"""Which namespace an RPC is about: one place says so, for who may call it as for what it does. Pure."""
+"""Determines the namespace of an RPC, both for authorization and for its handler. Pure."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ _FORM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def namespace_of(rpc: str, request: Any) -> str | None:
-    """The namespace that an RPC is about; None for one that is about none.
+    """The namespace of an RPC; None if it concerns no namespace.
 
     Raises:
         RpcError: it names none, or what cannot be one, or others inside.
@@ -33,7 +33,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
 
 
 def _check_inside(named: str, request: Any) -> None:
-    """See that the operations of a request are about its namespace, too; those that do not say get told."""
+    """Check that the operations in a request have its namespace; set it where it is missing."""
     for operation in request.operations:
         kind = operation.WhichOneof("operation")
         if kind is None:

@@ -1,4 +1,4 @@
-"""Runs, for the frontend: found, read, asked, and waited for."""
+"""The runs as the services of the frontend use them: find, read, request, and wait."""
 
 from contextlib import suppress
 
@@ -37,7 +37,7 @@ class RunGateway:
         self.reader = RunReader(manager, self.changes)
 
     async def open_run(self, entry: Entry) -> Run:
-        """A run that can be asked something; it may have closed.
+        """A run that can process requests; it may have closed.
 
         Raises:
             RpcError: it is gone, or the API server cannot be asked.
@@ -51,7 +51,7 @@ class RunGateway:
         return run
 
     async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
-        """Ask a run for something; its answer, once that is recorded. One that is damaged refuses."""
+        """Pass a request to a run, and return its response once that is recorded. A damaged run refuses."""
         answers: list[Answer] = []
 
         def told(given: Answer) -> None:
@@ -69,7 +69,7 @@ class RunGateway:
         return answers[0]
 
     async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
-        """Ask a run for something that it must do.
+        """Pass a request to a run, which must accept it.
 
         Raises:
             RpcError: it does not; CompletedError where it has closed before, also if that is all that was wanted.
@@ -89,12 +89,12 @@ class RunGateway:
 
 
 def not_open(state: RunState) -> RpcError:
-    """The error of what only an open standalone activity or Nexus operation can do."""
+    """Build the error for a request that requires an open standalone activity or Nexus operation."""
     return precondition(f"invalid transition from {'Canceled' if state.status == 'Cancelled' else state.status}")
 
 
 def refusal(answer: Answer) -> RpcError:
-    """What a run's refusal is to a client."""
+    """The error that a client gets if a run refuses a request."""
     match answer.reason:
         case ConditionReason.TARGET_NOT_FOUND | inputs.CLOSED:
             return CompletedError()

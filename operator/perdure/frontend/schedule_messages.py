@@ -1,7 +1,7 @@
-"""Schedules: Temporal's messages and our objects, both ways. Pure.
+"""Converts schedules between Temporal's messages and Schedule objects. Pure.
 
-What an update leaves as it was described stays as it was written: cron lines stay cron lines, and what Temporal has no word for
-is kept.
+What an update leaves as it was described stays as it was written: cron lines stay cron lines, and fields without a counterpart
+in Temporal are kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +52,7 @@ _CATCHUP, _SHORTEST_CATCHUP = timedelta(days=365), timedelta(seconds=10)
 _KEPT_RUNS = 100
 _DEFAULTS = {"executionTimeout": "0s", "runTimeout": "", "taskTimeout": "10s"}
 _UNCHANGED = ("ttlSecondsAfterFinished", "ttlSecondsAfterFailure")
-"""Fields of a template that Temporal has no word for."""
+"""Fields of a template without a counterpart in Temporal."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -86,7 +86,7 @@ def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
 def new_schedule(
     asked: Schedule, types: Mapping[str, str], *, namespace: str, name: str, schedule_id: str, told: Told, identity: str
 ) -> KubeObject:
-    """The Schedule that a client wants.
+    """The Schedule that a client requests.
 
     Args:
         asked: What it says.
@@ -125,7 +125,7 @@ def new_schedule(
 
 
 def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str], told: Told) -> KubeObject:
-    """A Schedule as a client wants it to be now.
+    """A Schedule after the update of a client.
 
     Args:
         obj: As it is.
@@ -159,7 +159,7 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
 
 
 def paused_schedule(obj: KubeObject, paused: bool, notes: str) -> KubeObject:
-    """A Schedule that is paused, or not, and why."""
+    """A Schedule with its pause and the reason set or removed."""
     return {**obj, "spec": {**obj["spec"], "paused": paused, "notes": notes}}
 
 
@@ -239,7 +239,7 @@ def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeOb
 
 
 def described(obj: KubeObject) -> Schedule:
-    """A schedule as Temporal's clients see it.
+    """Describe a schedule for Temporal clients.
 
     Raises:
         pydantic.ValidationError: it cannot be read.
@@ -261,7 +261,7 @@ def described(obj: KubeObject) -> Schedule:
 
 
 def _remaining(obj: KubeObject, spec: kind.ScheduleSpec) -> int | None:
-    """How many actions are left; a status that does not know the spec yet does not count."""
+    """The number of remaining actions; a status of an older spec is ignored."""
     status, generation = obj.get("status") or {}, obj["metadata"].get("generation")
     if spec.remaining_actions is None or status.get("observedGeneration") != generation:
         return spec.remaining_actions
@@ -270,7 +270,7 @@ def _remaining(obj: KubeObject, spec: kind.ScheduleSpec) -> int | None:
 
 
 def _without_defaults(made: ProtoRetryPolicy, policy: RetryPolicy) -> None:
-    """Clear what has its default value: nobody asked for it."""
+    """Clear the fields with their default values, which no client has set."""
     default = RetryPolicy()
     if policy.initial_interval == default.initial_interval:
         made.ClearField("initial_interval")
@@ -316,7 +316,7 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
 
 
 def upcoming(obj: KubeObject, spec: kind.ScheduleSpec, now: datetime) -> Iterator[datetime]:
-    """The next times, with jitter, as many as there are actions left for."""
+    """The next times, with jitter, limited by the remaining actions."""
     dues = between(obj, spec, now)
     try:
         yield from islice(dues, _remaining(obj, spec))
@@ -336,7 +336,7 @@ def between(obj: KubeObject, spec: kind.ScheduleSpec, after: datetime) -> Iterat
 
 
 def info(obj: KubeObject, now: datetime) -> ScheduleInfo:
-    """What a schedule has done, and will do.
+    """The recent and the upcoming actions of a schedule.
 
     Raises:
         pydantic.ValidationError: it cannot be read.
@@ -383,7 +383,7 @@ def _recent(obj: KubeObject, spec: kind.ScheduleSpec, most: int) -> list[Schedul
 
 
 def _problem(status: Mapping[str, Any]) -> str:
-    """Why a schedule cannot be followed; empty where it can."""
+    """Why a schedule is invalid; empty if it is valid."""
     for condition in status.get("conditions") or ():
         if condition["type"] == "Ready" and condition["status"] == "False" and condition["reason"] != "NoMoreTimes":
             return str(condition.get("message", ""))
@@ -414,12 +414,12 @@ def memo(obj: KubeObject) -> Memo | None:
 
 
 def search_attributes(obj: KubeObject) -> SearchAttributes | None:
-    """What a schedule can be found by."""
+    """The search attributes of a schedule."""
     return data.attributes(told_of(obj).search_attributes)
 
 
 def lookup(obj: KubeObject) -> Callable[[str], Any]:
-    """Gives what filters compare, by name."""
+    """Return a function that looks up the values for filters by name."""
     attributes = told_of(obj).search_attributes or {}
 
     def find(name: str) -> Any:

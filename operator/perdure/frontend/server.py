@@ -1,4 +1,4 @@
-"""The gRPC server: finds the handler of an RPC, and gives what goes wrong the form that SDKs understand."""
+"""The gRPC server: finds the handlers of RPCs, and returns errors in the form that SDKs understand."""
 
 import asyncio
 import ipaddress
@@ -109,7 +109,7 @@ async def _deprecated(request: Any, call: CallContext) -> Any:
 def _handlers_of(service: object) -> dict[str, Handler]:
     """The methods of a part of the frontend that are RPCs of Temporal's API, which has a request for each of them.
 
-    The generated servicers cannot be used: gRPC would give them messages that it has read before anyone knows who calls.
+    The generated servicers cannot be used: gRPC would read whole messages before the caller is authenticated.
     """
     rpcs = {method: "".join(map(str.capitalize, method.split("_"))) for method in vars(type(service))}
     return {
@@ -121,7 +121,7 @@ def _handlers_of(service: object) -> dict[str, Handler]:
 
 @asynccontextmanager
 async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
-    """Serve at an address such as ``127.0.0.1:7233``, and the HTTP API at that of the settings; gives the port of gRPC.
+    """Serve gRPC at an address such as ``127.0.0.1:7233``, and the HTTP API at that of the settings; yields the gRPC port.
 
     Raises:
         RuntimeError: an address cannot be had, or no TLS certificate.
@@ -198,7 +198,7 @@ def _http_api(
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
-    """The call of a Nexus handler by a client. It is no RPC of Temporal's API, but passes the same door."""
+    """The call of a Nexus handler by a client. It is not an RPC of Temporal's API, but passes the same checks."""
     manager, handler = frontend.runs.manager, NexusDispatch(frontend).dispatch_nexus_task
     served, ready = manager.served, manager.first_lists.wait
     return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
@@ -220,9 +220,9 @@ def _peers(chosen: Settings) -> PeerSettings:
 
 
 async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tuple[Door, Door]:
-    """What guards the ports: for users, and for other members of the fleet.
+    """The admission of callers: users, and other members of the fleet.
 
-    Reviews have connections of their own: strangers must not take those of the operator.
+    Token reviews use separate connections, so that strangers cannot exhaust those of the operator.
     """
     if not frontend.settings.authentication:
         return Door(None), Door(None)
@@ -237,7 +237,7 @@ async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tupl
 
 
 def options(chosen: Settings) -> list[tuple[str, int]]:
-    """Options of gRPC's core: what a connection may cost, and how long it may last."""
+    """Options of gRPC's core: limits of memory, streams, and lifetime for connections."""
     return [
         ("grpc.max_receive_message_length", MAX_READ),
         ("grpc.max_send_message_length", MAX_ANSWER),

@@ -30,7 +30,7 @@ def activity_of(state: RunState) -> PendingActivity | None:
 
 
 def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
-    """What a standalone activity that has closed has come to.
+    """The outcome of a closed standalone activity.
 
     Args:
         history: Its events; of a long history, the last ones.
@@ -56,7 +56,7 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
 
 
 def _canceled(history: Sequence[ev.AnyEvent], ended: ev.ActivityTaskCanceled) -> ProtoFailure:
-    """One that had not started says why it was canceled; else the worker has said what it wanted."""
+    """The cancellation: with its reason if the activity had not started, otherwise with the details of the worker."""
     asked = _cancellation(history)
     details = ended.details
     if not ended.started_event_id and asked is not None:
@@ -72,7 +72,7 @@ def _cancellation(history: Sequence[ev.AnyEvent]) -> ev.WorkflowExecutionCancelR
 
 
 def pending_state(activity: PendingActivity) -> str:
-    """How an open activity stands, as the API's PendingActivityState has it."""
+    """The state of an open activity as PendingActivityState."""
     if activity.cancel_requested:
         return "CancelRequested"
     if activity.paused:
@@ -83,7 +83,7 @@ def pending_state(activity: PendingActivity) -> str:
 def described(
     run: kube.Object, record: VisibilityRecord, state: RunState, history: Sequence[ev.AnyEvent], now: datetime
 ) -> ActivityExecutionInfo:
-    """What is known of a standalone activity, with its heartbeat details and its last failure.
+    """Describe a standalone activity, with its heartbeat details and its last failure.
 
     Args:
         run: Its WorkflowRun.

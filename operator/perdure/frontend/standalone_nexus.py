@@ -29,7 +29,7 @@ def operation_of(state: RunState) -> PendingOperation | None:
 
 
 def outcome_of(history: Sequence[ev.AnyEvent]) -> Payload | ProtoFailure:
-    """What a standalone Nexus operation that has closed has come to: the result, or why there is none.
+    """The outcome of a closed standalone Nexus operation.
 
     Args:
         history: Its events; of a long history, the last ones.
@@ -60,7 +60,7 @@ def _end(
 def described(
     run: kube.Object, record: VisibilityRecord, state: RunState, history: Sequence[ev.AnyEvent], now: datetime
 ) -> NexusOperationExecutionInfo:
-    """What is known of a standalone Nexus operation.
+    """Describe a standalone Nexus operation.
 
     Args:
         run: Its WorkflowRun.

@@ -1,4 +1,4 @@
-"""Runs that clients ask for: what of it stands in the spec of a WorkflowRun, and what beside it."""
+"""Converts the runs that clients request: to the spec of a WorkflowRun and its annotations."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def run_asked_for(
 
 
 def _refuse_odd_json(payload: Payload) -> None:
-    """Refuse a payload that says it is JSON, and cannot be stored as JSON."""
+    """Reject a payload that claims to be JSON and cannot be stored as JSON."""
     if not payload.metadata.get("encoding", b"").startswith(b"json/"):
         return
     try:
@@ -93,7 +93,7 @@ def _refuse_odd_json(payload: Payload) -> None:
 
 
 def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False) -> Any:
-    """The input of a run, as it is kept.
+    """The input of a run as it is stored.
 
     Args:
         payloads: What was given.
@@ -128,7 +128,7 @@ def cron_refused(schedule: str, *, by_name: bool) -> str:
 
 
 def check_beside(extras: StartExtras) -> None:
-    """See that what a run carries beside its spec is not too large: it is an annotation.
+    """Check that what a run carries in annotations is not too large.
 
     Raises:
         UnfitError: it is.
@@ -141,7 +141,7 @@ _RESERVED_QUEUES = "/_sys/"
 
 
 def queue_of_code(queue: str) -> str:
-    """The task queue of a workflow that SDK workers run; empty where none is said.
+    """The task queue of a workflow for SDK workers; empty if none is given.
 
     Raises:
         UnfitError: no worker polls that for workflows.

@@ -1,4 +1,4 @@
-"""What namespaces store in ConfigMaps for the frontend."""
+"""The registries of what namespaces store in ConfigMaps for the frontend."""
 
 from datetime import timedelta
 

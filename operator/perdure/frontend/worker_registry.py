@@ -1,4 +1,4 @@
-"""The workers: what they report once a minute, and those that only poll. In memory, for some minutes."""
+"""The known workers: the reports that they send once a minute, and those that only poll. In memory, for some minutes."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -16,13 +16,13 @@ from perdure.kube.clock import now
 MOST = 10_000
 """Maximum number of workers to remember; those that reported last."""
 MOST_BYTES = 32 * 1024 * 1024
-"""So much is kept in all."""
+"""Maximum size of all reports, in bytes."""
 LARGEST = 16 * 1024
-"""Bytes that one worker can report."""
+"""Maximum size of the report of one worker, in bytes."""
 
 
 class KnownWorkers:
-    """All that is known of workers."""
+    """The reports of all workers."""
 
     def __init__(self, queues: TaskQueues) -> None:
         self._queues = queues
@@ -60,7 +60,7 @@ class KnownWorkers:
             self._bytes -= known[0].ByteSize()
 
     def get(self, namespace: str, key: str) -> WorkerHeartbeat | None:
-        """What a worker has told last."""
+        """The last report of a worker."""
         beat, time = self._told.get((namespace, key), (None, now()))
         return beat if time > now() - FORGOTTEN_AFTER else None
 

@@ -16,6 +16,7 @@ import pytest
 
 import perdure
 from perdure.activity._context import Context
+from threads import join
 
 SOURCE = Path(perdure.__file__).parent.parent
 PATH = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/order-42-5-2"
@@ -48,7 +49,7 @@ class ApiServer:
     def stop(self) -> None:
         if self._thread.is_alive():
             self._server.shutdown()
-            self._thread.join()
+            join(self._thread)
         self._server.server_close()
 
     @property
@@ -182,7 +183,7 @@ class Pod:
                     context.heartbeats._status.supersede("the test is over")
                     context.heartbeats._changed.notify_all()
                 if context.heartbeats._thread is not None:
-                    context.heartbeats._thread.join()
+                    join(context.heartbeats._thread)
                 context.heartbeats._lease.close()
 
 

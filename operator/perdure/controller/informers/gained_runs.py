@@ -1,4 +1,4 @@
-"""The open runs of the shards that a member of a fleet has gained: read page by page if they are many, or one by one."""
+"""Reads the open runs of shards that a member of a fleet has gained: page by page if they are many, otherwise one by one."""
 
 import asyncio
 from collections import defaultdict
@@ -27,7 +27,7 @@ class GainedRuns:
         take: Callable[[kube.Object], None],
         wake: Callable[[Entry], None],
     ) -> None:
-        """Read nothing yet.
+        """Create it without any run to read.
 
         Args:
             client: Lists runs.

@@ -1,4 +1,4 @@
-"""The WorkflowRuns that this process works on: what is seen of them goes in here, and wakes those whom it concerns.
+"""The informer of WorkflowRuns: passes changes to the runs that this process works on, and wakes what they concern.
 
 They are each other's `Peers`. One that has closed and has nothing left to do is only in the directory.
 In a fleet, `FleetRuns` knows which ones are worked on here.
@@ -27,7 +27,7 @@ from perdure.runtime.deadletters import letter_of
 
 
 class WorkflowRuns:
-    """Every run that something is left to do for."""
+    """The runs with pending work."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class WorkflowRuns:
     # Observing
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A run was seen, changed or deleted."""
+        """Process the creation, change, or deletion of a run."""
         uid, namespace = obj["metadata"]["uid"], obj["metadata"]["namespace"]
         self._index.see(obj, deleted=deleted)
         run = self.get(uid)
@@ -112,23 +112,23 @@ class WorkflowRuns:
             self._wake(run)
 
     def take_finished(self, obj: kube.Object) -> bool:
-        """Take a run that a list shows, if it is finished and nothing is left to do for it; whether it was taken."""
+        """Take a run from a list if it is finished and has no pending work; returns whether it was taken."""
         if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or has_chores(obj):
             return False
         take_in(obj, self.take)
         return True
 
     def made(self, obj: kube.Object) -> None:
-        """A run was made by this process: it is reconciled before a watch reports it."""
+        """Take a run that this process has created, to reconcile it before a watch reports it."""
         if self.get(obj["metadata"]["uid"]) is None:
             self.take(obj)
 
     def noted(self, obj: kube.Object) -> None:
-        """A run was written, and is now like this."""
+        """Take a run as this process has just written it."""
         self._neighbors.enter(obj, deleted=False)
 
     def lost(self, entry: Entry) -> None:
-        """A run is gone, and no watch has told."""
+        """Process a deletion that no watch has reported."""
         run = self.get(entry.uid)
         if run is not None:
             run.observe_gone()
@@ -138,19 +138,19 @@ class WorkflowRuns:
             self.take({"metadata": meta, "spec": {}}, deleted=True)
 
     def observe_workflow(self, namespace: str, name: str) -> None:
-        """A Workflow was created, changed or deleted: runs wait for it."""
+        """Wake the runs that wait for a Workflow that was created, changed, or deleted."""
         for run in self._index.runs.values():
             if run.ref.namespace == namespace and run.waits_for_workflow == name:
                 self._wake(run)
 
     def observe_policies(self, namespace: str) -> None:
-        """A RetryPolicy of a namespace is another now, or its circuit lets more through."""
+        """Wake the runs of a namespace whose RetryPolicies have changed, or whose circuit breaker admits more."""
         for run in self._index.runs.values():
             if run.ref.namespace == namespace and run.observe_policies():
                 self._wake(run)
 
     def suspect(self, obj: kube.Object) -> None:
-        """The status of a closed run was edited: have it reported; what waits for its result learns when it is restored."""
+        """Report that the status of a closed run was edited; what waits for its result is notified when it is restored."""
         uid = obj["metadata"]["uid"]
         self._suspects.add(uid)
         if self.get(uid) is None:
@@ -177,7 +177,7 @@ class WorkflowRuns:
         self.requests.acknowledge(entry, request_id)
 
     def record_start(self, entry: Entry) -> bool:
-        """Have the start of a run recorded that would wait for its first decision; whether it is not recorded yet."""
+        """Have the start of a run recorded without waiting for its first decision; returns whether it is not recorded yet."""
         run = self.get(entry.uid)
         if run is None or run.gone or not run.record_start():
             return False
@@ -185,7 +185,7 @@ class WorkflowRuns:
         return True
 
     async def find(self, entry: Entry) -> Run | None:
-        """The run in this process; None if it was deleted.
+        """Find a run; None if it was deleted.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
@@ -193,7 +193,7 @@ class WorkflowRuns:
         return self.get(entry.uid) or await self._fetch(entry)
 
     async def _fetch(self, entry: Entry) -> Run | None:
-        """A run that this process has not worked on: it has closed, or no watch has shown it yet."""
+        """Read a run that this process does not work on, because it has closed, or no watch has shown it yet."""
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         try:
             obj = await self._tools.client.get(url)
@@ -210,11 +210,11 @@ class WorkflowRuns:
     # Work
 
     async def advance(self, key: RunKey) -> None:
-        """Take a run further; it is forgotten when nothing is left to do for it.
+        """Reconcile a run, and forget it when it has no pending work.
 
         Raises:
             NotYetError: its definition is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         run = self.get(key.uid) or await self.fleet.gained(key)
         if run is None:
@@ -236,7 +236,7 @@ class WorkflowRuns:
         metrics.RUNS_KNOWN.set(len(self._index.runs))
 
     def _cleared(self, run: Run) -> None:
-        """A run is as it was recorded: what waits for its result looks again."""
+        """Wake what waits for the result of a run whose edited status was restored."""
         uid = run.ref.uid
         entry = self.directory.get(uid)
         if uid not in self._suspects or entry is None:
@@ -249,6 +249,6 @@ class WorkflowRuns:
 
 
 def _was_edited(before: Entry, run: kube.Object) -> bool:
-    """Whether someone has edited the status of a run that was known as closed. Looked at only if the run was written since."""
+    """Whether someone has edited the status of a run known as closed. Checked only if the run was written since."""
     written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
     return written and bool(edited(run.get("status") or {}, OF_RUNS))

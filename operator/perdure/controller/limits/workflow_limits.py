@@ -30,12 +30,12 @@ from perdure.runtime.limit_queue import LimitQueue, limit_status
 Name = tuple[str, str]
 """Namespace and name."""
 Change = Callable[[LimitQueue, int], Awaitable[LimitQueue]]
-"""Computes who holds a limit and who waits for it, from who does so now and the capacity."""
+"""Computes the new holders and waiters of a limit from the current ones and the capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run that takes a limit before it starts."""
+    """The claim of a run that must hold a limit before it starts."""
 
     run: RunRef
     entry: LimitEntry
@@ -59,7 +59,7 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """The run does not hold the limit. If it waits, it is woken when it is its turn."""
+    """The run does not hold the limit. If it waits, it is woken when its turn comes."""
 
     capacity: int
     gives_way: LimitEntry | None = None
@@ -106,7 +106,7 @@ class WorkflowLimits:
     # What is known
 
     def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A watch, or an answer of the API server, shows a WorkflowLimit."""
+        """Take a WorkflowLimit from a watch, or from a response of the API server."""
         meta = obj["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         known = self._known[namespace].get(name)
@@ -122,7 +122,7 @@ class WorkflowLimits:
         return [name for name, known in self._known[namespace].items() if uid in known.queue.run_ids()]
 
     def forget_run(self, namespace: str, uid: str) -> None:
-        """A run has closed, or was deleted: it waits no longer."""
+        """Remove a closed or deleted run from those that wait."""
         for name in self._known[namespace]:
             self._waiting[namespace, name].pop(uid, None)
 
@@ -144,10 +144,10 @@ class WorkflowLimits:
     # Changes
 
     async def claim(self, namespace: str, name: str, claim: Claim) -> Granted | Full | Unusable:
-        """Have a run hold a limit, or wait for it.
+        """Try to acquire a limit for a run, or have the run wait for it.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         queues = claim.policy is not OverflowPolicy.FAIL
 
@@ -172,7 +172,7 @@ class WorkflowLimits:
         """Change who holds a limit and who waits for it, and bring the rest of its status up to date.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         async with self._locks[namespace, name]:
             known = self._known[namespace].get(name)

@@ -30,13 +30,13 @@ from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
 
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
-"""What the API server says where it refuses a trial for now, or cannot try at all."""
+"""Status codes with which the API server temporarily rejects a dry run, or cannot execute it."""
 _DENIED = "denied request"
-"""What an admission policy says."""
+"""The beginning of the message of an admission policy."""
 _COUNTED = "count/pods="
-"""What the API server says of a quota of pods that also counts those that have ended, and so those that are kept."""
+"""The message of the API server about a quota that also counts pods that have ended, and so those that are kept."""
 _LOOKS = 3
-"""How often a pod is looked at again when its finalizers have moved."""
+"""How often a pod is read again when its finalizers have changed."""
 
 
 def is_of(pod: kube.Object, run: RunRef) -> bool:
@@ -47,7 +47,7 @@ def is_of(pod: kube.Object, run: RunRef) -> bool:
 
 
 def has_ended(pod: kube.Object) -> bool:
-    """Whether no container of the pod runs any more, or will; the phase follows only a little later."""
+    """Whether no container of the pod runs or will run anymore; the phase follows a little later."""
     status = PodStatus.of(pod)
     return (
         status.phase in {"Succeeded", "Failed"}
@@ -57,12 +57,12 @@ def has_ended(pod: kube.Object) -> bool:
 
 
 def activity_has_ended(pod: kube.Object) -> bool:
-    """Whether the activity's own container has ended, whatever other containers of its pod do."""
+    """Whether the container of the activity has ended, regardless of others in its pod."""
     return _own_end(pod) is not None
 
 
 def has_succeeded(pod: kube.Object) -> bool:
-    """Whether the pod as a whole says that it has succeeded, or the activity's own container did: the others may be stopped."""
+    """Whether the pod has succeeded, or at least the container of the activity: others may have been stopped."""
     end = _own_end(pod)
     return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
 
@@ -73,17 +73,17 @@ def _own_end(pod: kube.Object) -> EndedContainer | None:
 
 
 def held(pod: kube.Object) -> bool:
-    """Whether our finalizer keeps the pod."""
+    """Whether the pod has our finalizer."""
     return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
 def _scope_of(run: RunRef) -> dict[str, str]:
-    """What expressions in a container know as `run`."""
+    """The value of `run` in expressions in a container."""
     return {"name": run.name, "namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
 
 
 class Pods:
-    """What the operator does with the pods of activities."""
+    """Manages the pods and Leases of activities in the Kubernetes API."""
 
     def __init__(self, client: kube.Client, identity: ActivityIdentity, settings: PodSettings) -> None:
         self._client = client
@@ -95,7 +95,7 @@ class Pods:
     async def ensure(
         self, run: RunRef, attempt: Attempt, definition: Activity, volumes: Mapping[str, Volume]
     ) -> kube.Object:
-        """The attempt's pod, and its Lease where it has one: created, or adopted where an earlier try has created them.
+        """Create the pod of an attempt and, if it needs one, its Lease; adopt those that an earlier try has created.
 
         `volumes` has the volume of each workspace that the activity mounts.
 
@@ -193,7 +193,7 @@ class Pods:
         return await self._client.lists.all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
 
     async def read_pod(self, run: RunRef, key: PodKey) -> kube.Object | None:
-        """The attempt's pod as it is now; None where there is none of this run."""
+        """Read the pod of an attempt; None if this run has none."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
         try:
             pod = await self._client.get(kube.path(kube.CORE, run.namespace, "pods", name))
@@ -202,7 +202,7 @@ class Pods:
         return pod if is_of(pod, run) else None
 
     async def stop(self, run: RunRef, key: PodKey) -> None:
-        """Have an attempt's containers stopped, with their grace period; the pod stays until its outcome is recorded."""
+        """Stop the containers of an attempt, with their grace period; the pod stays until its outcome is recorded."""
         pod = await self.read_pod(run, key)
         if pod is not None and not pod["metadata"].get("deletionTimestamp"):
             with suppress(kube.NotFoundError):
@@ -210,7 +210,7 @@ class Pods:
                 await self._client.delete(url, uid=pod["metadata"]["uid"])
 
     async def release(self, pod: kube.Object, *, keep: Retention) -> None:
-        """Let a pod go: its outcome is recorded, or nobody waits for it any more.
+        """Release a pod whose outcome is recorded, or that no attempt needs anymore.
 
         A pod that still runs is stopped. If `keep` asks for it, one whose activity has ended stays readable for a while, or until
         its run is deleted; other containers in it that still run are stopped.
@@ -228,14 +228,14 @@ class Pods:
             await self.drop_finalizer(pod, expires=expires)
 
     def _expires(self, pod: kube.Object) -> datetime | None:
-        """Until when a pod stays that is released now; None if it does not stay, because nothing would delete it later."""
+        """When to delete a pod that is released now; None to delete it now, because nothing would delete it later."""
         ttl = self.settings.pod_ttl
         return now() + ttl if ttl and (held(pod) or labels.EXPIRES_LABEL in pod["metadata"].get("labels", {})) else None
 
     async def _stop_containers(self, pod: kube.Object) -> None:
-        """Have the containers of a pod stopped, and keep the pod: its logs would go with it.
+        """Stop the containers of a pod without deleting it, to keep its logs.
 
-        A deadline that has passed does that. It is the one field of a running pod that may be changed for it.
+        This sets an expired `activeDeadlineSeconds`, the only field of a running pod that can be changed for this purpose.
         """
         meta = pod["metadata"]
         if (pod.get("spec") or {}).get("activeDeadlineSeconds") == 1:
@@ -255,7 +255,7 @@ class Pods:
             await self._client.delete(url, uid=meta["uid"])  # a policy refuses the change; the containers must stop
 
     async def release_by_name(self, seen: kube.Object, *, keep: bool) -> None:
-        """Let a pod go that was seen a while ago: as it is now, if it is still there. `keep`: as its activity asks for."""
+        """Read a pod that was seen a while ago, and release it if it still exists. `keep`: as requested by its activity."""
         meta = seen["metadata"]
         try:
             pod = await self._client.get(kube.path(kube.CORE, meta["namespace"], "pods", meta["name"]))
@@ -266,7 +266,7 @@ class Pods:
             await self.release(pod, keep=wanted)
 
     async def drop_finalizer(self, pod: kube.Object, *, expires: datetime | None = None) -> None:
-        """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again.
+        """Remove our finalizer and no other: the patch tests its position; if that has changed, the pod is read again.
 
         Args:
             pod: The pod, as it was seen.

@@ -1,4 +1,4 @@
-"""Events and metrics of what a run has just committed: for people, best effort, after the fact."""
+"""Kubernetes Events and metrics about the commits of a run. They are best effort and follow the commit."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ def _by(
     what: str,
     event: ev.WorkflowExecutionCancelRequested | ev.WorkflowExecutionPaused | ev.WorkflowExecutionUnpaused,
 ) -> str:
-    """What was asked for, by whom and why."""
+    """Describe who made a request, and why."""
     why = event.cause if isinstance(event, ev.WorkflowExecutionCancelRequested) else event.reason
     return what + (f" by {who}" if (who := event.principal or event.identity) else "") + (f": {why}" if why else "")
 
@@ -52,12 +52,12 @@ class Teller:
         self._record("Warning", reason, note, action)
 
     def pod_refused(self, note: str, pod: str) -> None:
-        """Say why an attempt has no pod yet."""
+        """Record why the pod of an attempt was not created."""
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}
         self._record("Warning", EventReason.POD_REFUSED, note, "CreatePod", related)
 
     def create_refused(self, note: str) -> None:
-        """Say why something else that the run creates does not exist yet."""
+        """Record why another object of the run was not created."""
         self._record("Warning", EventReason.CREATE_REFUSED, note, "Create")
 
     def pod_waits(self, note: str, pod: str) -> None:
@@ -103,7 +103,7 @@ class Teller:
         return "The run has started" + (f", with the workflow id `{own}`" if own != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
-        """Requests, and what someone must attend to."""
+        """Record requests, and what someone must attend to."""
         match event:
             case ev.WorkflowExecutionCancelRequested():
                 self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Asked to cancel itself", event), "Cancel")
@@ -118,7 +118,7 @@ class Teller:
                 pass
 
     def _doubt(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
-        """Say what is doubtful about a result; once for all items of a loop."""
+        """Record what is doubtful about a result; once for all items of a loop."""
         step, _, rest = event.activity_id.partition("[")
         doubtful = doubt(definition.program, event.activity_id, event.result)
         if doubtful and (step, rest.partition("/")[2]) not in self._doubted:

@@ -35,7 +35,7 @@ class RunCommits:
         conditions: RunConditions,
         teller: Teller,
     ) -> None:
-        """Nothing is committed yet.
+        """Create it without any commit.
 
         Args:
             run: The run.

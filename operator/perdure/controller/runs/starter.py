@@ -46,26 +46,26 @@ from perdure.schedule.run_manifests import scheduled_by
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
 ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
-"""Requests that end a run that has not begun, and cannot yet."""
+"""Requests that end a run that cannot start yet."""
 _PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
 _NOTHING_ASKED = WorkflowRunSpec.model_construct()
-"""The spec of a run whose own spec cannot be read: it begins only to fail."""
+"""The spec of a run whose own spec is invalid: it starts only to fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun(Deciding):
-    """A run that begins, as soon as the transition is committed."""
+    """The start of a run, before the transition is committed."""
 
     transition: RunTransition
     origin: Origin | None = None
-    """What it begins with of another run."""
+    """What it takes over from another run."""
     asked: Sequence[Asked[inputs.Request]] = ()
     """The requests in the transition."""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """What is known so far of a run that begins."""
+    """The start of a run that is being prepared."""
 
     workflow_type: str
     spec: WorkflowRunSpec = _NOTHING_ASKED
@@ -87,7 +87,7 @@ class RunStarter:
         inbox: Inbox[inputs.Request],
         deciders: RunDeciders,
     ) -> None:
-        """Nothing is read yet.
+        """Create it without reading anything.
 
         Args:
             tools: What every run works with.
@@ -109,7 +109,7 @@ class RunStarter:
         return self._stored.record
 
     async def begin(self, now: datetime) -> Begun:
-        """Begin the run; one that cannot be run begins, and fails.
+        """Start the run; an invalid run starts, and fails.
 
         Raises:
             NotReadyError: it cannot begin yet, and was not asked to end.
@@ -172,7 +172,7 @@ class RunStarter:
         draft.decider, draft.definition = self._deciders.interpreter(definition, spec, now), definition
 
     async def _extras(self, task_queue: str) -> StartExtras:
-        """What was said beside the spec, without inherited versions whose workers do not poll the task queue."""
+        """The fields in annotations, without inherited versions whose workers do not poll the task queue."""
         extras = extras_of(self._record.object)
         if continuation_of(self._record.object) is None and parent_of(self._record.object) is None:
             return extras
@@ -221,7 +221,7 @@ class RunStarter:
         return Begun(decider=draft.decider, definition=draft.definition, transition=transition, asked=asked)
 
     async def _find_definition(self, spec: WorkflowRunSpec) -> tuple[Definition, Any]:
-        """What the run is pinned to when it starts now, and its input with the defaults of that.
+        """The definition that the run is pinned to when it starts now, and its input with defaults.
 
         Raises:
             NotYetError: it is being compiled.
@@ -237,7 +237,7 @@ class RunStarter:
         return definition, given
 
     async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
-        """Make sure that every RetryPolicy that the run, or what it `used`, means by name is there; the one of the run itself.
+        """Ensure that the RetryPolicies named by the run and its definition exist; returns that of the run.
 
         Raises:
             NotReadyError: one is missing, or cannot be used.
@@ -255,7 +255,7 @@ class RunStarter:
     # From another run's history
 
     async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> Begun:
-        """Begin with the history of another run, up to a point of it.
+        """Start with the history of another run, up to a point.
 
         All that is made before the commit is found again after a crash: the other run is closed, its
         children are this one's, and the segments have the same names and the same events.
@@ -295,7 +295,7 @@ class RunStarter:
         return Begun(decider=decider, definition=fork.definition, transition=transition, origin=origin)
 
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
-        """What decides if another run of the workflow id is open; None if none is.
+        """The decider if another run of the workflow ID is open; None if none is.
 
         Raises:
             NotReadyError: it has to be waited for another one.

@@ -23,14 +23,14 @@ from perdure.schedule.state import Running, ScheduleState
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
 _LONGEST_TRY: Final = timedelta(hours=1)
-"""How long a run that the API server refuses for now is retried: the catch-up window, within these (Temporal:
+"""How long a run that the API server rejects temporarily is retried: the catch-up window, within these limits (Temporal:
 service/worker/scheduler, startWorkflow)."""
 _LATE: Final = timedelta(minutes=5)
-"""A run that is made later than this was not delayed by the operator: its time was caught up with."""
+"""A run that is created later than this after its time was caught up with, and not delayed by the operator."""
 
 
 class ScheduledRuns:
-    """What a Schedule has started."""
+    """The runs of one Schedule."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ScheduledRuns:
         teller: ScheduleTeller,
         chains: ScheduledChains,
     ) -> None:
-        """Nothing is known of them yet.
+        """Create it without any run.
 
         Args:
             client: Speaks to the API server.
@@ -61,9 +61,9 @@ class ScheduledRuns:
         self._made: dict[str, str] = {}
         """Ids of the runs that are known to exist, by name."""
         self._stopped: set[tuple[str, str]] = set()
-        """What runs were asked already: the uid of each link of a chain, and how."""
+        """The requests already sent, by the UID of each run of a chain."""
         self.news: list[inp.ScheduleInput] = []
-        """What has come of the effects, for the next pass."""
+        """The results of effects, for the next reconciliation."""
 
     @property
     def any_started(self) -> bool:
@@ -71,13 +71,13 @@ class ScheduledRuns:
         return bool(self._chains.entries())
 
     def id_of(self, run: Running) -> str:
-        """The id of the first run of a chain; empty while it is not known to exist."""
+        """The UID of the first run of a chain; empty if it is not known to exist."""
         return run.run_id or self._made.get(run.name, "")
 
     # Applying effects
 
     async def start(self, state: ScheduleState, now: datetime) -> None:
-        """Make the runs that the committed state names and that are not known to exist.
+        """Create the runs of the committed state that are not known to exist.
 
         Args:
             state: The state, committed.
@@ -90,7 +90,7 @@ class ScheduledRuns:
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 
     async def apply(self, state: ScheduleState, now: datetime) -> None:
-        """Do all that the committed state asks for; arguments and exceptions as `start`."""
+        """Apply all effects of the committed state; arguments and exceptions as for `start`."""
         await self._apply(effects(state), state, now)
 
     async def _apply(self, wanted: Sequence[Effect], state: ScheduleState, now: datetime) -> None:
@@ -115,7 +115,7 @@ class ScheduledRuns:
         self._stopped = {(uid, how) for uid, how in self._stopped if uid in known}
 
     async def _start(self, run: Running, state: ScheduleState, now: datetime, *, is_there: bool) -> None:
-        """Make a run that is not known to exist."""
+        """Create a run that is not known to exist."""
         if is_there and run.name not in self._made:
             with suppress(kube.NotFoundError):  # deleted meanwhile: created below
                 await self._adopt(run)  # an operator that was killed before it wrote that has created it
@@ -148,7 +148,7 @@ class ScheduledRuns:
         self._note_made(run, obj)
 
     async def _adopt(self, run: Running) -> None:
-        """Find the run that has the name: this schedule has created it before, or someone else has created another."""
+        """Read the run that has the name: an earlier try has created it, or it is unrelated."""
         obj = await self._client.get(self._url(run.name))
         if is_of(obj, self._record.object, run):
             self._note_made(run, obj)
@@ -167,9 +167,9 @@ class ScheduledRuns:
         self.news.append(inp.RunRefused(name=run.name, message=message))
 
     async def _stop(self, run: Running) -> None:
-        """Ask a run that blocks the next one to stop: each link of its chain that is open.
+        """Request that a run that blocks the next one stops: each open run of its chain.
 
-        A link that closes at that very moment may be followed by another, which is asked when the watch reports it.
+        If a run closes at that moment and another follows, that one gets the request when the watch reports it.
         """
         run_id, how = self.id_of(run), "terminate" if run.terminate else "cancel"
         reason = f"the next run of schedule `{self._name}` is due (overlapPolicy)"

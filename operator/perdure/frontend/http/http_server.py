@@ -23,7 +23,7 @@ from perdure.frontend.http.query import from_query
 from perdure.frontend.rpc import Rpc
 
 _LONG = 16 * 1024
-"""Bytes of a message from which on it is converted in a thread: the event loop has other things to do meanwhile."""
+"""Messages of more bytes are converted in a thread, so that they do not block the event loop."""
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _CODES = {
@@ -46,7 +46,7 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How JSON is written, which a media type says: ``application/json+pretty+no-payload-shorthand``."""
+    """The format of JSON, according to a media type such as ``application/json+pretty+no-payload-shorthand``."""
 
     shorthand: bool = True
     pretty: bool = False
@@ -83,7 +83,7 @@ class _HttpCall(IncomingRequest):
         return int(given[1]) * _UNITS[given[2]] if given else None
 
     async def decode(self, raw: bytes) -> Any:
-        """Build the message from body, query and path, of which the path counts most."""
+        """Build the message from body, query, and path; the path takes precedence."""
         return await self._converter.run(len(raw), self._decode, raw)
 
     def _decode(self, raw: bytes) -> Message:
@@ -105,7 +105,7 @@ class _HttpCall(IncomingRequest):
 
 
 class _Converter:
-    """Converts between JSON and messages: long ones in one thread, which leaves the event loop its share of the processor."""
+    """Converts between JSON and messages; long messages in one thread, so that the event loop gets its share of the processor."""
 
     def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._thread = thread
@@ -118,7 +118,7 @@ class _Converter:
 
 
 class Gateway:
-    """Answers HTTP requests by RPCs."""
+    """Serves HTTP requests by calling RPCs."""
 
     def __init__(self, rpcs: Iterable[Rpc], nexus: NexusGateway, converter: _Converter) -> None:
         self._nexus = nexus
@@ -161,7 +161,7 @@ class Gateway:
 
 
 class _LimitedServer(web.Server):
-    """Closes connections beyond a limit as they come."""
+    """Closes new connections beyond a limit."""
 
     def __init__(self, handler: Any, limit: int) -> None:
         super().__init__(handler, handler_cancellation=True, auto_decompress=False, access_log=None)

@@ -1,4 +1,4 @@
-"""What members of a fleet say to each other, apart from the RPCs that they forward."""
+"""The messages between members of a fleet, other than forwarded RPCs."""
 
 from typing import Final, TypeVar
 

@@ -1,4 +1,4 @@
-"""Offers what the runs of this member have to be done to the members that own the task queues."""
+"""Sends the offers of this member's runs to the members that own the task queues."""
 
 import asyncio
 import uuid
@@ -30,7 +30,7 @@ _MANY: Final = 2_000
 
 
 class _Link:
-    """What another member was not offered yet."""
+    """The offers that were not sent to another member yet."""
 
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
@@ -105,7 +105,7 @@ class FleetMembers:
     # Links
 
     def reassign(self) -> None:
-        """The fleet has changed: offer everything again, to the members that there are now."""
+        """Send all offers again, to the current members, after the fleet has changed."""
         others = self._shards.others
         for member in self._links.keys() - others.keys():
             self._close(self._links.pop(member))
@@ -119,7 +119,7 @@ class FleetMembers:
         self._core.matching.reassign(others)
 
     def close(self) -> None:
-        """Offer nothing anymore."""
+        """Stop sending offers."""
         for link in self._links.values():
             self._close(link)
         self._links.clear()

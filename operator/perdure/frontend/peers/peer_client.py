@@ -30,11 +30,11 @@ _OPTIONS: Final = [
 
 
 class PeerLostError(Exception):
-    """A member was not reached, or has ended before it has answered."""
+    """A member could not be reached, or ended before it responded."""
 
 
 class NotOwnerError(Exception):
-    """A member does not own what an RPC is about, and has done nothing."""
+    """A member rejected an RPC because it does not own the shard; nothing was done."""
 
 
 class ForwardedError(RpcError):
@@ -52,7 +52,7 @@ class ForwardedError(RpcError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerIdentity:
-    """How this process authenticates itself to other members, and encrypts what it sends."""
+    """The credentials with which this process calls other members, and the certificate for encryption."""
 
     name: str
     """This member."""

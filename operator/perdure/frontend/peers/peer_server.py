@@ -1,4 +1,4 @@
-"""Answers other members of the fleet, at a port of its own."""
+"""Serves other members of the fleet at a separate port."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -62,7 +62,7 @@ class PeerSettings:
 
 
 class PeerServer:
-    """What other members ask of this one."""
+    """Handles the calls of other members."""
 
     def __init__(self, core: Core, router: Router, handlers: Mapping[str, Handler], door: Door, user: str) -> None:
         """Answer nobody yet.
@@ -123,7 +123,7 @@ class PeerServer:
         return serve_one
 
     async def _authenticate(self, context: Any) -> None:
-        """See that the caller is a member.
+        """Check that the caller is a member.
 
         Raises:
             RpcError: it is not.
@@ -147,12 +147,12 @@ class PeerServer:
         return answer
 
     async def _offer(self, raw: bytes, context: Any) -> bytes:
-        """Another member offers what its runs have to be done."""
+        """Accept the offers of another member."""
         member = _header(tuple(context.invocation_metadata() or ()), MEMBER)
         return pack(self._core.matching.receive(member, unpack(raw, OfferBatch)))
 
     async def _take(self, raw: bytes, context: Any) -> bytes:
-        """A worker that polls at another member gets what was offered there."""
+        """Dispatch an offered task to a worker that polls at another member."""
         asked = unpack(raw, OfferTaken)
         if asked.offer.run_id:  # otherwise it is the call of a client of this member
             shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
@@ -173,7 +173,7 @@ class PeerServer:
         return b""
 
     async def _reload(self, raw: bytes, context: Any) -> bytes:
-        """Another member has changed the settings of a namespace; or, without one, those of all."""
+        """Read settings again that another member has changed: those of a namespace, or of all."""
         del context
         await self._core.reload(raw.decode())
         return b""

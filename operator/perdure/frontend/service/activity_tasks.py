@@ -1,4 +1,4 @@
-"""RPCs about activities: of the workers that do them, and of those who answer for one from elsewhere."""
+"""RPCs about activities: from the workers that execute them, and from clients that complete them from elsewhere."""
 
 import uuid
 from time import monotonic
@@ -45,7 +45,7 @@ from perdure.frontend.tokens import ActivityToken, pack, unpack
 
 
 class ActivityTasks:
-    """Hands out attempts, and takes what is said of them."""
+    """Dispatches attempts, and processes the reports about them."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -56,7 +56,7 @@ class ActivityTasks:
     async def poll_activity_task_queue(
         self, request: PollActivityTaskQueueRequest, call: CallContext
     ) -> PollActivityTaskQueueResponse:
-        """Wait for an attempt; an empty answer if there is none in time."""
+        """Wait for an attempt; the response is empty if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.ACTIVITY, name(request.task_queue.name, "TaskQueue"))
@@ -112,7 +112,7 @@ class ActivityTasks:
     async def record_activity_task_heartbeat(
         self, request: RecordActivityTaskHeartbeatRequest, call: CallContext
     ) -> RecordActivityTaskHeartbeatResponse:
-        """An attempt continues; the answer says whether it should stop."""
+        """Record a heartbeat of an attempt; the response says whether it should stop."""
         token = self._token(request)
         said = await self._beat(self._entry(token), token, request, call)
         return RecordActivityTaskHeartbeatResponse(**said)
@@ -146,7 +146,7 @@ class ActivityTasks:
     async def respond_activity_task_completed(
         self, request: RespondActivityTaskCompletedRequest, call: CallContext
     ) -> RespondActivityTaskCompletedResponse:
-        """An attempt has succeeded."""
+        """Record the success of an attempt."""
         token = self._token(request)
         await self._report(self._entry(token), token, request, call, **_result(request.result))
         return RespondActivityTaskCompletedResponse()
@@ -154,7 +154,7 @@ class ActivityTasks:
     async def respond_activity_task_failed(
         self, request: RespondActivityTaskFailedRequest, call: CallContext
     ) -> RespondActivityTaskFailedResponse:
-        """An attempt has failed."""
+        """Record the failure of an attempt."""
         token = self._token(request)
         await self._report(self._entry(token), token, request, call, **_failure(request))
         return RespondActivityTaskFailedResponse()
@@ -162,7 +162,7 @@ class ActivityTasks:
     async def respond_activity_task_canceled(
         self, request: RespondActivityTaskCanceledRequest, call: CallContext
     ) -> RespondActivityTaskCanceledResponse:
-        """An attempt was asked to stop, and has."""
+        """Record that an attempt has stopped after a cancellation request."""
         token = self._token(request)
         details = data.to_json(request.details.payloads, apart=True)
         await self._report(self._entry(token), token, request, call, cancelled=True, result=details)
@@ -195,7 +195,7 @@ class ActivityTasks:
     # By id
 
     async def _named(self, request: Any, *, unstarted: bool = False) -> tuple[Entry, ActivityToken]:
-        """The open activity of an id, whatever attempt it is at; without a workflow id, a standalone one.
+        """Find an open activity by its ID, with any attempt; without a workflow ID, a standalone one.
 
         Args:
             request: Names it.
@@ -263,7 +263,7 @@ class ActivityTasks:
 async def handed_out(
     core: Core, entry: Entry, scheduled_event_id: int, fence: str
 ) -> PollActivityTaskQueueResponse | None:
-    """The attempt of an activity as a worker gets it; None if it was handed out to another one, or has ended."""
+    """The attempt of an activity as a worker gets it; None if another worker got it, or if it has ended."""
     return await core.payloads.whole(entry.namespace, lambda: _handed_out(core, entry, scheduled_event_id, fence))
 
 
@@ -315,7 +315,7 @@ def _handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -
 
 
 def _result(given: Payloads) -> dict[str, Any]:
-    """What an attempt has come to; a result that is too large is a failure, as with Temporal's server."""
+    """The outcome of an attempt; a result that is too large is a failure, as on Temporal's server."""
     try:
         return {"result": data.to_json(given.payloads, apart=True)}
     except UnfitError:

@@ -117,7 +117,7 @@ class Changing:
     async def update_activity_options(
         self, request: UpdateActivityOptionsRequest, call: CallContext
     ) -> UpdateActivityOptionsResponse:
-        """Give an activity other options, or again those that the workflow has said."""
+        """Change the options of an activity, or restore those that the workflow has set."""
         del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
@@ -165,7 +165,7 @@ class Changing:
     async def reset_activity_execution(
         self, request: ResetActivityExecutionRequest, call: CallContext
     ) -> ResetActivityExecutionResponse:
-        """Count the attempts of an activity from the first again. An attempt that runs learns of it by its next heartbeat."""
+        """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
         del call
         reset = inputs.ActivityReset(
             request_id=_request_id(request, "reset"),
@@ -180,7 +180,7 @@ class Changing:
     async def update_activity_execution_options(
         self, request: UpdateActivityExecutionOptionsRequest, call: CallContext
     ) -> UpdateActivityExecutionOptionsResponse:
-        """Give an activity other options, or again its original ones."""
+        """Change the options of an activity, or restore its original ones."""
         del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("Both UpdateMask and RestoreOriginal are provided")
@@ -235,7 +235,7 @@ class Changing:
         return _Found(entry, activity, stands, state.requests)
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
-        """The open activities that are meant: one by its id, all of a type, or all."""
+        """The open activities that a request selects: one by its ID, all of a type, or all."""
         if not (request.id or every or request.type):
             raise invalid("Either Activity.Id or Activity.Type should be set on request.")
         view = await self._core.runs.reader.view(entry)
@@ -250,7 +250,7 @@ class Changing:
 
 
 def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
-    """The options of an activity, with those that a client names.
+    """The options of an activity after the changes of a client.
 
     Args:
         now: As they are.
@@ -317,7 +317,7 @@ def _message(options: OpenActivityOptions) -> ActivityOptions:
 
 
 def _request_id(request: Any, kind: str) -> str:
-    """The ID of a request, as a run keeps it: requests of different kinds may have the same."""
+    """The ID of a request as a run stores it: with its kind, because requests of different kinds may have the same ID."""
     return f"{kind}/{given.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
 
 

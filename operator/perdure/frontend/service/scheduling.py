@@ -72,7 +72,7 @@ class Scheduling:
         self._core = core
 
     async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
-        """Make a schedule; asked again, it finds the one that it has made."""
+        """Create a schedule; a repeated request finds the one that it has created."""
         del call
         _check_id(request.schedule_id)
         types = await self._core.registry.types(request.namespace)
@@ -117,7 +117,7 @@ class Scheduling:
         return CreateScheduleResponse(conflict_token=_token(made))
 
     async def describe_schedule(self, request: DescribeScheduleRequest, call: CallContext) -> DescribeScheduleResponse:
-        """What a schedule is to do, has done, and will do."""
+        """Describe a schedule: its spec, and its recent and upcoming actions."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         try:
@@ -186,7 +186,7 @@ class Scheduling:
     async def list_schedule_matching_times(
         self, request: ListScheduleMatchingTimesRequest, call: CallContext
     ) -> ListScheduleMatchingTimesResponse:
-        """The times between two instants."""
+        """List the times between two instants."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         after, end = (moment(request, field) for field in ("start_time", "end_time"))
@@ -206,7 +206,7 @@ class Scheduling:
     # Lists
 
     async def list_schedules(self, request: ListSchedulesRequest, call: CallContext) -> ListSchedulesResponse:
-        """The schedules that a filter takes, the newest first."""
+        """List the schedules that match a filter, the newest first."""
         del call
         found = await self._find(request.namespace, request.query)
         page, token = page_of(found, request.next_page_token, request.maximum_page_size, PAGE)
@@ -219,7 +219,7 @@ class Scheduling:
         return response
 
     async def count_schedules(self, request: CountSchedulesRequest, call: CallContext) -> CountSchedulesResponse:
-        """How many schedules a filter takes."""
+        """Count the schedules that match a filter."""
         del call
         return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
 
@@ -287,12 +287,12 @@ class Scheduling:
         raise precondition("the schedule is changed by others all the time")
 
     async def _ask(self, obj: kube.Object, asked: Sequence[inp.ScheduleRequest]) -> None:
-        """Have the operator do what is asked for now."""
+        """Create the Operation for an immediate request."""
         for request in asked:
             await self._demand(obj, request)
 
     async def _unpause(self, obj: kube.Object, request_id: str, notes: str) -> None:
-        """End a pause that stands in the status: an Operation's, or one after a failure."""
+        """End a pause that the status records: by an Operation, or after a failure."""
         if (obj.get("status") or {}).get("paused"):
             request_id = request_id or uuid.uuid4().hex
             await self._demand(obj, inp.ScheduleUnpauseRequested(request_id=f"{request_id}/unpause", reason=notes))
@@ -308,7 +308,7 @@ class Scheduling:
 
 
 def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
-    """What a patch asks for now.
+    """The immediate requests of a patch.
 
     Raises:
         UnfitError: that cannot be.
@@ -356,7 +356,7 @@ def _name(schedule_id: str) -> str:
 
 
 def _check(obj: kube.Object) -> None:
-    """See that a schedule can be followed.
+    """Check that a schedule is valid.
 
     Raises:
         ValueError: it cannot.

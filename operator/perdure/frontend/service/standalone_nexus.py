@@ -1,4 +1,4 @@
-"""RPCs about standalone Nexus operations: single ones. Rules, messages and limits are Temporal's (chasm/lib/nexusoperation)."""
+"""RPCs about single standalone Nexus operations. Rules, messages, and limits are Temporal's (chasm/lib/nexusoperation)."""
 
 import functools
 from typing import Any
@@ -116,7 +116,7 @@ class StandaloneNexusOperations:
     async def poll_nexus_operation_execution(
         self, request: PollNexusOperationExecutionRequest, call: CallContext
     ) -> PollNexusOperationExecutionResponse:
-        """Wait until an operation has started or closed; an empty answer if it does not in time."""
+        """Wait until an operation has started or closed; the response is empty if it does not in time."""
         stage = _STAGES.get(request.wait_stage)
         if stage is None:
             raise invalid(f"unsupported wait_stage: {request.wait_stage}")
@@ -147,7 +147,7 @@ class StandaloneNexusOperations:
     async def describe_nexus_operation_execution(
         self, request: DescribeNexusOperationExecutionRequest, call: CallContext
     ) -> DescribeNexusOperationExecutionResponse:
-        """What is known of an operation; with a token, once that has changed, and an empty answer if it does not in time."""
+        """Describe an operation; with a token, wait for a change, and return an empty response if there is none in time."""
         token = request.long_poll_token
         if token and not request.run_id:
             raise invalid("run_id is required when long_poll_token is provided")
@@ -207,7 +207,7 @@ class StandaloneNexusOperations:
 
 
 def _check(request: StartNexusOperationExecutionRequest) -> None:
-    """See what a start must say.
+    """Check the required fields of a start.
 
     Raises:
         RpcError: it does not.

@@ -1,4 +1,4 @@
-"""RPCs about updates: requests that a workflow validates, takes on and answers."""
+"""RPCs about updates: requests that a workflow validates, accepts, and answers."""
 
 import asyncio
 import uuid
@@ -49,7 +49,7 @@ class Updating:
     async def update_workflow_execution(
         self, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        """Give a workflow an update; the same id again finds the same update."""
+        """Send an update to a workflow; a repeated ID finds the same update."""
         self.check(request)
         entry = await self._core.runs.finder.reach(
             request.namespace,
@@ -60,7 +60,7 @@ class Updating:
         return await self.update(entry, request, call)
 
     def check(self, request: UpdateWorkflowExecutionRequest) -> None:
-        """Check that an update can be given to a workflow, whichever it is.
+        """Check that an update is valid for any workflow.
 
         Raises:
             RpcError: it cannot.
@@ -117,7 +117,7 @@ class Updating:
     async def _attach(
         self, entry: Entry, known: Update, request: UpdateWorkflowExecutionRequest, principal: str
     ) -> None:
-        """Have the end of an update that another request has made complete the operations of this request, too.
+        """Attach the completion callbacks of this request to an update that another request has made.
 
         An update that has ended needs none: its outcome is in the response.
         """
@@ -134,7 +134,7 @@ class Updating:
         await self._core.runs.demand(entry, attached)
 
     async def _known(self, entry: Entry, update_id: str) -> Update | None:
-        """An update that is there already: still waited for, or recorded."""
+        """An existing update, in memory or recorded."""
         waiting = self._core.updates.get(entry.uid, update_id)
         if waiting is not None:
             return waiting
@@ -155,7 +155,7 @@ class Updating:
     async def _recorded(
         self, update: Update, view: View, events: Sequence[ev.AnyEvent], completed_event_id: int
     ) -> None:
-        """Tell what the history says of the end of an update."""
+        """Build the response from the recorded outcome of an update."""
         if completed_event_id:
             event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
@@ -181,7 +181,7 @@ class Updating:
         return self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
 
     async def _want_task(self, entry: Entry, update: Update) -> None:
-        """Have a worker asked about a new update."""
+        """Request a workflow task for a new update."""
         try:
             await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
         except RpcError:
@@ -190,7 +190,7 @@ class Updating:
             raise
 
     async def _wait(self, update: Update, wanted: int) -> Any:
-        """Wait for a stage; the one that is reached. The caller's own deadline is an error to it, as on Temporal's server."""
+        """Wait for a stage, and return the one reached. As on Temporal's server, a missed deadline is an error."""
         if wanted > _ADMITTED:
             event = update.ended if wanted >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
@@ -221,7 +221,7 @@ class Updating:
 
 
 def check_update(request: UpdateWorkflowExecutionRequest) -> None:
-    """See that an update can be given to a workflow, whichever it is.
+    """Check that an update is valid for any workflow.
 
     Raises:
         RpcError: it cannot.

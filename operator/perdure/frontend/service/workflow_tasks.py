@@ -50,7 +50,7 @@ from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, asked_by
 from perdure.frontend.versions import version_of
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024
-"""Bytes of the answer to a query. It is not stored, so it may have as many as on Temporal's server."""
+"""Maximum size of the response to a query, in bytes. It is not stored, so the limit is that of Temporal's server."""
 
 
 class WorkflowTasks:
@@ -66,7 +66,7 @@ class WorkflowTasks:
     async def respond_workflow_task_completed(
         self, request: RespondWorkflowTaskCompletedRequest, call: CallContext
     ) -> RespondWorkflowTaskCompletedResponse:
-        """A worker has decided."""
+        """Process the decision of a worker."""
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         entry = self._entry(token)
         versioned = versions.reported(request)
@@ -134,7 +134,7 @@ class WorkflowTasks:
         return response
 
     def _stays(self, entry: Entry, version: DeploymentVersion | None) -> bool:
-        """Whether the version that has decided a run also decides it next."""
+        """Whether the version that has decided a run also makes the next decision."""
         run = self._core.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
         if state is None or state.code is None:
@@ -142,14 +142,14 @@ class WorkflowTasks:
         return version is None or self._core.versions.of_task(entry.namespace, state) in {version, None}
 
     async def _endpoints(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints | None:
-        """The Nexus endpoints, where an answer asks for an operation."""
+        """The Nexus endpoints, if a response requests an operation."""
         kinds = {command.command_type for command in request.commands}
         if CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION not in kinds:
             return None
         return await self._core.endpoints.all()
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
-        """The activities that a worker was given with its answer."""
+        """The activities that a worker gets together with the result of its response (eager activities)."""
         run = self._core.runs.manager.runs.get(entry.uid)
         if not completed.eager or run is None or run.state is None:
             return []
@@ -159,7 +159,7 @@ class WorkflowTasks:
         return [task for task in given if task is not None]
 
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
-        """A command; one that accepts an update with what was asked, and by which user: workers need not repeat the request."""
+        """A command; if it accepts an update, with the request and its user, which workers need not repeat."""
         if not isinstance(command, cmd.AcceptUpdate):
             return command
         update = self._core.updates.get(entry.uid, command.update_id)
@@ -168,7 +168,7 @@ class WorkflowTasks:
         return replace(command, principal=update.principal, **asked_by(update.request))
 
     def _updates(self, entry: Entry, token: WorkflowTaskToken) -> KnownUpdates | None:
-        """The updates that an answer can be about; None for one that comes late or again, and changes nothing."""
+        """The updates that a response can concern; None for a late or repeated one, which changes nothing."""
         run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or token_of(entry, code.task) != token:
@@ -177,7 +177,7 @@ class WorkflowTasks:
         return KnownUpdates(asked | code.admitted.keys(), code.updates)
 
     async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
-        """Tell those who wait what the worker has said about queries and updates."""
+        """Pass the results of queries and updates in a response to their callers."""
         for query_id, result in request.query_results.items():
             query = self._core.queries.get(entry.uid, query_id)
             if query is not None:
@@ -224,7 +224,7 @@ class WorkflowTasks:
     async def respond_workflow_task_failed(
         self, request: RespondWorkflowTaskFailedRequest, call: CallContext
     ) -> RespondWorkflowTaskFailedResponse:
-        """A worker could not decide."""
+        """Process the failure of a workflow task."""
         token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
         await self._fail(
             self._entry(token),
@@ -239,7 +239,7 @@ class WorkflowTasks:
     async def respond_query_task_completed(
         self, request: RespondQueryTaskCompletedRequest, call: CallContext
     ) -> RespondQueryTaskCompletedResponse:
-        """A worker has answered a query."""
+        """Process the response to a query."""
         del call
         token: QueryToken = unpack(request.task_token, QueryToken, request.namespace)
         entry = self._core.runs.manager.directory.get(token.run_id)
@@ -252,7 +252,7 @@ class WorkflowTasks:
     # Leaving
 
     async def shutdown_worker(self, request: ShutdownWorkerRequest, call: CallContext) -> ShutdownWorkerResponse:
-        """A worker goes away: what was meant for it is for all of its task queue again."""
+        """Process the shutdown of a worker: its sticky tasks go back to the task queue."""
         del call
         if request.sticky_task_queue:
             self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
@@ -303,7 +303,7 @@ def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
 
 
 def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
-    """Which build of the worker has decided, where it says so: the SDK tells the workflow's code."""
+    """The build of the worker that has decided, if it reports one: the SDK shows it to the workflow's code."""
     if version_of(request.deployment_options) is not None:
         return None
     build = request.worker_version_stamp.build_id or request.deployment_options.build_id

@@ -1,4 +1,4 @@
-"""RPCs about single workflows: tell them something, ask them something, stop them, describe them."""
+"""RPCs about single workflows: signal, query, cancel, terminate, pause, delete, and describe them."""
 
 import asyncio
 import uuid
@@ -72,13 +72,13 @@ from perdure.runtime.chains import extras_of
 QUERY_SECONDS = 30.0
 """How long a query waits for a worker at most, as on Temporal's server (client/history/client.go: DefaultTimeout)."""
 _TERMINATED = "terminated by user via frontend"
-"""The reason of a termination where a client gives none, as on Temporal's server."""
+"""The reason of a termination if the client gives none, as on Temporal's server."""
 _MAX_FAILED_ATTEMPTS = 3
 """A query fails immediately if the workflow's code has failed that often in a row: no worker could answer it."""
 
 
 class Workflows:
-    """Speaks to runs."""
+    """Handles requests to single workflows."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -87,7 +87,7 @@ class Workflows:
     async def signal_workflow_execution(
         self, request: SignalWorkflowExecutionRequest, call: CallContext
     ) -> SignalWorkflowExecutionResponse:
-        """Tell a workflow something."""
+        """Signal a workflow."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
         if len(request.signal_name) > given.MAX_ID:
@@ -108,7 +108,7 @@ class Workflows:
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: CallContext
     ) -> RequestCancelWorkflowExecutionResponse:
-        """Ask a workflow to cancel itself. One that has closed has done what was wanted."""
+        """Request the cancellation of a workflow; for a closed one, this does nothing."""
         cancel = inputs.CancelRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             reason=request.reason,
@@ -175,7 +175,7 @@ class Workflows:
         await runs.finder.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
     async def _demand(self, request: Any, call: CallContext, asked: inputs.Request) -> Entry:
-        """Have a workflow do what a client asks: in the run that is open when it hears of it, which is returned.
+        """Pass a request to the run of a workflow that is open when it arrives, and return that run.
 
         A request that names the first run of a chain goes to the chain's open run, whatever run ID it names besides
         (Temporal: service/history/api/terminateworkflow, requestcancelworkflow).
@@ -205,7 +205,7 @@ class Workflows:
     # Queries
 
     async def query_workflow(self, request: QueryWorkflowRequest, call: CallContext) -> QueryWorkflowResponse:
-        """Ask a workflow something; also one that has closed."""
+        """Query a workflow, open or closed."""
         if not request.query.query_type:
             raise invalid("WorkflowQuery is not set on request.")
         seconds = call.within(LONGEST_WAIT)
@@ -253,7 +253,7 @@ class Workflows:
     async def describe_workflow_execution(
         self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
-        """Everything that is known of a workflow but its history."""
+        """Describe a workflow: everything except its history."""
         entry = await self._core.runs.finder.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
         view = await self._core.runs.reader.view(entry)
         response = DescribeWorkflowExecutionResponse(

@@ -1,4 +1,4 @@
-"""The heartbeats of one run's attempts: their Leases are not watched, but read when it is time."""
+"""Reads the heartbeats of one run's attempts: their Leases are not watched, but read when they are due."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ class LeaseHeartbeats:
     """The Leases of one run's attempts."""
 
     def __init__(self, context: AttemptContext) -> None:
-        """None was read yet."""
+        """Create it without any Lease."""
         self._context = context
         self._pulses: dict[PodKey, Pulse] = {}
 
     async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
-        """Read the Leases that are due, all together; what shows a heartbeat, or too long a silence."""
+        """Read the Leases that are due, concurrently; returns heartbeats and missed ones."""
         due = [activity for activity, look in self._looks(state, now) if now >= look]
         beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
         heard: dict[PodKey, HeartbeatRead] = {}
@@ -54,7 +54,7 @@ class LeaseHeartbeats:
         return lease, known.read(attempt, lease, asked, wall_clock())
 
     def silent(self, activity: PendingActivity) -> bool:
-        """Whether nothing was heard of an attempt for its heartbeat timeout."""
+        """Whether an attempt has missed its heartbeat timeout."""
         pulse, timeout = self._pulses.get(PodKey.of(activity)), activity.heartbeat_timeout
         return pulse is not None and timeout is not None and pulse.lost(timeout)
 
@@ -63,7 +63,7 @@ class LeaseHeartbeats:
         return (look for _, look in self._looks(state, now))
 
     def forget(self, key: PodKey) -> None:
-        """The end of an attempt is recorded."""
+        """Forget an attempt whose end is recorded."""
         self._pulses.pop(key, None)
 
     def _looks(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:

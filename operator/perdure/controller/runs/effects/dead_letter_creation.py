@@ -1,4 +1,4 @@
-"""DeadLetters that a run sets aside."""
+"""Creates the DeadLetters of a run."""
 
 import structlog
 
@@ -16,7 +16,7 @@ _log = structlog.get_logger("perdure.effects.letters")
 
 
 async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Object) -> None:
-    """Create the DeadLetter that a marker asks for.
+    """Create the DeadLetter that a marker requires.
 
     Args:
         context: Of the run.
@@ -24,7 +24,7 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
         run: The object of the run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     definition = run["status"].get("definition") or run["spec"].get("inline") or {}
     scheduled = await _scheduled(context, marker, run)
@@ -39,7 +39,7 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
 
 
 async def _create(context: EffectContext, body: kube.Object) -> bool:
-    """Create a DeadLetter; whether it exists now. False: another one has its name."""
+    """Create a DeadLetter; returns whether it exists now, or False if another one has its name."""
     url = kube.path(kube.PERDURE, context.run.namespace, "deadletters")
     try:
         await context.client.create(url, body)

@@ -10,19 +10,8 @@ from perdure.api.commits import COMMIT_STAYS, HISTORY_GROWS, HISTORY_STAYS, STAT
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, PositiveDuration
-from perdure.api.fields import (
-    Count,
-    Flag,
-    Identifier,
-    Json,
-    JsonObject,
-    Large,
-    Positive,
-    Time,
-    Uid,
-    WorkflowId,
-    atomic_list,
-)
+from perdure.api.field_shapes import atomic_list
+from perdure.api.fields import Count, Flag, Identifier, Json, JsonObject, Large, Positive, Time, Uid, WorkflowId
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of

@@ -7,7 +7,8 @@ from perdure.api.durations import parse_duration
 from perdure.importing.argo_scope import PodScope
 from perdure.importing.expressions import UntranslatableError, condition, constants
 from perdure.importing.fields import Fields, Object
-from perdure.language.expressions import ExpressionError, compile_condition
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
 _FRACTION: Final = re.compile(r"([0-9]+)\.([0-9]{1,3})s")

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from perdure.api.lenient import Json, mapping, mappings
 from perdure.cli.view.shown_step import ShownStep
 
-WIDTH: Final = 216
+WIDTH: Final = 240
 HEIGHT: Final = 58
 GAP: Final = 28
 PADDING: Final = 12

@@ -52,6 +52,10 @@ OF_THE_OPERATOR: Final = {
         "The input of a block, a child, or a run does not match its schema.",
         "Correct the input; `perdure lint` finds this for constants.",
     ),
+    "InvalidClaim": (
+        "The API server rejects the PersistentVolumeClaim of a workspace.",
+        "See the message for the field; correct `volumeClaimTemplate`.",
+    ),
     "InvalidPod": (
         "The API server rejects the pod of the activity.",
         "See the message for the field; correct `container` or `podTemplate`.",

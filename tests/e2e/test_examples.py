@@ -293,9 +293,15 @@ def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster)
     namespace.wait("no pod to be held", lambda: not held())
 
 
+def test_work_of_every_kind_is_done(example: Use) -> None:
+    work = example("work")
+    work.start("one")
+    work.ends_like("one", "done")
+
+
 @pytest.fixture
 def volume(namespace: Cluster) -> Iterator[None]:
-    """A volume for the claim `run-files` on one node: the default class of a test cluster may only work on its first one."""
+    """A volume for the claim of a run, on one node: the default class of a test cluster may only work on its first one."""
     classes = json.loads(namespace("get", "storageclasses", "-o", "json"))["items"]
     default = "storageclass.kubernetes.io/is-default-class"
     found = [one for one in classes if (one["metadata"].get("annotations") or {}).get(default) == "true"]
@@ -326,7 +332,6 @@ def volume(namespace: Cluster) -> Iterator[None]:
         "accessModes": ["ReadWriteOnce"],
         "persistentVolumeReclaimPolicy": "Retain",
         "storageClassName": found[0]["metadata"]["name"] if found else "",
-        "claimRef": {"namespace": namespace.namespace, "name": "run-files"},
         "local": {"path": host["path"]},  # unlike `hostPath`, it takes an fsGroup
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
     }
@@ -337,10 +342,17 @@ def volume(namespace: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("volume")
-def test_a_file_is_passed_on_a_volume(example: Use) -> None:
+def test_files_are_passed_in_a_workspace(example: Use, namespace: Cluster) -> None:
     files = example("files")
     files.start("one")
     files.ends_like("one", "read")
+    pods = [pod for pod in namespace.list("pods") if pod["metadata"]["labels"]["perdure.dev/run"] == "one"]
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
+
+    def released() -> bool:
+        return all("deletionTimestamp" in claim["metadata"] for claim in namespace.list("persistentvolumeclaims"))
+
+    namespace.wait("the claim to be deleted", released)
 
 
 def test_a_release_is_made_as_its_graph_says(example: Use) -> None:

@@ -105,6 +105,27 @@ def test_only_users_who_may_create_pods_write_definitions(scene: Cluster) -> Non
     assert 'unknown field "spec.signalWithStart.start.inline"' in refused
 
 
+def test_a_template_of_a_claim_is_written_only_by_those_who_may_create_claims(scene: Cluster) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]
+    scene.apply(
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "pods"}, "rules": rules}
+    )
+    scene("create", "rolebinding", "pods", "--role=pods", "--user=owner")
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    template = {"name": "files", "volumeClaimTemplate": {"spec": claim}}
+    existing = {"name": "files", "persistentVolumeClaim": {"claimName": "mine"}}
+    for where, obj in (
+        ("spec.inline", run_manifest("claims", {"inline": STEPS | {"workspaces": [template]}})),
+        ("spec", manifest("Workflow", "claims", STEPS | {"workspaces": [template]})),
+        ("spec.workflowRunTemplate.spec.inline", schedule("claims", inline=STEPS | {"workspaces": [template]})),
+    ):
+        refused = create(scene, OWNER, obj)
+        assert f'{where}.workspaces: "owner" must be allowed to create PersistentVolumeClaims' in refused
+        assert not create(scene, EDITOR, obj, "--dry-run=server"), where
+    assert not create(scene, OWNER, manifest("Workflow", "written", STEPS | {"workspaces": [existing]}))
+    assert "PersistentVolumeClaims" in patch(scene, OWNER, "workflow", {"spec": {"workspaces": [template]}})
+
+
 def test_a_definition_is_changed_only_by_those_who_may_write_it(scene: Cluster) -> None:
     for where in ("spec", "spec.workflowRunTemplate.spec.inline"):
         assert not create(scene, EDITOR, DEFINITIONS[where])

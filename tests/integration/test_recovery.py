@@ -49,7 +49,9 @@ async def attempts(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Async
         )
         meta = {"namespace": run.namespace, "name": run.name, "uid": run.uid, "resourceVersion": "1"}
         record = Record(client, {"metadata": meta})
-        found = Attempts(tools, run, record, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None)
+        found = Attempts(
+            tools, run, record, None, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
+        )
         spec = {"activities": [python("pass")], "steps": [{"name": "only", "activity": {"name": "work"}}]}
         found.define(Definition(compile_program(WorkflowSpec.parse(spec)), "order", None))
         yield found

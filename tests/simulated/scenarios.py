@@ -17,6 +17,7 @@ from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.storage import Object
 from simulated.limits import limits
 from simulated.loop import START
+from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
 
 
@@ -565,5 +566,5 @@ def _given_time(seconds: int) -> Callable[[Object], None]:
 
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
-    for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron, standalone, limits)
+    for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron, standalone, limits, workspaces)
 }

@@ -77,10 +77,10 @@ MEMBER_RELEASE_ANNOTATION: Final = "perdure.dev/release"
 """Annotation on the Leases of operators that share their work: the version of Perdure that the operator runs."""
 
 RUN_LABEL: Final = "perdure.dev/run"
-"""Label on pods and Leases: the name of the WorkflowRun (with a hash if it exceeds 63 characters)."""
+"""Label on pods, Leases, and claims of workspaces: the name of the WorkflowRun (with a hash if it exceeds 63 characters)."""
 
 RUN_ID_LABEL: Final = "perdure.dev/run-id"
-"""Label on pods and Leases: the UID of the WorkflowRun. The pod watch of the operator selects by it."""
+"""Label on pods, Leases, and claims of workspaces: the UID of the WorkflowRun. The pod watch of the operator selects by it."""
 
 ACTIVITY_LABEL: Final = "perdure.dev/activity"
 """Label on pods and Leases: the name of the activity (with a hash if it exceeds 63 characters)."""
@@ -97,6 +97,15 @@ RUN_ANNOTATION: Final = "perdure.dev/run"
 INPUT_ANNOTATION: Final = "perdure.dev/input"
 """Annotation on pods: the input of the activity, JSON."""
 
+SCRIPT_ANNOTATION: Final = "perdure.dev/script"
+"""Annotation on pods: the script of the activity."""
+
+WORK_ANNOTATION: Final = "perdure.dev/work"
+"""Annotation on pods: the HTTP request or the action on a Kubernetes object that the pod performs, JSON."""
+
+CREATED_BY_ACTIVITY_ANNOTATION: Final = "perdure.dev/created-by-activity"
+"""Annotation on objects that an activity with `resource` has created: the run ID and the activity ID."""
+
 LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
 """Annotation on pods: the last heartbeat details of an earlier attempt, JSON; not set if there are none."""
 
@@ -106,6 +115,25 @@ the finalizer."""
 
 POD_RETENTION_ANNOTATION: Final = "perdure.dev/pod-retention"
 """Annotation on pods: retention after success and failure, such as `Expire/Keep`; not set for the default."""
+
+WORKSPACE_LABEL: Final = "perdure.dev/workspace"
+"""Label on PersistentVolumeClaims that the operator created: the name of the workspace."""
+
+STAYS_UNTIL_LABEL: Final = "perdure.dev/stays-until"
+"""Label on these claims: `run-closed` if they may be deleted when their run closes; `run-deleted` if they stay until it is
+deleted."""
+
+CLAIM_RETENTION_ANNOTATION: Final = "perdure.dev/claim-retention"
+"""Annotation on these claims: retention after success and failure of the run, such as `Delete/Keep`."""
+
+RUN_CLOSED: Final = "run-closed"
+"""Value of `STAYS_UNTIL_LABEL`: what happens to the claim is decided when its run closes."""
+
+RUN_DELETED: Final = "run-deleted"
+"""Value of `STAYS_UNTIL_LABEL`: the claim is deleted with its last run."""
+
+CLAIM_PREFIX: Final = "claim.perdure.dev/"
+"""Prefix of labels on pods that mount the PersistentVolumeClaim of a workspace; its name follows."""
 
 HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/heartbeat-details"
 """Annotation on Leases, written by the pod: details of the last heartbeat, JSON."""

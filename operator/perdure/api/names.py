@@ -106,6 +106,14 @@ def dead_letter_name(run: str, uid: str, event_id: int) -> str:
     return _numbered(run, f"-{event_id}-{_digest(uid)[:6]}")
 
 
+def claim_name(run: str, uid: str, workspace: str) -> str:
+    """Name the PersistentVolumeClaim of a workspace: ``<run>-<workspace>-<hash>``.
+
+    The hash is of the run's UID, because names of runs are reused, and of the workspace, because both names can contain dashes.
+    """
+    return _numbered(run, f"-{workspace}-{_digest(f'{uid}/{workspace}')[:6]}")
+
+
 def redrive_name(letter: str, number: int) -> str:
     """Name the run of the `number`-th re-drive of a DeadLetter: ``<letter>-redrive-<number>``."""
     return _numbered(letter, f"-redrive-{number}")

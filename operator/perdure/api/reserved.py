@@ -8,6 +8,12 @@ VOLUME: Final = "perdure"
 MOUNT_PATH: Final = "/perdure"
 """Where the container of the activity mounts it."""
 
+SCRIPT_PATH: Final = f"{MOUNT_PATH}/script"
+"""The file with the script of the activity."""
+
+WORK_PATH: Final = f"{MOUNT_PATH}/work.json"
+"""The file with the HTTP request or the action of the activity, JSON."""
+
 SIDECAR: Final = "perdure-sidecar"
 """The sidecar container, and the volume that it shares with the container of the activity."""
 
@@ -16,3 +22,6 @@ FILES_PATH: Final = "/perdure-files"
 
 ACCOUNT_VOLUME: Final = "perdure-account"
 """The volume with the token of the sidecar."""
+
+WORKSPACE_VOLUME: Final = "workspace-"
+"""The beginning of the names of the volumes that workspaces are."""

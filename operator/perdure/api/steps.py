@@ -415,6 +415,14 @@ class Step(SpecModel):
     """Maximum time of the step, whatever its kind, before it fails with a timeout: a duration such as `1h`, or an expression
     that returns one. Default: no limit."""
 
+    on_start: BlockCall | None = None
+    """A block that runs before the step, for each item of `forEach`. If it fails, the step fails without running. `timeout` and
+    `catch` include it. Default: none."""
+
+    on_end: BlockCall | None = None
+    """A block that runs after the step, however it ended, for each item of `forEach`; `step` in its input has the `status`,
+    `output` and `failure` of the step. If it fails, the step fails. Default: none."""
+
     dead_letter: Flag = False
     """Whether to create a DeadLetter if the activity finally fails, so that you can re-drive it. Default: false."""
 

@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
@@ -23,9 +24,11 @@ from perdure.api.fields import (
     set_list,
 )
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
+from perdure.api.rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
+from perdure.api.work import Http, KubernetesResource, Script
 from perdure.api.workflowlimit import MAX_LIMITS, LimitUse
+from perdure.api.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
 
 MAX_ACTIVITIES = 200
 """Maximum number of activities of one definition."""
@@ -156,11 +159,15 @@ class Sidecar(SpecModel):
     """Resources of the container, as in a pod. Default: requests of 5m CPU and 24Mi memory."""
 
 
+WORK_KINDS = ("container", "pod_template", "script", "http", "resource", "worker")
+"""What can run an activity, as Python names of the fields."""
+
+
 class Activity(SpecModel):
     """One kind of work: what runs it, its timeouts, how failures are retried."""
 
     rules = (
-        exactly_one_of("container", "pod_template", "worker"),
+        exactly_one_of(*WORK_KINDS),
         at_least_one_of(
             "start_to_close_timeout",
             "schedule_to_close_timeout",
@@ -168,9 +175,14 @@ class Activity(SpecModel):
             "lost attempt forever",
         ),
         Rule(
-            "`sidecar` must be used with `container` or `podTemplate`: a worker has no pod for each attempt",
+            "`sidecar` must not be used with `worker`: a worker has no pod for each attempt",
             "!has(self.sidecar) || !has(self.worker)",
             lambda activity: activity.sidecar is None or activity.worker is None,
+        ),
+        Rule(
+            "`workspaces` must be used with `container`, `podTemplate` or `script`",
+            "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
+            lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
         ),
     )
 
@@ -207,6 +219,21 @@ class Activity(SpecModel):
     pod_template: PodTemplate | None = None
     """A whole pod that runs the activity, one for each attempt; its first container is the activity."""
 
+    script: Script | None = None
+    """A script that runs the activity, in a new pod for each attempt."""
+
+    http: Http | None = None
+    """An HTTP request that is the activity; a new pod sends it for each attempt."""
+
+    resource: KubernetesResource | None = None
+    """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
+
+    workspaces: Annotated[list[WorkspaceMount], atomic_list(MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
+    `workspace-<name>`. Default: none."""
+
     sidecar: Sidecar | None = None
     """Gives any image heartbeats, large results and cancellation, by files. Default: none."""
 
@@ -216,6 +243,11 @@ class Activity(SpecModel):
     failure_types: Annotated[list[FailureType], atomic_list(50)] = Field(default_factory=list)
     """Failure types by exit code; the first entry that matches applies. Default: the type of the error that the container
     reports."""
+
+    @property
+    def work(self) -> str:
+        """What runs the activity: the name of the one field that is set, such as `container` or `podTemplate`."""
+        return next(json_name(kind) for kind in WORK_KINDS if getattr(self, kind) is not None)
 
 
 class InputSpec(SpecModel):
@@ -265,6 +297,11 @@ class WorkflowSpec(SpecModel):
 
     limits: Annotated[list[LimitUse], map_list("name", MAX_LIMITS)] = Field(default_factory=list)
     """The WorkflowLimits that a run takes before it starts, and holds until it has ended. Until then, it is Pending."""
+
+    workspaces: Annotated[list[Workspace], map_list("name", MAX_WORKSPACES)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """Volumes for files that the activities of a run share."""
 
     activities: Annotated[list[Activity], map_list("name", MAX_ACTIVITIES)] = Field(default_factory=list)
     """The activities that steps refer to."""

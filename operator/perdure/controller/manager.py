@@ -24,6 +24,7 @@ from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods import expired_pods as kept
+from perdure.controller.pods.released_claims import ReleasedClaims
 from perdure.controller.queue.fairness import share
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import (
@@ -98,6 +99,7 @@ class Manager:
         self._pods = RunPods(tools, self._index, self._queue, self.runs)
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
+        self._claims = ReleasedClaims(tools.client, self._index.directory, tools.pods.settings.pod_ttl)
         self._retention = NamespaceRetention(
             tools.client,
             tools.recorder,
@@ -234,6 +236,7 @@ class Manager:
             group.create_task(self._tools.recorder.run())
             group.create_task(periodic.repeat(self._poll))
             group.create_task(kept.delete_for_ever(self._tools.client, self.served, self._tools.shards))
+            group.create_task(self._claims.release_for_ever(self.served, self._tools.shards))
             group.create_task(self._tools.blobs.remove_unclaimed_for_ever(self.served, self._tools.shards))
 
     async def _learn(self) -> None:

@@ -332,6 +332,17 @@ class Client:
             headers={"Content-Type": "application/merge-patch+json", "Accept": ONLY_METADATA},
         )
 
+    async def change(self, url: str, body: Any, content_type: str, **query: str) -> Object:
+        """Patch an object in any format; the answer is the object as stored.
+
+        Args:
+            url: Of the object.
+            body: The patch.
+            content_type: Its format.
+            query: Options, such as `fieldManager`.
+        """
+        return await self._request("PATCH", url, query=query, body=body, headers={"Content-Type": content_type})
+
     async def set_status(self, url: str, obj: Object, status: Object) -> Object:
         """Replace the whole status of an object, if nobody has written since it was read; the answer is its metadata only.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from perdure.api.rules import json_name
-from perdure.api.steps import ActivityCall, Step
+from perdure.api.steps import ActivityCall, BlockCall, Step
 from perdure.api.steps import Parallel as ParallelSpec
 from perdure.api.steps import Switch as SwitchSpec
 from perdure.language.compiled_actions import (
@@ -105,6 +105,11 @@ def compensation_of(step: Step, templates: Templates) -> RunActivity | CallBlock
     if given.activity is not None:
         return _activity(given.activity, value, templates, "compensate/")
     return CallBlock(given.call.block, value) if given.call is not None else None
+
+
+def hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None:
+    """Compile the `onStart` or `onEnd` of a step."""
+    return None if call is None else CallBlock(call.block, value)
 
 
 def timeout_of(templates: Templates, key: str, given: timedelta | str | None) -> Timeout:

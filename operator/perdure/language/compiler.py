@@ -14,7 +14,7 @@ from perdure.api.rules import json_name
 from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
-from perdure.language.action_compiler import action_of, catches_of, compensation_of, loop_of, timeout_of
+from perdure.language.action_compiler import action_of, catches_of, compensation_of, hook_of, loop_of, timeout_of
 from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
 from perdure.language.input_checks import InputCheck, input_check
 from perdure.language.program import (
@@ -65,6 +65,7 @@ class _Compiler:
         self.findings: list[Finding] = []
         self.policies: set[str] = set()
         self.activities = {activity.name: activity for activity in spec.activities}
+        self.workspaces = {workspace.name for workspace in spec.workspaces}
         self.blocks = {block.name: block for block in spec.blocks}
 
     def compile(self) -> Program:
@@ -118,6 +119,8 @@ class _Compiler:
             for i, step in enumerate(steps):
                 if step.compensate and step.compensate.call:
                     entries.append((f"{path}.steps[{i}].compensate", step.compensate.call))
+                if step.on_end:
+                    entries.append((f"{path}.steps[{i}].onEnd", step.on_end))
         for path, entry in entries:
             found = self.continuing(entry.block) if entry else None
             if found:
@@ -204,6 +207,13 @@ class _Compiler:
             self.found(
                 f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: pods are asked for with `container`"
             )
+        for i, mount in enumerate(activity.workspaces):
+            if mount.name not in self.workspaces:
+                known = ", ".join(sorted(self.workspaces)) or "none"
+                self.found(
+                    f"{path}.workspaces[{i}].name",
+                    f"there is no workspace `{mount.name}` among the `workspaces`; there are: {known}",
+                )
         self.note_policy(activity.retry_policy)
 
     def note_policy(self, choice: RetryPolicyChoice | None) -> None:
@@ -290,6 +300,8 @@ class _FlowCompiler:
         if step.child_workflow:
             child = step.child_workflow
             self.compiler.note_policy(child.retry_policy)
+        if step.on_end and step.continue_as_new:
+            self.compiler.found(f"{path}.onEnd", "must not be used with `continueAsNew`: the run closes with the step")
         if step.compensate and step.compensate.activity:
             self.compiler.check_call(f"{path}.compensate.activity", step.compensate.activity)
         for where, call in calls_of(step):
@@ -316,6 +328,8 @@ class _FlowCompiler:
             catches_of(step, templates),
             compensation_of(step, templates),
             timeout_of(templates, "timeout", step.timeout),
+            hook_of(step.on_start, templates.get("onStart")),
+            hook_of(step.on_end, templates.get("onEnd")),
         )
 
     def ask(self, path: str, template: Template, names: list[str], ended: set[str]) -> None:
@@ -326,8 +340,8 @@ class _FlowCompiler:
 
 def calls_of(step: Step) -> Iterator[tuple[str, Any]]:
     """The blocks that a step names, and where."""
-    if step.call:
-        yield "call", step.call
+    calls = (("onStart", step.on_start), ("call", step.call), ("onEnd", step.on_end))
+    yield from ((where, call) for where, call in calls if call)
     if step.parallel:
         for i, branch in enumerate(step.parallel.branches):
             yield f"parallel.branches[{i}]", branch
@@ -365,6 +379,7 @@ _VALUES = (
     ("compensate", "compensate.activity.input"),
     ("compensate", "compensate.call.input"),
     ("timeout", "timeout"),
+    ("onStart", "on_start.input"),
     ("waitTimeout", "wait_for_signal.timeout"),
     ("waitTimeout", "wait_until.timeout"),
     ("executionTimeout", "child_workflow.execution_timeout"),
@@ -391,6 +406,8 @@ def values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
         yield f"input/{i}", f"switch.cases[{i}].call.input", case.call.input, set()
     for i, clause in enumerate(step.catch):
         yield f"catch/{i}", f"catch[{i}].call.input", clause.call.input, {clause.as_}
+    if step.on_end:
+        yield "onEnd", "onEnd.input", step.on_end.input, {"step"}
 
 
 def ancestors(needs: Mapping[str, tuple[str, ...]]) -> dict[str, set[str]]:

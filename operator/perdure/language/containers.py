@@ -1,12 +1,16 @@
-"""Expressions in the containers of an activity: `image`, `args` and the `value` of `env`.
+"""Expressions in activities that pods run.
+
+In containers, they stand in `image`, `args` and the `value` of `env`; in a script, also in its `source`; in an HTTP request and
+in an action on a Kubernetes object, everywhere. They also stand in the `subPath` of a workspace.
 
 They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
 pod, also after a restart of the operator. Everything else of a container is taken as it is.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from perdure.api.work import Http, HttpHeader, KubernetesResource
 from perdure.api.workflow import Activity
 from perdure.language.cel import Meter
 from perdure.language.expressions import ExpressionError, compile_template, written
@@ -17,7 +21,13 @@ NAMES: Final = frozenset({"input", "run", "attempt"})
 
 _CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
-_Change = Callable[[str, str], str]
+_NOT_EXPANDED: Final = (".image", ".source", ".subPath")
+"""Fields in which Kubernetes takes `$` as it is."""
+_ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
+"""Where an expression that is the whole text keeps the type of its value."""
+_OF_HTTP: Final = ("url", "query", "headers", "body")
+_OF_RESOURCE: Final = ("manifest", "patch")
+_Change = Callable[[str, str], Any]
 """Gives what stands at a place instead of a text. The place is relative to the activity."""
 
 
@@ -47,17 +57,16 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
     """
     scope, meter = {"input": input, "run": run, "attempt": attempt}, Meter()
 
-    def evaluate(path: str, text: str) -> str:
+    def evaluate(path: str, text: str) -> Any:
         try:
             template = compile_template(text, names=NAMES)
         except ExpressionError:
             return text  # a run that an older version started, which took it as it is: new ones are checked
         try:
-            value = template.evaluate(scope, meter, written if path.endswith(".image") else _literal)
+            return template.evaluate(scope, meter, _writer(path))
         except ExpressionError as error:
             message = f"activity `{definition.name}`: {path}: {error}"
             raise StepError(application(EXPRESSION_ERROR, message)) from error
-        return str(value)
 
     return _changed(definition, evaluate)
 
@@ -88,6 +97,13 @@ def has_computed_image(definition: Activity) -> bool:
     return any(path.endswith(".image") for path, _ in places(definition))
 
 
+def _writer(path: str) -> Callable[[Any], str] | None:
+    """How values are written at a place; None where they keep their type."""
+    if path.startswith(_ANY_VALUE):
+        return None
+    return written if path.startswith("http.") or path.endswith(_NOT_EXPANDED) else _literal
+
+
 def _literal(value: Any) -> str:
     """Text that Kubernetes does not change: `$(NAME)` in `args` and `env` is replaced by a variable, `$$` is a dollar sign."""
     return written(value).replace("$", "$$")
@@ -95,17 +111,57 @@ def _literal(value: Any) -> str:
 
 def _changed(definition: Activity, change: _Change) -> Activity:
     """The definition with other texts where expressions may stand; only texts with a `${` are looked at."""
+    if any("${" in mount.sub_path for mount in definition.workspaces):
+        mounts = [
+            mount.model_copy(update={"sub_path": _changed_text(f"workspaces[{i}].subPath", mount.sub_path, change)})
+            for i, mount in enumerate(definition.workspaces)
+        ]
+        definition = definition.model_copy(update={"workspaces": mounts})
+    return definition.model_copy(update=_changed_work(definition, change))
+
+
+def _changed_work(definition: Activity, change: _Change) -> dict[str, Any]:
+    """The field that says what runs the activity, changed."""
     if definition.container is not None:
         fields = _of_container(definition.container.dump(), "container", change)
-        return definition.model_copy(update={"container": definition.container.model_copy(update=fields)})
-    if definition.pod_template is None:
-        return definition
-    spec = definition.pod_template.spec
-    given = spec.dump()
-    made = _of_pod(given, "podTemplate.spec.", change)
-    fields = {key: made[key] for key in _CONTAINERS if key in made}
-    template = definition.pod_template.model_copy(update={"spec": spec.model_copy(update=fields)})
-    return definition.model_copy(update={"pod_template": template})
+        return {"container": definition.container.model_copy(update=fields)}
+    if definition.script is not None:
+        fields = _of_container(definition.script.dump(), "script", change)
+        fields["source"] = _changed_text("script.source", definition.script.source, change)
+        return {"script": definition.script.model_copy(update=fields)}
+    if definition.http is not None:
+        return {"http": _changed_fields(definition.http, "http", _OF_HTTP, change)}
+    if definition.resource is not None:
+        return {"resource": _changed_fields(definition.resource, "resource", _OF_RESOURCE, change)}
+    if definition.pod_template is not None:
+        made = _of_pod(definition.pod_template.spec.dump(), "podTemplate.spec.", change)
+        fields = {key: made[key] for key in _CONTAINERS if key in made}
+        spec = definition.pod_template.spec.model_copy(update=fields)
+        return {"pod_template": definition.pod_template.model_copy(update={"spec": spec})}
+    return {}
+
+
+def _changed_fields(
+    given: Http | KubernetesResource, path: str, names: Sequence[str], change: _Change
+) -> Http | KubernetesResource:
+    """A model with all texts in some of its fields changed."""
+    fields = {name: _of_value(getattr(given, name), f"{path}.{name}", change) for name in names}
+    return given.model_copy(update=fields)
+
+
+def _changed_text(path: str, value: Any, change: _Change) -> Any:
+    return change(path, value) if isinstance(value, str) and "${" in value else value
+
+
+def _of_value(value: Any, path: str, change: _Change) -> Any:
+    """A value with all its texts changed."""
+    if isinstance(value, HttpHeader):
+        return value.model_copy(update={"value": _changed_text(f"{path}.value", value.value, change)})
+    if isinstance(value, dict):
+        return {key: _of_value(entry, f"{path}.{key}", change) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_of_value(entry, f"{path}[{i}]", change) for i, entry in enumerate(value)]
+    return _changed_text(path, value, change)
 
 
 def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:
@@ -125,7 +181,7 @@ def _of_container(container: Mapping[str, Any], path: str, change: _Change) -> d
     """The fields of a container that may hold expressions, changed."""
 
     def text(where: str, value: Any) -> Any:
-        return change(f"{path}.{where}", value) if isinstance(value, str) and "${" in value else value
+        return _changed_text(f"{path}.{where}", value, change)
 
     fields: dict[str, Any] = {}
     if "image" in container:

@@ -76,8 +76,10 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 class Stage(StrEnum):
     """Which part of a task is running."""
 
+    ON_START = "OnStart"
     BODY = "Body"
     CATCH = "Catch"
+    ON_END = "OnEnd"
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -92,6 +94,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """Bytes of input that are kept while it runs."""
     branches: dict[str, Outcome] = {}
     """The branches of a parallel step that have closed."""
+    result: Outcome | None = None
+    """How the step has ended, while its `onEnd` runs."""
     limits: dict[str, timedelta] = {}
     """The timeouts that expressions gave: `timeout` of the step, `waitTimeout` of its wait."""
 

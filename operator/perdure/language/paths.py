@@ -6,6 +6,7 @@
 ``rooms[3]/check``    a step of the block that the item calls
 ``race.fast``         the block of a branch of `parallel`
 ``hotel:catch``       the block of a `catch`
+``hotel:onStart``     the block of the `onStart` of a step; likewise `onEnd`
 ``hotel:compensate``  the compensation of a step
 ``hotel:timeout``     the timer of the `timeout` of a step
 ``:finally``          the block of a handler; its timer is ``:finally:timeout``
@@ -20,6 +21,8 @@ from typing import Final, Self
 
 _SEGMENT: Final = re.compile(r"([^\[.:]*)(?:\[(\d+)\])?(.*)", re.DOTALL)
 _CATCH: Final = ":catch"
+_ON_START: Final = ":onStart"
+_ON_END: Final = ":onEnd"
 _COMPENSATE: Final = ":compensate"
 _TIMEOUT: Final = ":timeout"
 
@@ -95,6 +98,16 @@ class Path:
     def catch(self) -> "Path":
         """The frame of the block of a `catch`."""
         return self._with(_CATCH)
+
+    @property
+    def on_start(self) -> "Path":
+        """The frame of the block that runs before the step."""
+        return self._with(_ON_START)
+
+    @property
+    def on_end(self) -> "Path":
+        """The frame of the block that runs after the step."""
+        return self._with(_ON_END)
 
     @property
     def compensation(self) -> "Path":

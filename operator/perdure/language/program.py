@@ -81,6 +81,8 @@ class CompiledStep:
     catch: tuple[Catch, ...]
     compensate: RunActivity | CallBlock | None
     timeout: Timeout
+    on_start: CallBlock | None = None
+    on_end: CallBlock | None = None
 
     @property
     def name(self) -> str:

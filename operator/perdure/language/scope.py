@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.language.memory import Closing, Status, StepRecord
+from perdure.language.memory import Closing, Outcome, Status, StepRecord
 from perdure.language.step_failures import as_variable
 
 _PHASES: Final = {Status.SUCCEEDED: "Completed", Status.FAILED: "Failed", Status.CANCELLED: "Cancelled"}
@@ -18,6 +18,16 @@ def step_as_json(record: StepRecord) -> dict[str, Any]:
         "startTime": record.start_time,
         "endTime": record.end_time,
         "output": record.output,
+    }
+
+
+def ended_as_json(outcome: Outcome) -> dict[str, Any]:
+    """The value of `step` in the input of `onEnd`: how the step has ended."""
+    failure = outcome.failure
+    return {
+        "status": outcome.status.value,
+        "output": outcome.output,
+        "failure": None if failure is None else as_variable(failure, []),
     }
 
 

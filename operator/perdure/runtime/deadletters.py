@@ -233,6 +233,11 @@ def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
             ConditionReason.NOT_SUPPORTED,
             "the DeadLetter does not contain the definition of the activity, so it cannot be re-driven",
         )
+    if letter["spec"]["definition"].get("workspaces"):
+        return (
+            ConditionReason.NOT_SUPPORTED,
+            "the activity mounts workspaces, which only its own run has, so it cannot be re-driven; retry the run instead",
+        )
     for condition in (letter.get("status") or {}).get("conditions") or ():
         if condition.get("type") != ConditionType.REDRIVEN:
             continue

@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.api import labels
 from perdure.api.common import API_VERSION
 from perdure.api.names import label_value, pod_name
-from perdure.api.reserved import FILES_PATH, MOUNT_PATH, VOLUME
+from perdure.api.reserved import FILES_PATH, MOUNT_PATH, SCRIPT_PATH, VOLUME, WORK_PATH
 from perdure.api.workflow import Activity, PodRetention, Retention
 from perdure.runtime import payloads
 from perdure.runtime.attempts import (
@@ -18,6 +18,8 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
+from perdure.runtime.runners import runner_pod, work_of
+from perdure.runtime.scripts import script_container
 from perdure.runtime.sidecars import give_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
@@ -53,7 +55,12 @@ def main_container_name(definition: Activity) -> str:
     Returns:
         The name of the first container of the definition.
     """
-    return str(_containers(_pod_spec(definition))[0].get("name") or DEFAULT_CONTAINER)
+    if definition.pod_template is not None:
+        name = _containers(definition.pod_template.spec.dump())[0].get("name")
+    else:
+        own = definition.container or definition.script
+        name = own.dump().get("name") if own is not None else None
+    return str(name or DEFAULT_CONTAINER)
 
 
 def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: PodSettings) -> KubeObject:
@@ -75,7 +82,7 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         PayloadTooLargeError: Input and heartbeat details are too large for the pod's annotations.
         InvalidDefinitionError: The definition is not a valid pod.
     """
-    spec = _pod_spec(definition)
+    spec = _pod_spec(definition, settings)
     containers = _containers(spec)
     main = containers[0]
     main["name"] = main.get("name") or DEFAULT_CONTAINER
@@ -86,7 +93,7 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
 
     if definition.sidecar is not None:
         spec["initContainers"] = [*_sequence(spec, "initContainers"), sidecar_container(definition.sidecar, settings)]
-    texts = _payload_texts(attempt)
+    texts = _payload_texts(attempt, definition)
     metadata = _metadata(run, attempt, definition, main["name"], texts)
     init_containers = _sequence(spec, "initContainers")
     _give_payloads(spec, main, texts)
@@ -188,9 +195,13 @@ def attempt_annotations(run: RunRef, attempt: Attempt) -> dict[str, str]:
     }
 
 
-def _payload_texts(attempt: Attempt) -> dict[str, str]:
-    """Return the payloads for the pod, by the annotation that contains them."""
+def _payload_texts(attempt: Attempt, definition: Activity) -> dict[str, str]:
+    """Return the texts that the pod reads as files, by the annotation that contains them."""
     texts = {labels.INPUT_ANNOTATION: payloads.encode(attempt.input)}
+    if definition.script is not None:
+        texts[labels.SCRIPT_ANNOTATION] = definition.script.source
+    if definition.http is not None or definition.resource is not None:
+        texts[labels.WORK_ANNOTATION] = payloads.encode(work_of(definition))
     if attempt.last_heartbeat_details is not None:
         texts[labels.LAST_HEARTBEAT_DETAILS_ANNOTATION] = payloads.encode(attempt.last_heartbeat_details)
     return texts
@@ -242,6 +253,8 @@ def _theirs(given: dict[str, str]) -> dict[str, str]:
 def _give_payloads(spec: KubeObject, main: KubeObject, texts: dict[str, str]) -> None:
     files = {
         labels.INPUT_ANNOTATION: INPUT_FILE,
+        labels.SCRIPT_ANNOTATION: SCRIPT_PATH,
+        labels.WORK_ANNOTATION: WORK_PATH,
         labels.LAST_HEARTBEAT_DETAILS_ANNOTATION: LAST_HEARTBEAT_DETAILS_FILE,
     }
     items = [
@@ -372,13 +385,17 @@ def _deadline(attempt: Attempt, settings: PodSettings) -> int | None:
     return max(seconds, 1) if seconds <= LONGEST_DEADLINE else None
 
 
-def _pod_spec(definition: Activity) -> KubeObject:
+def _pod_spec(definition: Activity, settings: PodSettings) -> KubeObject:
     """Return a copy of the pod spec in the definition, which may be modified."""
     if definition.pod_template is not None:
         return definition.pod_template.spec.dump()
     if definition.container is not None:
         return {"containers": [definition.container.dump()]}
-    raise InvalidDefinitionError("an activity that runs in a pod needs `container` or `podTemplate`")
+    if definition.script is not None:
+        return {"containers": [script_container(definition.script)]}
+    if definition.http is not None or definition.resource is not None:
+        return runner_pod(definition, settings)
+    raise InvalidDefinitionError("a worker runs the activity: it has no pod")
 
 
 def _containers(spec: KubeObject) -> list[KubeObject]:

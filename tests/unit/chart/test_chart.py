@@ -106,6 +106,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "workflows/status": {"patch"},
     }
     assert granted(operator, "")["pods/log"] == {"get"}
+    assert granted(operator, "")["persistentvolumeclaims"] == {"get", "list", "create", "patch", "delete"}
     assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
 
 

@@ -70,9 +70,9 @@ def test_the_fence_of_definitions_trusts_the_operator_and_asks_who_may_create_po
     (rule,) = policy["matchConstraints"]["resourceRules"]
     assert rule["resources"] == ["workflows", "workflowruns", "workflowruns/status", "schedules", "deadletters"]
     assert rule["operations"] == ["CREATE", "UPDATE"]
-    (validation,) = policy["validations"]
-    pods = "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()"
-    assert validation["expression"].endswith(f"|| {pods}")
+    may_create = "|| authorizer.group('').resource('{}').namespace(request.namespace).check('create').allowed()"
+    for validation, resource in zip(policy["validations"], ("pods", "persistentvolumeclaims"), strict=True):
+        assert validation["expression"].endswith(may_create.format(resource))
 
 
 def test_inline_definitions_can_be_denied_and_only_with_the_fence(helm: Helm, render: Render) -> None:

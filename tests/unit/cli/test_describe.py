@@ -1,10 +1,12 @@
 """What `describe` shows, case by case; times are seconds since the start."""
 
+import json
 from datetime import timedelta
 
 import msgspec
 import pytest
 
+from perdure.api.names import claim_name
 from perdure.cli.view.data import as_data
 from perdure.cli.view.describe import describe
 from perdure.cli.view.facts import read_run
@@ -59,6 +61,31 @@ def test_a_completed_run_ends_with_what_can_be_done_next() -> None:
           delete it, to start another run of that name (the operator deletes it in 59m56s):
             kubectl -n shop delete workflowrun order-42
     """)
+
+
+def test_the_claims_of_workspaces_are_named() -> None:
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {}}}
+    workspaces = [
+        {"name": "files", "volumeClaimTemplate": claim},
+        {"name": "cache", "persistentVolumeClaim": {"claimName": "shared"}},
+        {"name": "scratch", "emptyDir": {}},
+    ]
+    flow = charged_after_two_refusals().at(56)
+    obj = flow.object
+    obj["status"] = obj["status"] | {"definition": obj["status"]["definition"] | {"workspaces": workspaces}}
+    own = claim_name("order-42", obj["metadata"]["uid"], "files")
+    shown = plain(describe(read_run(obj, now=at(60)), flow.page(60)))
+    assert [line for line in shown.splitlines() if line.startswith("Workspace:")] == [
+        f"Workspace:    files (PersistentVolumeClaim {own})",
+        "Workspace:    cache (PersistentVolumeClaim shared)",
+    ]
+    lineage = [
+        {"name": "order-41", "runId": "first", "eventId": 3},
+        {"name": "order-42", "runId": "second", "eventId": 5},
+    ]
+    reset = {"requestId": "r", "lineage": lineage}
+    obj["metadata"]["annotations"] = {"perdure.dev/reset": json.dumps(reset)}
+    assert read_run(obj, now=at(60)).claims[0] == ("files", claim_name("order-41", "first", "files"))
 
 
 def test_a_failed_run_shows_the_chain_of_causes_and_the_log_to_read() -> None:

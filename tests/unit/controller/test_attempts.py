@@ -85,6 +85,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             tools,
             RUN,
             Record(client, {"metadata": meta}),
+            None,
             lambda _note, _pod: None,
             lambda note, pod: told.append(f"{pod}: {note}"),
             wake=wake,

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from perdure.api.workflow import Activity, Retention
+from perdure.api.workspace import Workspace
 from perdure.controller.pods.attempt_pods import (
     AttemptBlockedError,
     AttemptImpossibleError,
@@ -20,6 +21,7 @@ from perdure.controller.pods.attempt_pods import (
 )
 from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.pods.service_account import ActivityIdentity
+from perdure.controller.pods.workspace_volumes import claim_refusal
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
@@ -151,7 +153,7 @@ async def refusal(definition: Activity, status: int, message: str) -> tuple[str 
 
     async with api_server(answer) as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
-        return await pods.refusal("shop", definition), tried
+        return await pods.refusal("shop", definition, {}), tried
 
 
 async def test_a_trial_of_a_computed_image_does_not_fail_for_what_a_policy_says_of_it() -> None:
@@ -166,6 +168,40 @@ async def test_a_trial_of_a_computed_image_does_not_fail_for_what_a_policy_says_
     assert (await refusal(computed, 422, wrong))[0] == wrong
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "want"),
+    [
+        (201, "", None),
+        (
+            422,
+            'PersistentVolumeClaim "{}" is invalid: spec.resources: Required value',
+            "spec.resources: Required value",
+        ),
+        (403, "exceeded quota: storage", None),
+    ],
+)
+async def test_the_claim_of_a_workspace_is_tried_before_any_run_needs_it(
+    status: int, message: str, want: str | None
+) -> None:
+    asked: list[Any] = []
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        body = orjson.loads(await request.read())
+        asked.append((request.rel_url.query["dryRun"], body["metadata"]))
+        said = {"message": message.format(body["metadata"]["name"]), "reason": "Invalid"}
+        return web.json_response(said if message else body, status=status)
+
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {}}}
+    async with api_server(answer) as client:
+        existing = Workspace.parse({"name": "files", "persistentVolumeClaim": {"claimName": "mine"}})
+        assert await claim_refusal(client, "shop", existing) is None
+        given = Workspace.parse({"name": "files", "volumeClaimTemplate": template})
+        assert await claim_refusal(client, "shop", given) == want
+    ((dry, meta),) = asked
+    assert dry == "All"
+    assert "ownerReferences" not in meta
+
+
 async def test_an_attempt_whose_expressions_have_no_value_gets_no_pod() -> None:
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         made = orjson.loads(await request.read())
@@ -176,10 +212,10 @@ async def test_an_attempt_whose_expressions_have_no_value_gets_no_pod() -> None:
     async with api_server(answer) as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
         tried = Attempt(scheduled_event_id=2, attempt=3, activity_id="a", activity_type="work", input={"x": "$(A)"})
-        made = await pods.ensure(run, tried, definition)
+        made = await pods.ensure(run, tried, definition, {})
         assert made["spec"]["containers"][0]["args"] == ["$$(A)", "order-3"]
         with pytest.raises(AttemptImpossibleError) as caught:
-            await pods.ensure(run, replace(tried, input={}), definition)
+            await pods.ensure(run, replace(tried, input={}), definition, {})
     assert caught.value.failure.type == "ExpressionError"
 
 
@@ -292,5 +328,5 @@ async def test_kept_pods_make_room_where_a_quota_counts_them() -> None:
     async with api_server(cluster.answer) as client:
         pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
         with pytest.raises(AttemptBlockedError, match="exceeded quota"):
-            await pods.ensure(run, tried, Activity.parse({**WORK, "container": {"image": "i"}}))
+            await pods.ensure(run, tried, Activity.parse({**WORK, "container": {"image": "i"}}), {})
     assert cluster.names == []

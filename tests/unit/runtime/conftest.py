@@ -26,7 +26,7 @@ FINISHED = "2026-01-31T12:01:00Z"
 
 def activity(**fields: Any) -> Activity:
     base: dict[str, Any] = {"name": "charge", "startToCloseTimeout": "5m"}
-    if not {"container", "podTemplate", "worker"} & fields.keys():
+    if not {"container", "podTemplate", "script", "http", "resource", "worker"} & fields.keys():
         base["container"] = {"image": "shop/charge:1"}
     return Activity.parse({**base, **fields})
 

@@ -55,6 +55,7 @@ _OF_OPERATOR = (
     _Right("create", "payloads"),
     _Right("create", "deadletters"),
     *(_Right(verb, "pods", "") for verb in ("watch", "create", "patch", "delete")),
+    *(_Right(verb, "persistentvolumeclaims", "") for verb in ("list", "create", "patch", "delete")),
     *(_Right(verb, "leases", "coordination.k8s.io") for verb in ("get", "create", "patch")),
     _Right("create", "events", "events.k8s.io"),
 )

@@ -91,6 +91,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
     if run.uid:
         yield _field("Run id", run.uid)
     yield from _chain(run)
+    yield from _workspaces(run)
     yield from status(run, page)
     if run.start is not None:
         yield _field("Started", page.moment(run.start))
@@ -115,6 +116,11 @@ def _chain(run: ShownRun) -> Iterator[Text]:
         yield _field("After", chain.continues)
     if chain.goes_on_as:
         yield _field("Continues as", chain.goes_on_as)
+
+
+def _workspaces(run: ShownRun) -> Iterator[Text]:
+    for workspace, claim in run.claims:
+        yield _field("Workspace", f"{workspace} (PersistentVolumeClaim {claim})")
 
 
 def status(run: ShownRun, page: Page) -> Iterator[Text]:

@@ -12,6 +12,7 @@ from typing import Any
 from perdure.api.depth import MAX_DEPTH, nests_deeper
 from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
+from perdure.api.names import claim_name
 from perdure.cli.view.coded import coded_steps
 from perdure.cli.view.failure import with_cause
 from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
@@ -24,6 +25,7 @@ from perdure.cli.view.steps import read_steps
 from perdure.cli.view.tasks import ShownCode, read_code
 from perdure.cli.view.text import read_time
 from perdure.language.step_trace import Traced
+from perdure.runtime.chains import reset_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ class ShownRun:
     output: Any
     failure: Json | None
     chain: ShownChain
+    claims: tuple[tuple[str, str], ...]
+    """Its workspaces that are PersistentVolumeClaims, and the names of these."""
     conditions: tuple[ShownCondition, ...]
     paused: OpenRequest | None
     """None where it is not."""
@@ -205,6 +209,7 @@ def read_run(
         output=status.get("output"),
         failure=failure or None,
         chain=_chain(metadata, status, told),
+        claims=tuple(_claims(obj, source.definition)),
         conditions=conditions,
         paused=_pause(state, conditions) if phase == "Paused" else None,
         cancel=_cancel(state, told, conditions),
@@ -258,6 +263,20 @@ def _chain(metadata: Json, status: Json, told: ShownHistory) -> ShownChain:
         goes_on_as=str(told.last.get("newWorkflowRun") or ""),
         parent=name_in(annotations.get(PARENT_ANNOTATION)),
     )
+
+
+def _claims(obj: Mapping[str, Any], definition: Json) -> Iterator[tuple[str, str]]:
+    metadata = mapping(obj.get("metadata"))
+    reset = reset_of({"metadata": metadata})
+    name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")
+    if reset is not None:
+        name, uid = reset.original.name, reset.original.run_id
+    for workspace in mappings(definition.get("workspaces")):
+        called = str(workspace.get("name") or "")
+        if workspace.get("volumeClaimTemplate"):
+            yield called, claim_name(name, uid, called)
+        elif existing := mapping(workspace.get("persistentVolumeClaim")).get("claimName"):
+            yield called, str(existing)
 
 
 def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:

@@ -11,7 +11,9 @@ from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, Ti
 OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
 """The states of a step that has begun and has not ended."""
 
-_MODIFIERS = frozenset({"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter"})
+_MODIFIERS = frozenset(
+    {"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter", "onStart", "onEnd"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,7 +201,7 @@ def catches_timeouts(definition: Json) -> bool:
 
 def _joined(below: Sequence[ShownStep], *, loop: bool) -> str:
     """How something stands of which only its parts are known."""
-    states = [step.state for step in below if step.name != "compensate"]
+    states = [step.state for step in below if step.name not in {"compensate", "onStart", "onEnd"}]
     if not states:
         return ""
     if "Stopped" in states:

@@ -86,16 +86,24 @@ class _Reader:
         told = self.known.history.tasks.get(path) or self.known.history.timers.get(path)
         if told is not None and (not definition or kind == "sleep"):
             kind, target = kind or told.kind, told.target or target
-        below = [*self.body(path, kind, definition, record)]
+        below = [*self.hook(path, "onStart", definition), *self.body(path, kind, definition, record)]
         if f"{path}:catch" in self.begun_parts(path):
             block = self.block_at(f"{path}:catch", _only_handler(definition))
             steps = tuple(self.frame(f"{path}:catch", self.steps_of(f"{path}:catch", block)))
             below.append(self.node(f"{path}:catch", "catch", "call", block, {}, steps))
+        below += self.hook(path, "onEnd", definition)
         undo = self.compensation(path, mapping(definition.get("compensate")))
         if undo is not None:
             below.append(undo)
             unknown = unknown or "Succeeded"  # nothing else is undone
         return self.node(path, name, kind, target, record, tuple(below), definition=definition, unknown=unknown)
+
+    def hook(self, path: str, name: str, definition: Json) -> Iterator[ShownStep]:
+        """The block that runs before or after a step, once it has begun."""
+        at = f"{path}:{name}"
+        if at in self.begun_parts(path):
+            block = self.block_at(at, str(mapping(definition.get(name)).get("block") or ""))
+            yield self.node(at, name, "call", block, {}, tuple(self.frame(at, self.steps_of(at, block))))
 
     def begun_parts(self, path: str) -> set[str]:
         frame, _, last = path.rpartition("/")

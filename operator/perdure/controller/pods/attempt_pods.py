@@ -1,6 +1,7 @@
 """The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,6 +9,7 @@ from datetime import datetime
 from perdure.api import labels
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, Retention
+from perdure.api.workspace import Workspace
 from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.pods.pod_logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
@@ -23,6 +25,7 @@ from perdure.runtime.leases import build_lease
 from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
 from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
 from perdure.runtime.statuses import EndedContainer, PodStatus
+from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -132,11 +135,15 @@ class Pods:
     def __init__(self, client: kube.Client, identity: ActivityIdentity, settings: PodSettings) -> None:
         self._client = client
         self._identity = identity
-        self._settings = settings
+        self.settings = settings
         self.logs = Logs(client)
 
-    async def ensure(self, run: RunRef, attempt: Attempt, definition: Activity) -> kube.Object:
+    async def ensure(
+        self, run: RunRef, attempt: Attempt, definition: Activity, volumes: Mapping[str, Volume]
+    ) -> kube.Object:
         """The attempt's pod, and its Lease where it has one: created, or adopted where an earlier try has created them.
+
+        `volumes` has the volume of each workspace that the activity mounts.
 
         Raises:
             AttemptRefusedError, AttemptImpossibleError: it will never have one.
@@ -147,13 +154,14 @@ class Pods:
             resolved = containers.resolve(definition, input=attempt.input, run=_scope_of(run), attempt=attempt.attempt)
         except StepError as error:
             raise AttemptImpossibleError(error.failure) from error
-        pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, resolved, self._settings))
+        mounted = with_volumes(resolved, volumes, self.settings.run_as_user)
+        pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, mounted, self.settings))
         if attempt.needs_lease:
             await self.ensure_lease(run, attempt, pod)
         return pod
 
     async def _ensure_identity(self, run: RunRef, body: kube.Object) -> None:
-        if body["spec"].get("serviceAccountName") != self._settings.service_account:
+        if body["spec"].get("serviceAccountName") != self.settings.service_account:
             return
         try:
             await self._identity.ensure(run.namespace)
@@ -190,7 +198,7 @@ class Pods:
                 raise AttemptBlockedError(error.message) from error
             raise
 
-    async def refusal(self, namespace: str, definition: Activity) -> str | None:
+    async def refusal(self, namespace: str, definition: Activity, workspaces: Mapping[str, Workspace]) -> str | None:
         """Return why the API server would reject the pods of an activity, in its own words; None if it would not, or cannot say.
 
         This is a dry run: no pod is created. A temporary obstacle, such as an exhausted quota, does not count.
@@ -201,7 +209,9 @@ class Pods:
         if definition.worker is not None:
             return None
         try:
-            body = build_trial(namespace, containers.with_placeholders(definition), self._settings)
+            volumes = {name: trial_volume(workspace) for name, workspace in workspaces.items()}
+            mounted = with_volumes(containers.with_placeholders(definition), volumes, self.settings.run_as_user)
+            body = build_trial(namespace, mounted, self.settings)
         except AttemptRefusedError as error:
             return error.failure.message
         url = kube.path(kube.CORE, namespace, "pods")
@@ -301,7 +311,7 @@ class Pods:
 
     def _expires(self, pod: kube.Object) -> datetime | None:
         """Until when a pod stays that is released now; None if it does not stay, because nothing would delete it later."""
-        ttl = self._settings.pod_ttl
+        ttl = self.settings.pod_ttl
         return now() + ttl if ttl and (held(pod) or labels.EXPIRES_LABEL in pod["metadata"].get("labels", {})) else None
 
     async def _stop_containers(self, pod: kube.Object) -> None:

@@ -146,6 +146,11 @@ class Definitions:
         definition = program.activities.get(name)
         if definition is None or definition.worker is not None:
             return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that is done by a pod")
+        if definition.workspaces:
+            return _no_activity(
+                f"activity `{name}` of Workflow `{workflow}` mounts workspaces, which only the runs of a Workflow have; mount "
+                "a volume in its `podTemplate`"
+            )
         return definition
 
     def pinned(

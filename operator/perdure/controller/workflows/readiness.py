@@ -18,8 +18,9 @@ import pydantic
 from perdure.api.common import API_VERSION
 from perdure.api.conditions import Condition, find_condition, read_conditions, set_condition
 from perdure.api.reasons import ConditionReason, ConditionType, EventReason
-from perdure.api.workflow import Activity, Workflow
+from perdure.api.workflow import Workflow, WorkflowSpec
 from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.workspace_volumes import claim_refusal
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
@@ -31,7 +32,9 @@ ASK_AGAIN = timedelta(minutes=1)
 """How long after a refusal a pod is retried."""
 _MOST_TOLD = 10
 """Findings in the message."""
-_FREE_FORM = frozenset({"input", "output", "set", "podTemplate", "container", "schema", "default", "details"})
+_FREE_FORM = frozenset(
+    {"input", "output", "set", "podTemplate", "container", "script", "http", "resource", "schema", "default", "details"}
+)
 """Fields whose content is the user's own."""
 
 
@@ -180,17 +183,21 @@ class Readiness:
         )
 
     async def _refusals(self, workflow: kube.Object) -> list[str]:
-        """Why the API server would not take the pods of activities; nothing where they were taken before."""
+        """Why the API server would not take claims and pods of a definition; nothing where they were taken before."""
         told = _condition(workflow.get("status") or {})
         generation = workflow["metadata"].get("generation", 0)
         if told is not None and told.observed_generation == generation and told.reason == ConditionReason.ACCEPTED:
             return []
-        refusals = []
-        for i, activity in enumerate(_activities(workflow)):
-            refusal = await self._pods.refusal(workflow["metadata"]["namespace"], activity)
+        refusals, namespace, spec = [], workflow["metadata"]["namespace"], _spec(workflow)
+        for i, workspace in enumerate(spec.workspaces):
+            refusal = await claim_refusal(self._client, namespace, workspace)
             if refusal is not None:
-                field = "container" if activity.container else "podTemplate"
-                refusals.append(f"spec.activities[{i}].{field}: {refusal}")
+                refusals.append(f"spec.workspaces[{i}].volumeClaimTemplate: {refusal}")
+        workspaces = {workspace.name: workspace for workspace in spec.workspaces}
+        for i, activity in enumerate(spec.activities):
+            refusal = await self._pods.refusal(namespace, activity, workspaces)
+            if refusal is not None:
+                refusals.append(f"spec.activities[{i}].{activity.work}: {refusal}")
         return refusals
 
     def _warn(self, workflow: kube.Object, reason: ConditionReason, message: str) -> None:
@@ -257,11 +264,11 @@ def status(
     return {**before, "observedGeneration": generation, "conditions": [each.dump() for each in conditions]}
 
 
-def _activities(workflow: kube.Object) -> list[Activity]:
+def _spec(workflow: kube.Object) -> WorkflowSpec:
     try:
-        return Workflow.parse(workflow).spec.activities
+        return Workflow.parse(workflow).spec
     except pydantic.ValidationError:
-        return []
+        return WorkflowSpec()
 
 
 def _condition(status: dict[str, Any]) -> Condition | None:

@@ -13,7 +13,7 @@ from perdure.api.searching import text_of
 from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import flow as flows
-from perdure.language.checks import texts
+from perdure.language.checks import texts, work
 from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
 from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
@@ -49,6 +49,11 @@ _IN_CONTAINERS: Final[Scope] = {
     "run": known_object(dict.fromkeys(("name", "namespace", "workflowId", "runId"), TEXT)),
     "attempt": NUMBER,
 }
+_AFTER_WORK: Final[Scope] = {
+    **_IN_CONTAINERS,
+    work.RESPONSE: known_object({"status": NUMBER, "headers": ANY, "body": ANY}),
+    work.OBJECT: ANY,
+}
 _TIMEOUTS: Final = {
     "executionTimeout": "childWorkflow.executionTimeout",
     "runTimeout": "childWorkflow.runTimeout",
@@ -69,6 +74,7 @@ _FIELDS: Final = {
     "until": "sleep.until",
     **_TIMEOUTS,
 }
+_ENDED: Final = known_object({"status": TEXT, "output": ANY, "failure": ANY})
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
@@ -204,6 +210,11 @@ class _Checks:
         self.findings += broken
         for place, template in templates:
             self.template(place, template, _IN_CONTAINERS, _guards([template]))
+        self.findings += work.of_work(path, activity)
+        later, broken = work.later_templates(path, activity)
+        self.findings += broken
+        for place, template, condition in later:
+            self.template(place, template, _AFTER_WORK, _guards([template]), _CONDITION if condition else None)
 
     def default(self, path: str, block: str) -> None:
         check = self.program.flows[block].params if block else self.program.input
@@ -231,6 +242,8 @@ class _Checks:
             seen: Scope = scope if key in {"when", "items"} else looped
             if key.startswith("catch/"):
                 seen = {**looped, step.catch[int(key[6:])].as_: ERROR}
+            if key == "onEnd":
+                seen = {**looped, "step": _ENDED}
             wanted = _CONDITION if key in {"when", "condition"} or key.startswith("case/") else _WANTED.get(key)
             before = len(self.findings)
             self.template(path, template, seen, guards, wanted)

@@ -149,6 +149,10 @@ def _unused(spec: WorkflowSpec) -> Iterator[Finding]:
     for i, block in enumerate(spec.blocks):
         if block.name not in called:
             yield _warning(f"spec.blocks[{i}]", f"nothing calls block `{block.name}`; take it away")
+    mounted = {mount.name for activity in spec.activities for mount in activity.workspaces}
+    for i, workspace in enumerate(spec.workspaces):
+        if workspace.name not in mounted:
+            yield _warning(f"spec.workspaces[{i}]", f"no activity mounts workspace `{workspace.name}`; take it away")
 
 
 def _endless_calls(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:

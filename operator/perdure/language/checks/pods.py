@@ -12,12 +12,13 @@ from perdure.language.program import Finding
 def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     """What an activity's pod must not have; `path` is where the activity stands."""
     beside = activity.sidecar is not None
+    yield from _mounts(path, activity)
     volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
     mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
         for i, volume in enumerate(_objects(spec, "volumes")):
-            if volume.get("name") in volumes:
+            if volume.get("name") in volumes or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
                 yield _taken(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
         containers = [
             (f"{path}.{key}[{i}]", container)
@@ -26,16 +27,33 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         ]
     elif activity.container is not None:
         containers = [(f"{path}.container", activity.container.dump())]
+    elif activity.script is not None:
+        containers = [(f"{path}.script", activity.script.dump())]
     else:
         return
     for where, container in containers:
         yield from _not_text(where, container)
         if beside and container.get("name") == reserved.SIDECAR:
             yield _taken(f"{where}.name", f"a container named `{reserved.SIDECAR}`")
+    mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
     for i, mount in enumerate(_objects(containers[0][1], "volumeMounts") if containers else ()):
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
             yield _taken(f"{containers[0][0]}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+
+
+def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
+    """What cannot be said of the workspaces of an activity."""
+    seen: set[str] = set()
+    for i, mount in enumerate(activity.workspaces):
+        where, target = f"{path}.workspaces[{i}]", mount.target.rstrip("/")
+        if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
+            yield _taken(f"{where}.mountPath", f"a mount at `{target}`")
+        elif target in seen:
+            yield Finding(f"{where}.mountPath", f"another workspace is mounted at `{target}` already")
+        seen.add(target)
+        if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
+            yield Finding(f"{where}.subPath", "must be a relative path without `..`")
 
 
 def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:

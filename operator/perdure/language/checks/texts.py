@@ -63,15 +63,22 @@ def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
         activity: Its definition.
     """
     evaluated = {where for where, _ in containers.places(activity)}
-    for key, given in (("container", activity.container), ("podTemplate", activity.pod_template)):
+    for key, given in (
+        ("container", activity.container),
+        ("podTemplate", activity.pod_template),
+        ("script", activity.script),
+    ):
         for where, text in _texts(key, given.dump() if given else None):
             if where not in evaluated and _looks_like_an_expression(text):
                 message = (
-                    "`${…}` is not evaluated here, only in `args`, `image` and the `value` of `env`; move it there"
+                    "`${…}` is not evaluated here, only in `args`, `image`, the `value` of `env` and the `source` of a script; "
+                    "move it there"
                 )
                 yield Finding(f"{path}.{where}", message, Severity.WARNING, local=True)
     for where, container in _containers(activity):
         yield from _programs(f"{path}.{where}", container)
+    if activity.script is not None and _has_expression(activity.script.source):
+        yield _injected(f"{path}.script.source", PurePosixPath(activity.script.command[0]).name)
 
 
 def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
@@ -109,16 +116,20 @@ def _programs(path: str, container: dict[str, Any]) -> Iterator[Finding]:
     number = code - len(command)
     if code >= len(line) or number < 0 or not _has_expression(args[number]):
         return
+    yield _injected(f"{path}.args[{number}]", name)
+
+
+def _injected(path: str, name: str) -> Finding:
     message = (
         f"the value becomes a part of the program that `{name}` runs: who chooses it can run anything. Pass it in `env`, or as "
         "an argument after the program"
     )
-    yield Finding(f"{path}.args[{number}]", message, Severity.WARNING, local=True)
+    return Finding(path, message, Severity.WARNING, local=True)
 
 
 def _has_expression(text: str) -> bool:
     try:
-        return "${" in text and bool(compile_template(text).sources)
+        return "${" in text and bool(compile_template(text, names=containers.NAMES).sources)
     except ExpressionError:
         return False
 
@@ -126,6 +137,8 @@ def _has_expression(text: str) -> bool:
 def _containers(activity: Activity) -> Iterator[tuple[str, dict[str, Any]]]:
     if activity.container is not None:
         yield "container", activity.container.dump()
+    elif activity.script is not None:
+        yield "script", activity.script.dump()
     elif activity.pod_template is not None:
         spec = activity.pod_template.spec.dump()
         for key in ("containers", "initContainers"):

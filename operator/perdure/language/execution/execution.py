@@ -13,6 +13,7 @@ from perdure.language.execution.compensations import Compensations
 from perdure.language.execution.context import CONDITION, WORK, Context, replace
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.frames import Frames
+from perdure.language.execution.hooks import Hooks
 from perdure.language.execution.loops import Loops
 from perdure.language.execution.observer import Observer
 from perdure.language.execution.steps import Steps
@@ -39,6 +40,7 @@ class Execution:
         self.loops = Loops(self)
         self.tasks = Tasks(self)
         self.blocks = Blocks(self)
+        self.hooks = Hooks(self)
         self.waits = Waits(self)
         self.actions = Actions(self, self.blocks, self.waits)
         self.compensations = Compensations(self)
@@ -123,7 +125,7 @@ class Execution:
             return
         path = timer.owner
         task = self.context.task(path)
-        if task is None or task.stage is not Stage.BODY or task.outcome is not None:
+        if task is None or task.stage not in {Stage.ON_START, Stage.BODY} or task.outcome is not None:
             return
         at = self.context.locate(path)
         if not timer.is_timeout:

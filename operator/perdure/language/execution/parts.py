@@ -12,7 +12,7 @@ from perdure.engine.failures import Failure
 from perdure.language.execution.context import Context, Location
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.timers import Timers
-from perdure.language.memory import Outcome
+from perdure.language.memory import Outcome, Task
 from perdure.language.paths import Path
 
 
@@ -72,6 +72,14 @@ class BlocksPart(Protocol):
     def branch_closed(self, path: Path, branch: str, outcome: Outcome) -> None: ...
 
 
+class HooksPart(Protocol):
+    """See `hooks`."""
+
+    def begin(self, at: Location) -> bool: ...
+    def end(self, at: Location, outcome: Outcome) -> Outcome | None: ...
+    def ended(self, task: Task, outcome: Outcome) -> Outcome: ...
+
+
 class CompensationsPart(Protocol):
     """See `compensations`."""
 
@@ -113,6 +121,8 @@ class Parts(Protocol):
     def actions(self) -> ActionsPart: ...
     @property
     def blocks(self) -> BlocksPart: ...
+    @property
+    def hooks(self) -> HooksPart: ...
     @property
     def compensations(self) -> CompensationsPart: ...
     @property

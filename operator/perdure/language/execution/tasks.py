@@ -1,4 +1,4 @@
-"""Tasks: a step, or one item of it, with its action, its timeout and its `catch`."""
+"""Tasks: a step, or one item of it, with its action, its timeout, its `catch` and its hooks."""
 
 from typing import Any, Final
 
@@ -41,54 +41,84 @@ class Tasks:
             if timeout is not None:
                 context.put_task(path, replace(context.memory.tasks[path.text], timed=True))
                 self._parts.timers.start(path.timeout, timeout)
-            outcome = self._parts.actions.start(at)
+            if self._parts.hooks.begin(at):
+                return
         except StepError as error:
-            outcome = failed(error.failure)
-        if outcome is not None:
-            self.part_closed(path, outcome)
+            self.part_closed(path, failed(error.failure))
+            return
+        self._act(at)
 
     def stop(self, path: Path, outcome: Outcome) -> None:
         """Cancel what a task runs; it closes with the outcome once that has closed."""
         task = self._context.memory.tasks[path.text]
-        if task.outcome is not None:
-            return
+        if task.outcome is not None or task.stage is Stage.ON_END:
+            return  # `onEnd` is not interrupted
         self._context.put_task(path, replace(task, outcome=outcome))
         self._parts.timers.cancel_timeout(path)
         at = self._context.locate(path)
         if task.stage is Stage.CATCH:
             self._parts.frames.stop(path.catch, CANCELLED)
+        elif task.stage is Stage.ON_START:
+            self._parts.frames.stop(path.on_start, CANCELLED)
         else:
             closed = self._parts.actions.cancel(at)
             if closed is not None:
                 self.part_closed(path, closed)
 
     def part_closed(self, path: Path, outcome: Outcome) -> None:
-        """The action of a task has closed, or the block of its `catch`: handle a failure, or close the task."""
+        """The action of a task has closed, or the block of its `catch` or hook: handle a failure, or proceed."""
         context = self._context
         task = context.task(path)
         if task is None or context.closed:
             return
-        self._parts.timers.cancel_timeout(path)
         at = context.locate(path)
-        if outcome.status is Status.SUCCEEDED and isinstance(at.compiled.action, RunActivity):
-            context.observer.activity_completed(path, outcome.output)
-        wanted = task.outcome
-        if wanted is not None and not (wanted.status is Status.CANCELLED and outcome.status is Status.SUCCEEDED):
+        if task.stage is Stage.ON_END:
+            self._close(at, self._parts.hooks.ended(task, outcome))
+        elif task.stage is Stage.ON_START and task.outcome is None and outcome.status is Status.SUCCEEDED:
+            context.put_task(path, replace(task, stage=Stage.BODY))
+            self._act(at)
+        else:
+            self._parts.timers.cancel_timeout(path)
+            decided = self._decided(at, task, outcome)
+            ended = None if decided is None else self._parts.hooks.end(at, decided)
+            if ended is not None:
+                self._close(at, ended)
+
+    def _decided(self, at: Location, task: Task, outcome: Outcome) -> Outcome | None:
+        """The outcome of a task whose action, `catch` or `onStart` has closed; None if a `catch` has started."""
+        context, wanted = self._context, task.outcome
+        done = outcome.status is Status.SUCCEEDED and task.stage is not Stage.ON_START
+        if done and isinstance(at.compiled.action, RunActivity):
+            context.observer.activity_completed(at.path, outcome.output)
+        if wanted is not None and not (wanted.status is Status.CANCELLED and done):
             outcome = wanted  # of a stopped task only success counts, and not if its timeout has passed
         cancelled = wanted is not None and wanted.status is Status.CANCELLED
-        if outcome.failure and task.stage is Stage.BODY and not cancelled:
+        if outcome.failure and task.stage is not Stage.CATCH and not cancelled:
             unhandled = self._handle(at, task, outcome.failure)
             if unhandled is None:
-                return
+                return None
             outcome = failed(unhandled)
         if outcome.status is Status.SUCCEEDED and task.stage is Stage.BODY and at.compiled.compensate:
             try:
                 self._parts.compensations.record(at, outcome.output)
             except StepError as error:
                 outcome = failed(error.failure)
-        context.put_task(path, None)
-        if path.index is None:
-            self._parts.steps.close(path, outcome)
+        return outcome
+
+    def _act(self, at: Location) -> None:
+        """Start the action."""
+        try:
+            outcome = self._parts.actions.start(at)
+        except StepError as error:
+            outcome = failed(error.failure)
+        if outcome is not None:
+            self.part_closed(at.path, outcome)
+
+    def _close(self, at: Location, outcome: Outcome) -> None:
+        """Close the step or item."""
+        self._context.put_task(at.path, None)
+        if at.path.index is None:
+            self._parts.steps.close(at.path, outcome)
         else:
             self._parts.loops.item_closed(at, outcome)
         self._parts.loops.unblock()
@@ -97,7 +127,8 @@ class Tasks:
         """Let a `catch` handle a failure. Gives the failure that remains; None if a block has started to handle it."""
         context = self._context
         context.observer.failed(at.path, failure)
-        if at.compiled.step.dead_letter and failure.kind is FailureKind.ACTIVITY:
+        own = task.stage is Stage.BODY and failure.kind is FailureKind.ACTIVITY
+        if own and at.compiled.step.dead_letter:
             context.commands.append(cmd.RecordMarker(marker_name=DEAD_LETTER, details=self._dead_letter(at, failure)))
         for clause in at.compiled.catch:
             if not matches(failure, clause.error_types):
@@ -129,7 +160,8 @@ class Tasks:
         self._context.work += 10 * len(tasks)
         locate = self._context.locate
         waiting = (
-            task.stage is Stage.BODY and _waits(locate(Path.parse(path)).compiled) for path, task in tasks.items()
+            task.stage in {Stage.ON_START, Stage.BODY} and _waits(locate(Path.parse(path)).compiled)
+            for path, task in tasks.items()
         )
         return sum(waiting) >= MAX_WAITING
 

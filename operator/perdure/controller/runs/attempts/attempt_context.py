@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from perdure.controller.pods.attempt_pods import Pods
+from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.blocked import Blocked
 from perdure.controller.runs.attempts.held_pods import HeldPods
@@ -18,3 +19,4 @@ class AttemptContext:
     held: HeldPods
     blocked: Blocked
     definitions: ActivityDefinitions
+    workspaces: WorkspaceVolumes

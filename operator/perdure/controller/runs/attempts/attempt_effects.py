@@ -120,7 +120,9 @@ class AttemptEffects:
         pods, run, key = self._context.api, self._context.run, PodKey.of(activity)
         attempt, pod = self._context.definitions.attempt(activity), self._held.pods.get(key)
         if pod is None:
-            pod = await pods.ensure(run, attempt, self._context.definitions.of(activity))
+            definition = self._context.definitions.of(activity)
+            volumes = await self._context.workspaces.of(definition)
+            pod = await pods.ensure(run, attempt, definition, volumes)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
             await pods.ensure_lease(run, attempt, pod)
         self._held.adopt(key, pod)

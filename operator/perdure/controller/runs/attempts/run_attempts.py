@@ -5,6 +5,7 @@ from datetime import datetime
 
 from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
@@ -19,6 +20,7 @@ from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import ResetOrigin
 
 
 class Attempts:
@@ -27,11 +29,12 @@ class Attempts:
     Where a method takes a state, it is one of `done_by_pods`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (what the run has)
         self,
         tools: Tools,
         run: RunRef,
         record: Record,
+        reset: ResetOrigin | None,
         refused: Callable[[str, str], None],
         hindered: Callable[[str, str], None],
         *,
@@ -43,6 +46,7 @@ class Attempts:
             tools: Makes and reads pods, finds definitions, asks circuit breakers.
             run: The run.
             record: The run's object, which is confirmed before anything is done by its state.
+            reset: What the run begins with of another one.
             refused: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
             hindered: Called with what blocks a pod, and its name: once, until that pod has started.
             wake: Asks for another pass of the run.
@@ -52,8 +56,14 @@ class Attempts:
         self._blocked = Blocked(run, refused)
         self._held = HeldPods(run, self._forget)
         self._definitions = ActivityDefinitions(tools.definitions, run.namespace, self._blocked.refuse)
+        self._workspaces = WorkspaceVolumes(tools.client, run, reset)
         context = AttemptContext(
-            api=tools.pods, run=run, held=self._held, blocked=self._blocked, definitions=self._definitions
+            api=tools.pods,
+            run=run,
+            held=self._held,
+            blocked=self._blocked,
+            definitions=self._definitions,
+            workspaces=self._workspaces,
         )
         self._reading = Reading(context, hindered, wake)
         self._effects = AttemptEffects(context, tools.policies, record)
@@ -66,6 +76,7 @@ class Attempts:
     def define(self, definition: Definition | None) -> None:
         """The definition of the run is known, or that it has none of its own."""
         self._definitions.define(definition)
+        self._workspaces.define(definition.program.spec.workspaces if definition is not None else ())
 
     async def done_by_pods(self, state: RunState) -> RunState:
         """The state with those activities only that pods do; see there."""

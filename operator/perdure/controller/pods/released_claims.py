@@ -1,0 +1,124 @@
+"""The claims of runs that have closed: deleted, or kept until their run is deleted, as their workspace says.
+
+Nothing is remembered: a label of the claim says that this is still to be decided, so a restart changes nothing. A claim that
+stays is deleted with its runs, by its owner references.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from perdure.api import labels
+from perdure.controller.directory import Directory, Standing
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.namespaces import ServedNamespaces
+from perdure.kube import client as kube
+from perdure.kube.clock import now, until_next_poll
+from perdure.runtime.chains import is_open
+from perdure.runtime.commits import OF_RUNS, edited
+from perdure.runtime.workspaces import is_deleted_after, pods_label
+
+LOOK_SECONDS: Final = 30.0
+"""Seconds between two looks; a claim may stay so much longer."""
+
+_SELECTOR: Final = f"{labels.WORKSPACE_LABEL},{labels.STAYS_UNTIL_LABEL}={labels.RUN_CLOSED}"
+_SUCCEEDED: Final = {"Completed", "ContinuedAsNew"}
+
+
+class ReleasedClaims:
+    """Decides what happens to the claims of runs that have closed."""
+
+    def __init__(self, client: kube.Client, directory: Directory, pod_ttl: timedelta) -> None:
+        """Begin to look after claims.
+
+        Args:
+            client: Reads, patches and deletes.
+            directory: Knows which runs are open.
+            pod_ttl: How long pods stay that have mounted a claim which is deleted.
+        """
+        self._client = client
+        self._directory = directory
+        self._pod_ttl = pod_ttl
+        self._log = structlog.get_logger("perdure.claims")
+
+    async def release_for_ever(self, served: ServedNamespaces, shards: Shards) -> None:
+        """Release claims when their runs have closed, until cancelled.
+
+        Args:
+            served: Where.
+            shards: One member of a fleet does it.
+        """
+        while True:
+            for namespace in served if shards.owns("", "released-claims") else ():
+                try:
+                    await self.release(namespace)
+                except (kube.ApiError, *kube.TRANSIENT) as error:
+                    self._log.warning("Could not release claims, trying again", namespace=namespace, error=repr(error))
+            await until_next_poll(LOOK_SECONDS)
+
+    async def release(self, namespace: str | None) -> None:
+        """Release the claims of runs that have closed.
+
+        Args:
+            namespace: Where; None for all namespaces.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
+        """
+        async for claim in self._client.each_metadata(_claims(namespace), labelSelector=_SELECTOR):
+            meta = claim["metadata"]
+            known = self._directory.get(meta["labels"].get(labels.RUN_ID_LABEL, ""))
+            if not meta.get("deletionTimestamp") and (known is None or known.standing is Standing.CLOSED):
+                await self._release(claim)
+
+    async def _release(self, claim: kube.Object) -> None:
+        meta = claim["metadata"]
+        run = await self._run(claim)
+        status = run.get("status") or {} if run is not None else {}
+        if run is None or is_open(status) or edited(status, OF_RUNS):
+            return  # the garbage collector deletes the claim of a deleted run
+        url = _claims(meta["namespace"], meta["name"])
+        if not is_deleted_after(claim, succeeded=status.get("phase") in _SUCCEEDED):
+            change = {
+                "resourceVersion": meta["resourceVersion"],
+                "labels": {labels.STAYS_UNTIL_LABEL: labels.RUN_DELETED},
+            }
+            try:
+                await self._client.merge(url, {"metadata": change})
+            except (kube.ConflictError, kube.NotFoundError):
+                return  # as it was listed: another run may have taken it over
+            return
+        await self._expire_pods(meta["namespace"], meta["name"])
+        if await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"]):
+            where = {"namespace": meta["namespace"], "claim": meta["name"], "run": run["metadata"]["name"]}
+            self._log.info("Deleted the claim of a run that has closed", **where)
+
+    async def _run(self, claim: kube.Object) -> kube.Object | None:
+        """The run that a claim names, if it is one of its owners."""
+        meta = claim["metadata"]
+        uid = meta["labels"].get(labels.RUN_ID_LABEL)
+        name = next((each["name"] for each in meta.get("ownerReferences") or () if each.get("uid") == uid), None)
+        if name is None:
+            return None
+        try:
+            run = await self._client.get(kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name))
+        except kube.NotFoundError:
+            return None
+        return run if run["metadata"]["uid"] == uid else None
+
+    async def _expire_pods(self, namespace: str, claim: str) -> None:
+        """Have the pods deleted soon that have mounted a claim: Kubernetes keeps it until they no longer exist."""
+        url, expires = kube.path(kube.CORE, namespace, "pods"), str(int((now() + self._pod_ttl).timestamp()))
+        selector = f"{labels.RUN_ID_LABEL},{pods_label(claim)},!{labels.EXPIRES_LABEL}"
+        async for pod in self._client.each_metadata(url, labelSelector=selector):
+            if not pod["metadata"].get("deletionTimestamp"):
+                change = {"metadata": {"labels": {labels.EXPIRES_LABEL: expires}}}
+                try:
+                    await self._client.merge(f"{url}/{pod['metadata']['name']}", change)
+                except kube.NotFoundError:
+                    continue
+
+
+def _claims(namespace: str | None, name: str | None = None) -> str:
+    return kube.path(kube.CORE, namespace, "persistentvolumeclaims", name)

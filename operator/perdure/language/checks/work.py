@@ -1,0 +1,86 @@
+"""What is wrong with the HTTP request or the action on a Kubernetes object of an activity."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from perdure.api.work import Http, KubernetesResource, ResourceAction
+from perdure.api.workflow import Activity
+from perdure.language.containers import NAMES
+from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
+from perdure.language.program import Finding
+
+RESPONSE: Final = "response"
+"""What a request got, in its conditions and its output."""
+OBJECT: Final = "object"
+"""What the API server returned, in conditions and in the output."""
+
+
+def later_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Template, bool]], list[Finding]]:
+    """The expressions that the pod evaluates after its work, and what keeps them from being compiled.
+
+    Args:
+        path: Where the activity stands.
+        activity: Its definition.
+
+    Returns:
+        Where each stands, its template, and whether it is a condition.
+    """
+    given = activity.http or activity.resource
+    if given is None:
+        return [], []
+    names = NAMES | {RESPONSE if activity.http is not None else OBJECT}
+    texts = [("successCondition", given.success_condition, True), ("output", given.output, False)]
+    if activity.resource is not None:
+        texts.append(("failureCondition", activity.resource.failure_condition, True))
+    templates, findings = [], []
+    for field, text, condition in texts:
+        if text is None:
+            continue
+        place = f"{path}.{activity.work}.{field}"
+        try:
+            compile_one = compile_condition if condition else compile_template
+            templates.append((place, compile_one(text, path=place, names=names), condition))
+        except ExpressionError as error:
+            what = f"`{error.expression}`: " if error.expression else ""
+            findings.append(Finding(error.path or place, f"{what}{error.message}"))
+    return templates, findings
+
+
+def of_work(path: str, activity: Activity) -> Iterator[Finding]:
+    """What is wrong with the rest of it.
+
+    Args:
+        path: Where the activity stands.
+        activity: Its definition.
+    """
+    if activity.http is not None:
+        yield from _of_http(f"{path}.http", activity.http)
+    if activity.resource is not None:
+        yield from _of_resource(f"{path}.resource", activity.resource)
+
+
+def _of_http(path: str, http: Http) -> Iterator[Finding]:
+    if not http.url.startswith(("http://", "https://", "${")):
+        yield Finding(f"{path}.url", "must start with `https://` or `http://`")
+    if http.body is not None and http.method in {"GET", "HEAD"}:
+        yield Finding(f"{path}.body", f"must not be used with `method: {http.method}`; use POST or PUT")
+
+
+def _of_resource(path: str, resource: KubernetesResource) -> Iterator[Finding]:
+    manifest, action = resource.manifest, resource.action
+    metadata = manifest.get("metadata")
+    names: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
+    for field in ("apiVersion", "kind"):
+        if not isinstance(manifest.get(field), str):
+            yield Finding(f"{path}.manifest.{field}", f"must be set, such as `{field}: {_EXAMPLES[field]}`")
+    generated = action is ResourceAction.CREATE and isinstance(names.get("generateName"), str)
+    if not isinstance(names.get("name"), str) and not generated:
+        also = ", or `generateName`" if action is ResourceAction.CREATE else ""
+        yield Finding(f"{path}.manifest.metadata.name", f"must be set{also}")
+    if (resource.patch is not None) != (action is ResourceAction.PATCH):
+        yield Finding(f"{path}.patch", "must be used with `action: Patch`, and only with it")
+    if resource.owned and action not in {ResourceAction.CREATE, ResourceAction.APPLY}:
+        yield Finding(f"{path}.owned", "must be used with `action: Create` or `action: Apply`")
+
+
+_EXAMPLES: Final = {"apiVersion": "batch/v1", "kind": "Job"}

@@ -1,0 +1,40 @@
+"""Perform the work that stands in the file `$PERDURE_WORK_FILE`, as an activity."""
+
+import os
+import sys
+from pathlib import Path
+
+import orjson
+
+from perdure import activity
+from perdure.runner.expressions import Later
+from perdure.runner.http import send
+from perdure.runner.resource import act
+
+
+def main() -> None:
+    """Read what to do, do it, and report the result; a heartbeat is sent where the activity has a heartbeat timeout."""
+    work = orjson.loads(Path(os.environ["PERDURE_WORK_FILE"]).read_bytes())
+    later = Later(activity.input(), activity.info())
+
+    async def perform() -> object:
+        try:
+            if "http" in work:
+                return await send(work["http"], later, os.environ)
+            return await act(work["resource"], later, os.environ)
+        except activity.ApplicationError as error:
+            sys.stderr.write(f"{error.message}\n")  # for those who read the pod's log
+            # Not raised, because the stack of the runner would explain nothing.
+            activity.fail(
+                error.message,
+                type=error.type,
+                details=error.details,
+                non_retryable=error.non_retryable,
+                next_retry_delay=error.next_retry_delay,
+            )
+
+    activity.run(perform, auto_heartbeat=True)
+
+
+if __name__ == "__main__":
+    main()

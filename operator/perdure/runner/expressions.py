@@ -1,0 +1,35 @@
+"""The expressions that are evaluated after the work: conditions and outputs."""
+
+from typing import Any
+
+from perdure.activity import ApplicationError, Info
+from perdure.language.cel import Meter
+from perdure.language.expressions import ExpressionError, compile_condition, compile_template
+from perdure.language.step_failures import EXPRESSION_ERROR
+
+
+class Later:
+    """Evaluates expressions with what the attempt knows, and what its work has found."""
+
+    def __init__(self, given: Any, info: Info) -> None:
+        """`given` is the input of the activity, `info` says which attempt this is."""
+        run = {"name": info.run, "namespace": info.namespace, "workflowId": info.workflow_id, "runId": info.run_id}
+        self._scope = {"input": given, "run": run, "attempt": info.attempt}
+
+    def holds(self, condition: str, field: str, **found: Any) -> bool:
+        """Whether a condition is true; one that cannot be evaluated yet, such as for a field that is missing, is not."""
+        try:
+            return bool(compile_condition(condition, path=field).evaluate({**self._scope, **found}, Meter()))
+        except ExpressionError:
+            return False
+
+    def output(self, value: Any, **found: Any) -> Any:
+        """Evaluate the output.
+
+        Raises:
+            ApplicationError: An expression has no value.
+        """
+        try:
+            return compile_template(value, path="output").evaluate({**self._scope, **found}, Meter())
+        except ExpressionError as error:
+            raise ApplicationError(str(error), type=EXPRESSION_ERROR, non_retryable=True) from error

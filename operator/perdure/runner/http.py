@@ -1,0 +1,144 @@
+"""Sends a request, and decides from the response whether the activity has succeeded, and whether another attempt makes sense."""
+
+import ssl
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from perdure import activity
+from perdure.activity import ApplicationError
+from perdure.api.durations import parse_duration
+from perdure.kube.clock import now
+from perdure.runner.expressions import Later
+
+MAX_BODY: Final = 1 << 20
+"""Bytes of a response that are read."""
+_SHOWN: Final = 500
+"""Characters of a response that a failure shows."""
+_REDIRECTS: Final = 5
+_LONGEST_DELAY: Final = 24 * 3600.0
+"""Seconds; a longer `Retry-After` counts as this."""
+_NOT_REPEATABLE: Final = {"POST", "PATCH"}
+
+
+async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]) -> Any:
+    """Send the request; the result of the activity.
+
+    Args:
+        http: The field `http` of the activity, whose expressions are evaluated.
+        later: For its conditions and its output.
+        environ: The values from Secrets and ConfigMaps.
+
+    Raises:
+        ApplicationError: The request failed.
+    """
+    headers, data = _headers(http, environ), _body(http.get("body"))
+    if isinstance(http.get("body"), dict | list | int | float | bool):
+        headers.setdefault("Content-Type", "application/json")
+    if http["method"] in _NOT_REPEATABLE:
+        headers.setdefault("Idempotency-Key", f"{activity.info().run_id}/{activity.info().activity_id}")
+    url = _url(http)
+    timeout = aiohttp.ClientTimeout(total=parse_duration(http["timeout"]).total_seconds())
+    where = f"{http['method']} {url.with_query(None).with_user(None)}"
+    try:
+        async with (
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=_tls(environ)), timeout=timeout, headers={"User-Agent": "perdure"}
+            ) as session,
+            session.request(http["method"], url, headers=headers, data=data, max_redirects=_REDIRECTS) as response,
+        ):
+            body = await _read(response, where)
+            found = {
+                "status": response.status,
+                "headers": {name.lower(): value for name, value in response.headers.items()},
+                "body": body,
+            }
+    except TimeoutError as error:
+        raise ApplicationError(f"{where}: no response within {http['timeout']}", type="RequestTimeout") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise ApplicationError(f"{where}: {error}", type="RequestFailed") from error
+    _check(http, later, found, where)
+    if http.get("output") is None:
+        return {"status": found["status"], "body": body}
+    return later.output(http["output"], response=found)
+
+
+def _check(http: Mapping[str, Any], later: Later, found: Mapping[str, Any], where: str) -> None:
+    """Raise unless the request succeeded."""
+    status: int = found["status"]
+    condition = http.get("successCondition")
+    succeeded = status < HTTPStatus.MULTIPLE_CHOICES
+    if later.holds(condition, "successCondition", response=found) if condition else succeeded:
+        return
+    text = found["body"] if isinstance(found["body"], str) else orjson.dumps(found["body"]).decode()
+    phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
+    message = f"{where}: {status} {phrase}".rstrip()
+    message += ", and `successCondition` is false" if succeeded else ""
+    raise ApplicationError(
+        f"{message}: {text[:_SHOWN]}" if text.strip() else message,
+        type="ConditionFailed" if succeeded else f"Http{status}",
+        details={"status": status},
+        non_retryable=not succeeded and status not in http["retryStatuses"],
+        next_retry_delay=retry_after(found["headers"].get("retry-after", ""), now()),
+    )
+
+
+def retry_after(text: str, time: datetime) -> float | None:
+    """The seconds that a `Retry-After` asks for, which is a number or a date; None for none, and for what is neither."""
+    try:
+        seconds = float(text) if text.strip().isdecimal() else (parsedate_to_datetime(text) - time).total_seconds()
+    except (TypeError, ValueError):
+        return None
+    return min(max(seconds, 0.0), _LONGEST_DELAY)
+
+
+async def _read(response: aiohttp.ClientResponse, where: str) -> Any:
+    """The body: JSON if it is JSON, otherwise text."""
+    raw = bytearray()
+    async for part in response.content.iter_any():
+        raw += part
+        if len(raw) > MAX_BODY:
+            message = f"{where}: the response has more than {MAX_BODY:,} bytes; request less, or use a script"
+            raise ApplicationError(message, type="ResponseTooLarge", non_retryable=True)
+    try:
+        return orjson.loads(bytes(raw)) if raw else None
+    except orjson.JSONDecodeError:
+        return bytes(raw).decode("utf-8", "replace")
+
+
+def _url(http: Mapping[str, Any]) -> URL:
+    try:
+        url = URL(http["url"])
+        if url.scheme in {"http", "https"} and url.host:
+            return url.update_query({name: _text(value) for name, value in http.get("query", {}).items()})
+    except ValueError:
+        pass
+    message = "the value of `url` is not a URL that starts with `https://` or `http://` and has a host"
+    raise ApplicationError(message, type="InvalidUrl", non_retryable=True)
+
+
+def _headers(http: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        header["name"]: header.get("value", "") + environ.get(f"PERDURE_HEADER_{i}", "").strip()
+        for i, header in enumerate(http.get("headers", ()))
+    }
+
+
+def _body(body: Any) -> bytes | None:
+    if body is None:
+        return None
+    return body.encode() if isinstance(body, str) else orjson.dumps(body)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _tls(environ: Mapping[str, str]) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata=environ.get("PERDURE_CA") or None)

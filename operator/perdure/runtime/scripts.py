@@ -1,0 +1,36 @@
+"""The container of a script: its image, with the interpreter and the file of the script as the command."""
+
+from typing import Any, Final
+
+from perdure.api.reserved import SCRIPT_PATH
+from perdure.api.work import Script, ScriptResult
+from perdure.runtime.attempts import KubeObject
+
+_OWN_FIELDS: Final = ("source", "result")
+_WRAPPER: Final = """exec 5>&1
+all=$({ { { "$@" 3>&- 4>&- 5>&-; echo "$?" >&4; } | tee /dev/fd/3 >&5; } 3>&1 | tail %s; } 4>&1)
+code=${all%%%%
+*}
+if [ "$code" = 0 ] && [ "$all" != 0 ] && [ ! -s "$PERDURE_TERMINATION_LOG" ]; then
+  printf %%s "${all#*
+}" >"$PERDURE_TERMINATION_LOG"
+fi
+exit "$code"
+"""
+"""Runs its arguments and keeps the end of what they print: `tee` copies stdout to `tail`, whose output follows the exit code."""
+_KEPT: Final = {ScriptResult.LAST_LINE: "-n 1", ScriptResult.OUTPUT: "-c 4096"}
+"""The part of stdout that becomes the result. Of a longer one, as much as a termination message has, so that it is too large."""
+
+
+def script_container(script: Script) -> KubeObject:
+    """The container that runs a script.
+
+    Args:
+        script: The script, whose expressions are evaluated.
+    """
+    fields: dict[str, Any] = {key: value for key, value in script.dump().items() if key not in _OWN_FIELDS}
+    command = [*script.command, SCRIPT_PATH]
+    if script.result is not ScriptResult.FILE:
+        # `$$` is a dollar sign in a command of Kubernetes.
+        command = ["sh", "-c", (_WRAPPER % _KEPT[script.result]).replace("$", "$$"), "sh", *command]
+    return {**fields, "command": command}

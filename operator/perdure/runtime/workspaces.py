@@ -1,0 +1,210 @@
+"""Workspaces: the PersistentVolumeClaim of a run, and an activity whose pod mounts the volumes that it lists.
+
+A workspace is an abbreviation of what users could write in `podTemplate`, so it needs no rights of its own, except for the
+creation of claims.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from perdure.api import labels
+from perdure.api.common import API_VERSION
+from perdure.api.names import claim_name, label_value
+from perdure.api.reserved import WORKSPACE_VOLUME
+from perdure.api.workflow import Activity, PodTemplate
+from perdure.api.workspace import AccessMode, ClaimRetention, Workspace, WorkspaceMount, WorkspaceRetention
+from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, RunRef
+from perdure.runtime.scripts import script_container
+
+_ANY_NODE: Final = {AccessMode.READ_WRITE_MANY, AccessMode.READ_ONLY_MANY}
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """The volume of a workspace, for the pods of one run."""
+
+    source: Mapping[str, Any]
+    """As in `volumes` of a pod, without its name."""
+    label: str = ""
+    """A label for the pods that use it; empty if it is not shared."""
+    one_node: bool = False
+    """Whether pods that use it at the same time must be on the same node."""
+
+
+def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) -> KubeObject:
+    """Build the PersistentVolumeClaim of a workspace.
+
+    Args:
+        run: The run that owns it.
+        original: Name and UID of the run that the history of `run` begins with, which a reset does not change.
+        workspace: The workspace, with a template.
+
+    Returns:
+        A v1 PersistentVolumeClaim to create.
+    """
+    template = workspace.volume_claim_template
+    assert template is not None
+    given = template.metadata.dump() if template.metadata is not None else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": claim_name(*original, workspace.name),
+            "namespace": run.namespace,
+            "labels": {**_theirs(given.get("labels", {})), **claim_labels(run, workspace)},
+            "annotations": {**_theirs(given.get("annotations", {})), **claim_annotations(workspace)},
+            "ownerReferences": [claim_owner(run)],
+        },
+        "spec": template.spec.dump(),
+    }
+
+
+def claim_labels(run: RunRef, workspace: Workspace) -> dict[str, str]:
+    """The labels of a claim that say which run uses it, and what happens to it when that run closes."""
+    retention = workspace.retention or WorkspaceRetention()
+    stays = ClaimRetention.DELETE not in {retention.on_success, retention.on_failure}
+    return {
+        labels.RUN_LABEL: label_value(run.name),
+        labels.RUN_ID_LABEL: run.uid,
+        labels.WORKSPACE_LABEL: workspace.name,
+        labels.STAYS_UNTIL_LABEL: labels.RUN_DELETED if stays else labels.RUN_CLOSED,
+    }
+
+
+def claim_annotations(workspace: Workspace) -> dict[str, str]:
+    """The annotation of a claim that says what happens to it when its run closes."""
+    retention = workspace.retention or WorkspaceRetention()
+    return {labels.CLAIM_RETENTION_ANNOTATION: f"{retention.on_success}/{retention.on_failure}"}
+
+
+def is_deleted_after(claim: KubeObject, *, succeeded: bool) -> bool:
+    """Whether a claim is deleted when its run has closed.
+
+    Args:
+        claim: The claim, or its metadata; an annotation contains the retention.
+        succeeded: Whether the run has succeeded.
+    """
+    retention = str((claim["metadata"].get("annotations") or {}).get(labels.CLAIM_RETENTION_ANNOTATION, ""))
+    on_success, _, on_failure = retention.partition("/")
+    return (on_success if succeeded else on_failure) == ClaimRetention.DELETE
+
+
+def pods_label(claim: str) -> str:
+    """The label of the pods that use a claim.
+
+    Args:
+        claim: Name of the claim.
+    """
+    return f"{labels.CLAIM_PREFIX}{label_value(claim)}"
+
+
+def claim_owner(run: RunRef) -> KubeObject:
+    """The owner reference of a claim: the garbage collector deletes it with the last run that uses it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WorkflowRun",
+        "name": run.name,
+        "uid": run.uid,
+        "blockOwnerDeletion": False,
+    }
+
+
+def volume_of(claim: KubeObject) -> Volume:
+    """The volume of a claim as the API server has it.
+
+    Args:
+        claim: A v1 PersistentVolumeClaim.
+    """
+    name = claim["metadata"]["name"]
+    modes = set((claim.get("spec") or {}).get("accessModes") or ())
+    return Volume(
+        source={"persistentVolumeClaim": {"claimName": name}},
+        label=pods_label(name),
+        one_node=AccessMode.READ_WRITE_ONCE in modes and not modes & _ANY_NODE,
+    )
+
+
+def own_volume(workspace: Workspace) -> Volume | None:
+    """The volume of a workspace that each pod has for itself; None if pods share one."""
+    return Volume(source={"emptyDir": workspace.empty_dir}) if workspace.empty_dir is not None else None
+
+
+def trial_volume(workspace: Workspace) -> Volume:
+    """The volume of a workspace for a pod that is never created."""
+    given = workspace.persistent_volume_claim
+    claim = {"metadata": {"name": given.claim_name if given is not None else workspace.name}}
+    return own_volume(workspace) or volume_of(claim)
+
+
+def with_volumes(definition: Activity, volumes: Mapping[str, Volume], fs_group: int | None) -> Activity:
+    """Return the activity as a pod template that mounts its workspaces.
+
+    Args:
+        definition: The activity; not changed.
+        volumes: The volume of each workspace that it lists.
+        fs_group: The group that owns new files of the volumes, unless the template sets one; None leaves it to the cluster.
+    """
+    if not definition.workspaces:
+        return definition
+    template = definition.pod_template.dump() if definition.pod_template is not None else {"spec": _alone(definition)}
+    spec, metadata = template["spec"], template.get("metadata") or {}
+    main = spec["containers"][0]
+    used = {mount.name: volumes[mount.name] for mount in definition.workspaces}
+    added = [{"name": f"{WORKSPACE_VOLUME}{name}", **volume.source} for name, volume in used.items()]
+    spec["volumes"] = [*_list(spec, "volumes"), *added]
+    main["volumeMounts"] = [*_list(main, "volumeMounts"), *map(_mount, definition.workspaces)]
+    shared = {volume.label: "" for volume in used.values() if volume.label}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **shared}
+    one_node = [volume.label for volume in used.values() if volume.one_node]
+    if one_node:
+        _keep_together(spec, one_node)
+    if fs_group is not None and (spec.get("os") or {}).get("name") != "windows":
+        context = spec.get("securityContext") or {}
+        if "fsGroup" not in context:
+            # A volume with many files is not searched again by each attempt.
+            spec["securityContext"] = {"fsGroupChangePolicy": "OnRootMismatch", **context, "fsGroup": fs_group}
+    parsed = PodTemplate.parse({"metadata": metadata, "spec": spec})
+    return definition.model_copy(update={"container": None, "pod_template": parsed, "workspaces": []})
+
+
+def _alone(definition: Activity) -> KubeObject:
+    if definition.script is not None:
+        return {"containers": [script_container(definition.script)]}
+    assert definition.container is not None
+    return {"containers": [definition.container.dump()]}
+
+
+def _mount(mount: WorkspaceMount) -> KubeObject:
+    made: KubeObject = {"name": f"{WORKSPACE_VOLUME}{mount.name}", "mountPath": mount.target}
+    if mount.sub_path:
+        made["subPath"] = mount.sub_path
+    if mount.read_only:
+        made["readOnly"] = True
+    return made
+
+
+def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
+    """Have the scheduler place pods that use a claim at the same time on the node of those that run already."""
+    affinity = dict(spec.get("affinity") or {})
+    pods = dict(affinity.get("podAffinity") or {})
+    terms = [
+        {"topologyKey": _HOSTNAME, "labelSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
+        for key in one_node
+    ]
+    pods[_REQUIRED] = [*_list(pods, _REQUIRED), *terms]
+    spec["affinity"] = {**affinity, "podAffinity": pods}
+
+
+def _list(parent: KubeObject, key: str) -> list[Any]:
+    value = parent.get(key) or []
+    if not isinstance(value, list):
+        raise InvalidDefinitionError(f"`{key}` must be a list of objects")
+    return value
+
+
+def _theirs(given: Mapping[str, str]) -> dict[str, str]:
+    """Remove labels or annotations with our prefix: the operator trusts them."""
+    return {name: value for name, value in given.items() if not name.startswith(f"{labels.GROUP}/")}

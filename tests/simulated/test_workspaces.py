@@ -1,0 +1,141 @@
+"""Claims of workspaces: created once, shared by the pods of a run, taken over by a retry, released when the run closes.
+
+The scenario `workspaces` has everything go wrong: see test_seeds.py.
+"""
+
+import asyncio
+from typing import Any
+
+from perdure.simulation.cluster.kubelet import ContainerExit
+from simulated.workspaces import TEMPLATE, Claims, flow
+from simulated.world import Setting, World, simulate
+
+_CALM = Setting(seed=1, faults=0, kills=0)
+
+
+def _fails(name: str) -> Any:
+    def script(pod: dict[str, Any]) -> ContainerExit:
+        failing = pod["metadata"]["labels"]["perdure.dev/activity"] == name
+        return ContainerExit(after=2, code=1 if failing else 0)
+
+    return script
+
+
+def test_a_claim_is_deleted_after_success_and_kept_after_failure() -> None:
+    async def scenario(world: World) -> None:
+        claims = Claims(world)
+        world.script = _fails("broken")
+        world.begin()
+        world.create("WorkflowRun", "good", flow("one", "two"))
+        world.create("WorkflowRun", "bad", flow("one", "broken"))
+        world.create("WorkflowRun", "kept", flow("one", retention={"onSuccess": "Keep"}))
+        world.create("WorkflowRun", "gone", flow("broken", retention={"onFailure": "Delete"}))
+        await world.rest()
+        assert len(claims.created) == 4
+        assert {name: len(used) for name, used in claims.used.items()} == {"good": 1, "bad": 1, "kept": 1, "gone": 1}
+        assert set(claims.left) == claims.used["bad"] | claims.used["kept"]
+        untils = {each["metadata"]["labels"]["perdure.dev/stays-until"] for each in claims.left.values()}
+        assert untils == {"run-deleted"}
+        for name in ("bad", "kept"):
+            world.delete("workflowruns", name)
+            world.checker.named_again.add(name)
+        await asyncio.sleep(10)
+        assert claims.left == {}
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_pods_that_have_mounted_a_deleted_claim_are_deleted_soon() -> None:
+    async def scenario(world: World) -> None:
+        world.begin()
+        failed = False
+
+        def script(_pod: dict[str, Any]) -> ContainerExit:
+            nonlocal failed
+            failed, before = True, failed
+            return ContainerExit(after=2, code=0 if before else 1)
+
+        world.script = script
+        run = flow("one")
+        run["inline"]["activities"][0]["retryPolicy"] = {"exponential": {"initialInterval": "1s"}}
+        world.create("WorkflowRun", "good", run)
+        await asyncio.sleep(60)
+        kept = [*world.server.of("pods")]
+        assert len(kept) == 2, "the failed attempt and the one that succeeded"
+        assert all("perdure.dev/expires" in pod["metadata"]["labels"] for pod in kept)
+        await asyncio.sleep(400)
+        assert [*world.server.of("pods")] == []
+        await world.rest()
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_a_retry_continues_with_the_files() -> None:
+    async def scenario(world: World) -> None:
+        claims = Claims(world)
+        world.script = _fails("second")
+        world.begin()
+        world.create("WorkflowRun", "build", flow("first", "second"))
+        await world.rest()
+        (claim,) = claims.created
+        world.script = lambda _: ContainerExit(after=2)
+        world.operate("again", "build", retry={})
+        await asyncio.sleep(8)
+        (retry,) = [name for name in world.runs() if name != "build"]
+        meta = claims.left[claim]["metadata"]
+        assert [owner["name"] for owner in meta["ownerReferences"]] == ["build", retry]
+        assert meta["labels"]["perdure.dev/run-id"] == world.run(retry)["metadata"]["uid"]
+        world.delete("workflowruns", "build")
+        world.checker.named_again.add("build")
+        await asyncio.sleep(1)
+        assert claim in claims.left, "the retry owns it too"
+        await world.rest()
+        assert claims.used == {"build": {claim}, retry: {claim}}
+        assert world.run(retry)["status"]["phase"] == "Completed"
+        assert claims.left == {}
+        assert claims.created == [claim]
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_a_claim_of_another_client_is_left_alone() -> None:
+    async def scenario(world: World) -> None:
+        claims = Claims(world)
+        world.begin()
+        world.create("WorkflowRun", "first", flow("one"))
+        await world.rest()
+        (name,) = claims.created
+        run = world.run("first")["metadata"]["uid"]
+        foreign = {
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "perdure.dev/run-id": run,
+                    "perdure.dev/workspace": "files",
+                    "perdure.dev/stays-until": "run-closed",
+                },
+            }
+        }
+        world.server.create("persistentvolumeclaims", foreign)
+        await asyncio.sleep(100)
+        assert name in claims.left, "it names no run as its owner"
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_an_attempt_waits_for_a_claim_that_does_not_exist_yet() -> None:
+    async def scenario(world: World) -> None:
+        claims = Claims(world)
+        world.begin()
+        world.create("WorkflowRun", "run", flow("one", persistentVolumeClaim={"claimName": "shared"}))
+        await asyncio.sleep(10)
+        (activity,) = world.run("run")["status"]["state"]["activities"].values()
+        wanted = "workspace `files`: there is no PersistentVolumeClaim `shared` in namespace `default`"
+        assert activity["waitingReason"] == wanted
+        world.server.create("persistentvolumeclaims", {"metadata": {"name": "shared"}, "spec": TEMPLATE["spec"]})
+        await world.rest()
+        assert claims.used == {"run": {"shared"}}
+        assert list(claims.left) == ["shared"]
+        assert world.run("run")["status"]["phase"] == "Completed"
+
+    assert simulate(scenario, _CALM).violations == []

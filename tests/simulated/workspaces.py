@@ -1,0 +1,122 @@
+"""Runs that share files in workspaces, and a check at every write that their claims exist as long as they are needed."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.storage import ObjectKey
+from simulated.world import World
+
+TEMPLATE = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+_ONCE = {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}}
+
+
+def flow(*steps: str, retention: dict[str, str] | None = None, **workspace: Any) -> dict[str, Any]:
+    """A run whose steps have activities of the same name, which mount the workspace."""
+    given = {"name": "files", **(workspace or {"volumeClaimTemplate": TEMPLATE})}
+    if retention is not None:
+        given["retention"] = retention
+    activities = [
+        {
+            "name": step,
+            "container": {"image": "i"},
+            "startToCloseTimeout": "5m",
+            "retryPolicy": _ONCE,
+            "workspaces": [{"name": "files"}],
+        }
+        for step in steps
+    ]
+    called = [{"name": step, "activity": {"name": step}} for step in steps]
+    return {"inline": {"workspaces": [given], "activities": activities, "steps": called}}
+
+
+class Claims:
+    """Which claims were created, and which pods used them; checks that claims are deleted only if no run needs them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.created: list[str] = []
+        self.used: dict[str, set[str]] = {}
+        """By run, the claims that its pods mount."""
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        if write.key.plural == "persistentvolumeclaims" and write.type == "ADDED":
+            self.created.append(write.key.name)
+        if write.key.plural == "persistentvolumeclaims" and write.type == "DELETED":
+            self._check_deleted(write)
+        if write.key.plural == "pods" and write.type == "ADDED":
+            self._check_pod(write)
+
+    def _check_deleted(self, write: Write) -> None:
+        owners = {owner["uid"] for owner in write.after["metadata"].get("ownerReferences") or ()}
+        needed = [
+            run["metadata"]["name"]
+            for run in self.world.server.of("workflowruns")
+            if run["metadata"]["uid"] in owners and not (run.get("status") or {}).get("completionTime")
+        ]
+        if needed:
+            self.world.checker.fail(f"{write.actor} deletes {write.key.name}, which {needed} needs")
+
+    def _check_pod(self, write: Write) -> None:
+        run = write.after["metadata"]["annotations"]["perdure.dev/run"]
+        for volume in write.after["spec"]["volumes"]:
+            if "persistentVolumeClaim" not in volume:
+                continue
+            claim = volume["persistentVolumeClaim"]["claimName"]
+            self.used.setdefault(run, set()).add(claim)
+            if ObjectKey("persistentvolumeclaims", "default", claim) not in self.world.server.objects:
+                self.world.checker.fail(f"pod {write.key.name} mounts {claim}, which does not exist")
+
+    @property
+    def left(self) -> dict[str, dict[str, Any]]:
+        """Those that exist, by name."""
+        return {each["metadata"]["name"]: each for each in self.world.server.of("persistentvolumeclaims")}
+
+
+async def workspaces(world: World) -> None:
+    """Runs that share files, of which some fail, and some of these are retried; some of those that have closed are deleted."""
+    claims, random = Claims(world), world.random("workspaces")
+    repaired = False
+
+    def script(pod: dict[str, Any]) -> ContainerExit:
+        fails = pod["metadata"]["labels"]["perdure.dev/activity"] == "broken" and not repaired
+        return ContainerExit(after=random.uniform(0.5, 6), code=int(fails))
+
+    world.script = script
+    world.begin()
+    good, bad = [f"good{i}" for i in range(6)], [f"bad{i}" for i in range(9)]
+    for name in random.sample([*good, *bad], 15):
+        await asyncio.sleep(random.uniform(0, 2))
+        world.create("WorkflowRun", name, flow("one", "two", "broken" if name in bad else "three"))
+    await world.trouble(60)
+    await world.calm(200)
+    await world.rest()
+    repaired = True
+    for name in bad[:6]:
+        world.operate(f"retry-{name}", name, retry={})
+    for name in (*bad[:2], bad[6]):  # also runs whose retries use the same claim
+        world.checker.named_again.add(name)
+        _delete_later(world, random, name)
+    await world.trouble(40)
+    await world.calm(world.loop.time() + 100)
+    await world.rest()
+    _check(world, claims, kept=bad[7:])
+
+
+def _delete_later(world: World, random: Random, name: str) -> None:
+    world.loop.call_at(world.loop.time() + random.uniform(5, 60), world.delete, "workflowruns", name)
+
+
+def _check(world: World, claims: Claims, kept: list[str]) -> None:
+    for name, used in claims.used.items():
+        original = name.partition("-retry-")[0]
+        if used != claims.used[original] or len(used) != 1:
+            world.checker.fail(f"{name} used {sorted(used)}, and {original} {sorted(claims.used[original])}")
+    left = {claim for name in kept for claim in claims.used[name]}
+    if set(claims.left) != left:
+        world.checker.fail(f"{sorted(claims.left)} are left, and should be {sorted(left)}")
+    if len(claims.created) != len({*claims.created}):
+        world.checker.fail(f"a claim was created twice: {sorted(claims.created)}")

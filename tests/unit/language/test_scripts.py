@@ -1,0 +1,73 @@
+"""Expressions in scripts."""
+
+from typing import Any
+
+import pytest
+
+from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.language import containers
+from perdure.language.checks import check
+
+RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "uid"}
+
+
+def activity(**script: Any) -> dict[str, Any]:
+    return {"name": "a", "startToCloseTimeout": "1m", "script": {"image": "i", "source": "true", **script}}
+
+
+def told(**script: Any) -> list[str]:
+    steps = [{"name": "s", "activity": {"name": "a"}}]
+    found = check(WorkflowSpec.parse({"activities": [activity(**script)], "steps": steps})).findings
+    return [f"{finding.severity.value} {finding}" for finding in found]
+
+
+def test_the_source_is_evaluated_and_not_expanded_by_kubernetes() -> None:
+    given = Activity.parse(
+        activity(
+            image="shop:${input.tag}",
+            source='echo "${input.text}" $(date) $${HOME} $$',
+            args=["${input.text}"],
+            env=[{"name": "A", "value": "${attempt}"}],
+        )
+    )
+    found = containers.resolve(given, input={"tag": 1, "text": "$(x)"}, run=RUN, attempt=2).script
+    assert found is not None
+    made = found.dump()
+    assert made["source"] == 'echo "$(x)" $(date) ${HOME} $$'
+    assert (made["image"], made["args"], made["env"][0]["value"]) == ("shop:1", ["$$(x)"], "2")
+
+
+def test_a_script_without_expressions_stays_what_it_is() -> None:
+    given = Activity.parse(activity(source="echo $HOME", command=["bash"], result="LastLine"))
+    assert containers.resolve(given, input=1, run=RUN, attempt=1).dump() == given.dump()
+
+
+def test_an_expression_in_the_source_is_warned_of() -> None:
+    (finding,) = told(source="print(${input})", command=["/usr/bin/python3"])
+    assert finding.startswith(
+        "Warning spec.activities[0].script.source: the value becomes a part of the program that `pyth"
+    )
+    assert told(source="echo $1 $${HOME}", args=["${input}"]) == []
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (
+            {"source": "echo ${HOME}"},
+            "for a variable of a shell write `$HOME`",
+        ),
+        ({"args": ["${nope}"]}, "script.args[0]: `nope`: unknown name `nope`"),
+        ({"env": [{"name": "A", "value": 3}]}, "script.env[0].value: must be a string, not 3"),
+        ({"volumeMounts": [{"name": "x", "mountPath": "/perdure"}]}, "script.volumeMounts[0].mountPath: "),
+    ],
+)
+def test_what_is_wrong_in_a_script_is_an_error(script: dict[str, Any], message: str) -> None:
+    (finding,) = told(**script)
+    assert finding.startswith("Error spec.activities[0].")
+    assert message in finding
+
+
+def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
+    (finding,) = told(command=["sh", "${input}"])
+    assert finding.startswith("Warning spec.activities[0].script.command[1]: `${…}` is not evaluated here")

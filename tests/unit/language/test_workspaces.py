@@ -1,0 +1,106 @@
+"""What is found in the workspaces of a definition before anything runs."""
+
+from typing import Any
+
+import pytest
+
+from perdure.api.workflow import Activity, WorkflowSpec
+from perdure.language import containers
+from perdure.language.checks import check
+from perdure.language.step_failures import StepError
+
+RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "uid"}
+
+_TAKEN = "the activity's pod has {} of Perdure's own; give it another one"
+
+
+def told(*mounts: dict[str, Any], **activity: Any) -> list[str]:
+    work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}, **activity}
+    spec = {
+        "workspaces": [{"name": "files", "emptyDir": {}}],
+        "activities": [{**work, "workspaces": list(mounts)}],
+        "steps": [{"name": "do", "activity": {"name": "work"}}],
+    }
+    return [f"{finding.severity.value} {finding}" for finding in check(WorkflowSpec.parse(spec)).findings]
+
+
+def test_workspaces_that_fit_are_taken() -> None:
+    assert told({"name": "files"}, {"name": "files", "mountPath": "/parts", "subPath": "${input.part}/in"}) == []
+
+
+@pytest.mark.parametrize(
+    ("mounts", "want"),
+    [
+        (
+            [{"name": "fils"}, {"name": "files"}],
+            [
+                "Error spec.activities[0].workspaces[0].name: there is no workspace `fils` among the `workspaces`; there are:"
+            ],
+        ),
+        ([], ["Warning spec.workspaces[0]: no activity mounts workspace `files`; take it away"]),
+        (
+            [{"name": "files"}, {"name": "files", "mountPath": "/workspaces/files/"}],
+            [
+                "Error spec.activities[0].workspaces[1].mountPath: another workspace is mounted at `/workspaces/files` already"
+            ],
+        ),
+        (
+            [{"name": "files", "mountPath": "/perdure"}],
+            [
+                "Error spec.activities[0].workspaces[0].mountPath: the activity's pod has a mount at `/perdure` of Perdure's own;"
+            ],
+        ),
+        (
+            [{"name": "files", "subPath": "../other"}],
+            ["Error spec.activities[0].workspaces[0].subPath: must be a relative path without `..`"],
+        ),
+        (
+            [{"name": "files", "subPath": "${nobody}"}],
+            ["Error spec.activities[0].workspaces[0].subPath: `nobody`: unknown name `nobody`"],
+        ),
+    ],
+    ids=["unknown", "unused", "twice", "reserved", "outside", "expression"],
+)
+def test_what_is_wrong_is_found(mounts: list[dict[str, Any]], want: list[str]) -> None:
+    found = told(*mounts)
+    assert len(found) == len(want), found
+    assert all(each.startswith(part) for each, part in zip(found, want, strict=True)), found
+
+
+def test_volumes_and_mounts_of_a_template_do_not_take_the_names_of_workspaces() -> None:
+    spec = {
+        "volumes": [{"name": "workspace-files", "emptyDir": {}}],
+        "containers": [{"name": "a", "image": "i", "volumeMounts": [{"name": "x", "mountPath": "/workspaces/files"}]}],
+    }
+    found = told({"name": "files"}, container=None, podTemplate={"spec": spec})
+    assert [each.partition(": ") for each in found] == [
+        (
+            "Error spec.activities[0].podTemplate.spec.volumes[0].name",
+            ": ",
+            _TAKEN.format("a volume named `workspace-files`"),
+        ),
+        (
+            "Error spec.activities[0].podTemplate.spec.containers[0].volumeMounts[0].mountPath",
+            ": ",
+            _TAKEN.format("a mount at `/workspaces/files`"),
+        ),
+    ]
+
+
+def test_the_folder_of_an_attempt_is_evaluated() -> None:
+    definition = Activity.parse(
+        {
+            "name": "a",
+            "startToCloseTimeout": "1m",
+            "container": {"image": "i"},
+            "workspaces": [
+                {"name": "files"},
+                {"name": "files", "mountPath": "/in", "subPath": "$(A)/${input.n}-${attempt}"},
+            ],
+        }
+    )
+    found = containers.resolve(definition, input={"n": 3}, run=RUN, attempt=2)
+    assert [mount.sub_path for mount in found.workspaces] == ["", "$(A)/3-2"]
+    assert [mount.sub_path for mount in containers.with_placeholders(definition).workspaces] == ["", "$(A)/x-x"]
+    with pytest.raises(StepError, match=r"workspaces\[1\]\.subPath"):
+        containers.resolve(definition, input={}, run=RUN, attempt=1)

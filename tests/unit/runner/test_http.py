@@ -1,0 +1,210 @@
+"""HTTP requests as activities, against a server."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from perdure.activity import ApplicationError
+from perdure.api.work import Http
+from perdure.runner import http
+from perdure.runner.expressions import Later
+
+
+class Shop:
+    """A server that answers as it is told, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[web.StreamResponse | Exception] = []
+        self.asked: list[tuple[str, str, dict[str, str], str]] = []
+        self.url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append((request.method, request.path_qs, dict(request.headers), await request.text()))
+        answer = self.answers.pop(0) if self.answers else web.json_response({"ok": True})
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[Shop]:
+    shop = Shop()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", shop.handle)
+    async with TestServer(app) as server:
+        shop.url = str(server.make_url("/"))
+        yield shop
+
+
+async def send(shop: Shop, later: Later, *, secrets: dict[str, str] | None = None, **fields: Any) -> Any:
+    given = Http.parse({"url": f"{shop.url}orders", **fields}).dump()
+    return await http.send(given, later, secrets or {})
+
+
+async def failure(shop: Shop, later: Later, **fields: Any) -> ApplicationError:
+    with pytest.raises(ApplicationError) as caught:
+        await send(shop, later, **fields)
+    return caught.value
+
+
+async def test_the_request_is_sent_as_defined(shop: Shop, later: Later) -> None:
+    result = await send(
+        shop,
+        later,
+        method="POST",
+        query={"a": "b c&d", "n": 3},
+        body={"id": 7},
+        headers=[
+            {"name": "X-Plain", "value": "v"},
+            {"name": "Authorization", "value": "Bearer ", "secret": {"name": "api", "key": "token"}},
+        ],
+        secrets={"PERDURE_HEADER_1": "s3cret\n"},
+    )
+    assert result == {"status": 200, "body": {"ok": True}}
+    ((method, path, headers, body),) = shop.asked
+    assert (method, path, body) == ("POST", "/orders?a=b+c%26d&n=3", '{"id":7}')
+    assert headers["Authorization"] == "Bearer s3cret"
+    assert headers["X-Plain"] == "v"
+    assert headers["Content-Type"] == "application/json"
+    assert headers["Idempotency-Key"] == "uid-1/step"
+
+
+async def test_a_text_is_sent_as_it_is(shop: Shop, later: Later) -> None:
+    await send(shop, later, method="PUT", body="a,b", headers=[{"name": "Content-Type", "value": "text/csv"}])
+    ((_, _, headers, body),) = shop.asked
+    assert (body, headers["Content-Type"]) == ("a,b", "text/csv")
+    assert "Idempotency-Key" not in headers
+
+
+async def test_the_output_and_the_conditions_see_the_response_and_the_input(shop: Shop, later: Later) -> None:
+    shop.answers = [web.json_response({"id": 7, "state": "new"}, status=404, headers={"ETag": "x"})]
+    result = await send(
+        shop,
+        later,
+        successCondition="${response.status == 404 && response.body.id == input.id}",
+        output={"tag": "${response.headers.etag}", "state": "${response.body.state}", "attempt": "${attempt}"},
+    )
+    assert result == {"tag": "x", "state": "new", "attempt": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "body"), [("", None), ("plain", "plain"), ("[1, 2]", [1, 2]), ("3", 3), ('{"broken', '{"broken')]
+)
+async def test_a_body_is_json_if_it_can_be_read_as_such(shop: Shop, later: Later, text: str, body: Any) -> None:
+    shop.answers = [web.Response(text=text)]
+    assert (await send(shop, later))["body"] == body
+
+
+@pytest.mark.parametrize(("status", "retried"), [(503, True), (429, True), (500, True), (404, False), (400, False)])
+async def test_the_status_decides_whether_it_is_retried(
+    shop: Shop, later: Later, status: int, *, retried: bool
+) -> None:
+    shop.answers = [web.Response(status=status, text="no luck")]
+    error = await failure(shop, later)
+    assert (error.type, error.non_retryable, error.details) == (f"Http{status}", not retried, {"status": status})
+    assert error.message.startswith(f"GET {shop.url}orders: {status} ")
+    assert error.message.endswith(": no luck")
+
+
+async def test_other_statuses_can_be_retried(shop: Shop, later: Later) -> None:
+    shop.answers = [web.Response(status=404), web.Response(status=503)]
+    assert not (await failure(shop, later, retryStatuses=[404])).non_retryable
+    assert (await failure(shop, later, retryStatuses=[404])).non_retryable
+
+
+async def test_a_condition_that_is_false_or_has_no_value_fails_the_attempt(shop: Shop, later: Later) -> None:
+    for condition in ("${response.body.ok == false}", "${response.body.nope}"):
+        error = await failure(shop, later, successCondition=condition)
+        assert (error.type, error.non_retryable) == ("ConditionFailed", False)
+        assert "200 OK, and `successCondition` is false" in error.message
+
+
+async def test_the_next_attempt_waits_as_the_server_asks(shop: Shop, later: Later) -> None:
+    shop.answers = [web.Response(status=503, headers={"Retry-After": "17"})]
+    assert (await failure(shop, later)).next_retry_delay == 17.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0.0),
+        ("120", 120.0),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
+        ("Wed, 21 Oct 2026 07:27:00 GMT", 0.0),
+        ("99999999", 86_400.0),
+        ("", None),
+        ("soon", None),
+        ("-1", None),
+    ],
+)
+def test_retry_after_is_a_number_or_a_date(text: str, seconds: float | None) -> None:
+    assert http.retry_after(text, datetime(2026, 10, 21, 7, 28, tzinfo=UTC)) == seconds
+
+
+async def test_a_server_that_does_not_answer_in_time_is_asked_again(shop: Shop, later: Later) -> None:
+    async def never(_: web.Request) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = web.Application()
+    app.router.add_get("/", never)
+    async with TestServer(app) as server:
+        error = await failure(shop, later, url=str(server.make_url("/")), timeout="50ms")
+    assert (error.type, error.non_retryable) == ("RequestTimeout", False)
+    assert error.message.endswith("no response within 50ms")
+
+
+async def test_a_server_that_cannot_be_reached_is_asked_again(shop: Shop, later: Later) -> None:
+    error = await failure(shop, later, url="http://127.0.0.1:1/path?token=x")
+    assert (error.type, error.non_retryable) == ("RequestFailed", False)
+    assert error.message.startswith("GET http://127.0.0.1:1/path: ")
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://x/y", "nothing"])
+async def test_a_url_that_is_none_is_not_retried(shop: Shop, later: Later, url: str) -> None:
+    error = await failure(shop, later, url=url)
+    assert (error.type, error.non_retryable) == ("InvalidUrl", True)
+
+
+async def test_a_response_that_is_too_large_is_not_kept(shop: Shop, later: Later) -> None:
+    shop.answers = [web.Response(body=b"x" * (http.MAX_BODY + 1))]
+    error = await failure(shop, later)
+    assert (error.type, error.non_retryable) == ("ResponseTooLarge", True)
+
+
+async def test_secrets_do_not_follow_a_redirect_to_another_server(shop: Shop, later: Later) -> None:
+    other = Shop()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", other.handle)
+    async with TestServer(app) as server:
+        shop.answers = [web.Response(status=302, headers={"Location": str(server.make_url("/x"))})]
+        header = {"name": "Authorization", "secret": {"name": "api", "key": "token"}}
+        await send(shop, later, headers=[header], secrets={"PERDURE_HEADER_0": "s3cret"})
+    assert shop.asked[0][2]["Authorization"] == "s3cret"
+    assert "s3cret" not in str(other.asked)
+
+
+async def test_the_servers_certificate_is_verified_with_the_given_ones(shop: Shop, later: Later) -> None:
+    ca, other = trustme.CA(), trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    ca.issue_cert("localhost", "127.0.0.1").configure_cert(context)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", shop.handle)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=context)
+    try:
+        url = str(server.make_url("/"))
+        pem = ca.cert_pem.bytes().decode()
+        assert (await send(shop, later, url=url, secrets={"PERDURE_CA": pem}))["status"] == 200
+        with pytest.raises(ApplicationError) as caught:
+            await send(shop, later, url=url, secrets={"PERDURE_CA": other.cert_pem.bytes().decode()})
+        assert caught.value.type == "RequestFailed"
+    finally:
+        await server.close()

@@ -16,13 +16,11 @@ class Blocks:
         """The block that turns a failure into an output."""
         return self._once("caught", [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}])
 
-    def on_exit(self, target: Target) -> str:
-        """The block that runs a handler, and then fails as before."""
-        value = {"input": "${params.input}"} if target.inputs or target.captured else {}
-        kind, key = ("activity", "name") if target.kind == "activity" else ("call", "block")
-        handler = dict(target.wait) or {kind: {key: target.name, **value}}
-        failed = {"name": "failed", "fail": {"message": "${params.message}"}}
-        return self._once(f"{target.name}-failed", [{"name": "handler", **handler}, failed])
+    def add(self, wish: str, steps: list[Object]) -> str:
+        """Add a block, with a name of its own."""
+        name = self.names.fresh(wish)
+        self.made.append({"name": name, "steps": steps})
+        return name
 
     def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> Target:
         """A block in the place of something that is not imported: it fails."""

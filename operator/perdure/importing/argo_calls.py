@@ -37,8 +37,8 @@ class Book(Protocol):
     def caught(self) -> str:
         """The block that turns a failure into an output."""
 
-    def on_exit(self, target: Target) -> str:
-        """The block that runs a handler, and then fails as before."""
+    def block(self, wish: str, steps: list[Object]) -> str:
+        """Add a block."""
 
     def given(self, value: Any) -> Any:
         """The value of an argument, if it is written out."""

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 LONGEST_HANDLER: Final = "1d"
 _UNSERVED: Final = {
-    "http": "call the service in a container, for example with curl",
-    "resource": "run kubectl in a container, with a serviceAccountName that may do it",
-    "containerSet": "make each container an activity, or use init containers in `podTemplate`",
     "data": "list the files in an activity that returns them, and use `forEach`",
     "plugin": "write the step as an activity",
 }
@@ -143,9 +140,9 @@ class Definition:
         """The block that turns a failure into an output."""
         return self._blocks.caught()
 
-    def on_exit(self, target: Target) -> str:
-        """The block that runs a handler, and then fails as before."""
-        return self._blocks.on_exit(target)
+    def block(self, wish: str, steps: list[Object]) -> str:
+        """Add a block."""
+        return self._blocks.add(wish, steps)
 
     def given(self, value: Any) -> Any:
         """A parameter that is written out; lists and objects in JSON, if the workflow reads them as such."""
@@ -165,7 +162,7 @@ class Definition:
                     path, "the ConfigMap is in none of the files; import it together, or pass the value as an input"
                 )
                 defaults[str(each.get("name"))] = ""
-        if "container" in data or "script" in data:
+        if data.keys() & {"container", "script", "containerSet", "http", "resource"}:
             return self._activity(key, defaults)
         if "steps" in data or "dag" in data:
             return self._block(key, defaults)

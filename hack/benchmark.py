@@ -13,7 +13,7 @@ from cluster.console import say
 from cluster.errors import ClusterError
 from cluster.paths import REPOSITORY, Cache
 from deploy import existing_cluster, install, kind_cluster
-from runtests import LEFT_ALONE
+from runtests import VALUES
 
 NAME = os.environ.get("NAME", "perdure-bench")
 RESULTS = "build/bench.json"
@@ -25,7 +25,7 @@ def main() -> int:
     existing = os.environ.get("CLUSTER") == "existing"
     try:
         target = existing_cluster(cache, os.environ.get("IMAGE")) if existing else kind_cluster(cache, NAME)
-        install(cache, target, LEFT_ALONE)
+        install(cache, target, *VALUES)
         return measure({**target.environment, "PERDURE_TEST_IMAGE": target.image})
     except ClusterError as error:
         say(f"Error: {error}")

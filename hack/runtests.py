@@ -22,8 +22,8 @@ from cluster.tools import DEFAULT_TOOLS, ensure_tools
 from deploy import existing_cluster, install, kind_cluster
 
 NAME = os.environ.get("NAME", "perdure-test")
-LEFT_ALONE = "excludeNamespaces={own-*}"
-"""Tests start operators of their own in these namespaces (`OWN` in tests/kube.py)."""
+VALUES = ("excludeNamespaces={own-*}", "replicas=1")
+"""Of the chart. Tests start operators of their own in these namespaces (`OWN` in tests/kube.py); the installed one is alone."""
 THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "100"}
 """How `make test-all` tries faults for longer, unless the environment says otherwise."""
 BOUNDED = {"PYTEST_ADDOPTS": "-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true"}
@@ -79,7 +79,7 @@ def on_cluster(cache: Cache, environment: Mapping[str, str]) -> tuple[list[int],
         The exit statuses, and the environment of tests on the cluster.
     """
     target = existing_cluster(cache, os.environ.get("IMAGE")) if existing() else kind_cluster(cache, NAME, audit=True)
-    install(cache, target, LEFT_ALONE)
+    install(cache, target, *VALUES)
     image, name = target.image, target.name or ""
     there = {**environment, **target.environment, "PERDURE_TEST_IMAGE": image, "PERDURE_TEST_CLUSTER": name}
     alone = pytest("cluster and alone and not bench", there)

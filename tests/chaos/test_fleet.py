@@ -9,7 +9,7 @@ import random
 import statistics
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -230,13 +230,17 @@ async def connected(fleet: Fleet) -> Client:
         return token, published["data"]["ca.crt"].encode(), address
 
     token, authority, address = await asyncio.to_thread(credentials)
-    return await Client.connect(
-        f"{address}:{NODE_PORT}",
-        namespace=cluster.namespace,
-        api_key=token,
-        tls=TLSConfig(server_root_ca_cert=authority, domain=f"perdure-temporal.{SYSTEM}"),
-        keep_alive_config=KeepAliveConfig(interval_millis=5_000, timeout_millis=5_000),
-    )
+    async with asyncio.timeout(60):
+        while True:
+            with suppress(RuntimeError):  # the port of the nodes was opened a moment ago
+                return await Client.connect(
+                    f"{address}:{NODE_PORT}",
+                    namespace=cluster.namespace,
+                    api_key=token,
+                    tls=TLSConfig(server_root_ca_cert=authority, domain=f"perdure-temporal.{SYSTEM}"),
+                    keep_alive_config=KeepAliveConfig(interval_millis=5_000, timeout_millis=5_000),
+                )
+            await asyncio.sleep(0.5)
 
 
 @asynccontextmanager
@@ -328,14 +332,16 @@ async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, f
 
 @pytest.mark.parametrize("how", STRIKES)
 async def test_runs_of_an_operator_that_is_lost_continue_at_another(fleet: Fleet, how: str) -> None:
+    trials: list[dict[str, float]] = []
     async with working(fleet) as client:
-        trials = [await trial(fleet, client, STRIKES[how]) for _ in range(TRIALS)]
+        for _ in range(TRIALS):
+            trials.append(await trial(fleet, client, STRIKES[how]))
+            print(f"{how}:", *(f"{kind} {seconds:.1f} s" for kind, seconds in trials[-1].items()), flush=True)
     for kind in ("a Workflow", "code"):
         took = sorted(each[kind] for each in trials)
         print(
             f"{how}, a run of {kind}: {len(took)} trials, p50 {statistics.median(took):.1f} s, maximum {took[-1]:.1f} s"
         )
-        print("  ", *(f"{seconds:.1f}" for seconds in took))
 
 
 @dataclass

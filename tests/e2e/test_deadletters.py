@@ -24,7 +24,7 @@ def perdure(namespace: Cluster, *arguments: str, status: int = 0) -> str:
     environment = {**os.environ, "KUBECONFIG": str(namespace.kubeconfig)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == status, done.stderr
-    return done.stdout
+    return done.stderr if status else done.stdout
 
 
 def set_aside(namespace: Cluster, name: str, code: str = FAILS_FIRST) -> str:
@@ -64,7 +64,7 @@ def test_what_was_set_aside_is_done_again_with_the_same_input(namespace: Cluster
     assert operation["status"]["result"] == {"workflowRun": f"{name}-redrive-1"}
 
     refused = perdure(namespace, "deadletters", "redrive", name, status=1)
-    assert f"Failed (RedriveSucceeded): {name}: " in refused
+    assert f"deadletter.perdure.dev/{name} not re-driven: RedriveSucceeded: " in refused
     assert name in perdure(namespace, "deadletters", "delete", "--redriven")
     namespace.wait("the letter and its run to be gone", lambda: not namespace.list("deadletters"))
     namespace.wait("its run to be gone", lambda: namespace.get("workflowrun", f"{name}-redrive-1") is None)

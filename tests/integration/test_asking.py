@@ -50,12 +50,14 @@ def test_a_run_is_started_paused_signalled_and_followed(namespace: Cluster, perd
     assert operation["status"]["result"]["workflowRun"] == "order"
     gone_on = perdure("unpause", "order", "--reason", "all is well")
     assert gone_on.exit_code == 0
-    assert gone_on.stdout.endswith(" Complete: `order` has recorded it\n")
+    assert gone_on.stdout == "workflowrun.perdure.dev/order unpaused: `order` has recorded it\n"
     assert perdure("wait", "order", "--timeout", "2m").exit_code == 0
     assert namespace.closed("order")["output"] == [7, {"by": "ada"}]
     refused = perdure("terminate", "order")
     assert refused.exit_code == 1
-    assert refused.stdout.endswith("Failed (WorkflowExecutionCompleted): the run has closed: Completed\n")
+    assert refused.stderr == (
+        "Error: workflowrun.perdure.dev/order not terminated: WorkflowExecutionCompleted: the run has closed: Completed\n"
+    )
     listed = perdure("operations", "-o", "wide").stdout
     assert [line.split()[1] for line in listed.splitlines()] == ["VERB", "terminate", "unpause", "signal"]
 

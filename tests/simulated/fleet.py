@@ -10,11 +10,11 @@ from simulated.faults import Faults
 from simulated.operators import TroubledOperator
 
 _EVERY_SECONDS: Final = 0.25
-_TAKE_OVER_SECONDS: Final = 10.0
+_TAKE_OVER_SECONDS: Final = 15.0
 """From the death of the owner of a shard until another member owns it, if no request fails."""
-_WITH_FAULTS_SECONDS: Final = 30.0
+_WITH_FAULTS_SECONDS: Final = 50.0
 """The same if requests fail. Those of the only member that can take a shard over may be among them: it may lose its own Lease
-just after it has joined, and then waits for the duration of a Lease once more, after timeouts of a third of that each."""
+just after it has joined, and then waits for the duration of a Lease once more, after timeouts of a fifth of that each."""
 
 
 class FleetChecker:

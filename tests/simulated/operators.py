@@ -35,7 +35,7 @@ class TroubledOperator(Operator):
         namespaces: tuple[str, ...] = (),
         fleet: str = "",
         address: str = "",
-        lease_seconds: int = 6,
+        lease_seconds: int = 10,
     ) -> None:
         """Start it.
 

@@ -47,7 +47,7 @@ def calm(seed: int, operators: int = 3) -> Setting:
 
 
 @pytest.mark.parametrize("operators", [2, 3, 5])
-def test_the_others_take_over_within_ten_seconds_after_a_kill(operators: int) -> None:
+def test_the_others_take_over_within_fifteen_seconds_after_a_kill(operators: int) -> None:
     took = list[float]()
 
     async def scenario(world: World) -> None:
@@ -64,7 +64,7 @@ def test_the_others_take_over_within_ten_seconds_after_a_kill(operators: int) ->
 
     assert simulate(scenario, calm(operators, operators)).violations == []
     assert len(took) == 20
-    assert max(took) < 10
+    assert max(took) < 15
 
 
 @pytest.mark.parametrize("operators", [2, 3, 5])

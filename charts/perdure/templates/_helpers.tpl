@@ -30,9 +30,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $own .Values.commonLabels) }}
 {{- end }}
 
-{{/* How many operators. */}}
+{{/* How many operators. Releases of earlier charts have the value null. */}}
 {{- define "perdure.replicas" -}}
-{{- if kindIs "invalid" .Values.replicas }}{{ ternary 1 2 .Values.temporal.enabled }}{{ else }}{{ int .Values.replicas }}{{ end }}
+{{- if kindIs "invalid" .Values.replicas }}2{{ else }}{{ int .Values.replicas }}{{ end }}
 {{- end }}
 
 {{/* Not empty where several operators share the work. */}}
@@ -119,4 +119,11 @@ owner.apiVersion.startsWith('perdure.dev/') && owner.kind in ['Schedule', 'Workf
   - name: not-in-an-excluded-namespace
     expression: "!request.namespace.matches('^({{ join "|" . | replace "*" ".*" }})$')"
 {{- end }}
+{{- end }}
+
+{{/* Annotations of an object of `helm test`, by its weight: objects of a lower one are created first. */}}
+{{- define "perdure.testHook" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}

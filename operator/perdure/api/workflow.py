@@ -180,6 +180,11 @@ class Activity(SpecModel):
             lambda activity: activity.sidecar is None or activity.worker is None,
         ),
         Rule(
+            "`podSpecPatch` must not be used with `worker`: a worker has no pod for each attempt",
+            "!has(self.podSpecPatch) || !has(self.worker)",
+            lambda activity: activity.pod_spec_patch is None or activity.worker is None,
+        ),
+        Rule(
             "`workspaces` must be used with `container`, `podTemplate` or `script`",
             "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
             lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
@@ -233,6 +238,11 @@ class Activity(SpecModel):
     )
     """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
     `workspace-<name>`. Default: none."""
+
+    pod_spec_patch: Annotated[JsonObject, Field(max_length=64)] | None = None
+    """Changes to the spec of the pod, for every kind of work: objects are merged, lists of objects by `name`, other values are
+    replaced, and null removes a field. The container of the activity is named `activity`, unless its definition names it. Can
+    contain expressions as in `container`, in any field. Default: none."""
 
     sidecar: Sidecar | None = None
     """Gives any image heartbeats, large results and cancellation, by files. Default: none."""

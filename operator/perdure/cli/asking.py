@@ -33,6 +33,23 @@ from perdure.cli.terminal import Output, Screen, for_people, reference
 _PAUSE = 0.25
 """Seconds between two looks."""
 
+DONE = {
+    "backfill": "backfilled",
+    "cancel": "cancelled",
+    "completeActivity": "completed",
+    "pause": "paused",
+    "redrive": "re-driven",
+    "reset": "reset",
+    "retry": "retried",
+    "signal": "signaled",
+    "signalWithStart": "signaled",
+    "stop": "stopped",
+    "terminate": "terminated",
+    "trigger": "triggered",
+    "unpause": "unpaused",
+}
+"""What was done to the target, by the field of the request in the spec of an Operation."""
+
 
 ScheduleName = Annotated[
     str,
@@ -328,27 +345,40 @@ def _condition(operation: Object, reason: str) -> Object | None:
 
 
 def _show_all(operations: list[Object], output: Output) -> None:
-    """Print Operations on several targets, each with its target."""
+    """Print Operations on several targets."""
     screen = Screen()
     if not for_people(output):
         screen.write_objects(output, operations)
         return
     for each in operations:
-        _show(each, screen, output, each["spec"]["target"]["name"])
+        _show(each, screen, output)
 
 
-def _show(operation: Object, screen: Screen, output: Output, whom: str = "") -> None:
-    """Print an Operation, and whom it asks where that is given."""
+def _show(operation: Object, screen: Screen, output: Output) -> None:
+    """Print what an Operation has done, or the Operation itself in a format for programs; failures go to stderr."""
     if not for_people(output):
         screen.write_object(output, operation)
+        return
+    status, whom, verb = _status(operation), _target(operation), request_of(operation)
+    answer = next((each for each in status.get("conditions") or () if each["status"] == "True"), None)
+    if answer is None:
+        screen.write(f"{reference('Operation', operation['metadata']['name'])} created: {whom}")
+    elif status["phase"] == "Failed":
+        typer.echo(f"Error: {whom} not {DONE[verb]}: {answer['reason']}: {answer.get('message', '')}", err=True)
     else:
-        status, name = _status(operation), reference("Operation", operation["metadata"]["name"])
-        told = next((each for each in status.get("conditions") or () if each["status"] == "True"), None)
-        if told is None:
-            screen.write(f"{name} created{whom and f': {whom}'}")
-            return
-        reason = f" ({told['reason']})" if status["phase"] == "Failed" else ""
-        screen.write(f"{name} {status['phase']}{reason}: {whom and f'{whom}: '}{told.get('message', '')}")
+        screen.write(f"{whom} {DONE[verb]}: {answer.get('message', '')}")
+
+
+def request_of(operation: Object) -> str:
+    """Return the field of the spec that has the request, such as `cancel`."""
+    return next(str(key) for key in operation["spec"] if key != "target")
+
+
+def _target(operation: Object) -> str:
+    """Return the object that an Operation is about, as kubectl prints it; a run without a known name by its workflow ID."""
+    target = operation["spec"]["target"]
+    name = target.get("name") or _status(operation).get("workflowRun")
+    return reference(target["kind"], name) if name else f"workflow ID `{target['workflowId']}`"
 
 
 def _answered(operation: Object) -> bool:

@@ -11,12 +11,13 @@ import typer
 from perdure.api.labels import SEARCH_PREFIX
 from perdure.cli.cluster import Cluster, Object
 from perdure.cli.options import seconds_of, word_of
-from perdure.cli.view.phases import RunPhase
+from perdure.cli.view.phases import CLOSED, RunPhase
 
 PhaseOption = Annotated[
     list[RunPhase] | None,
     typer.Option(
         "--phase",
+        "--status",
         parser=word_of(RunPhase),
         metavar="PHASE",
         help=f"Only runs in this phase ({', '.join(RunPhase)}); repeatable",
@@ -41,6 +42,16 @@ SinceOption = Annotated[
     str | None,
     typer.Option("--since", help="Only runs created within this time, such as 2h", show_default=False),
 ]
+OlderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--older-than", "--older", help="Only runs created longer ago than this, such as 30d", show_default=False
+    ),
+]
+RunningOption = Annotated[bool, typer.Option("--running", "--open", help="Only open runs")]
+CompletedOption = Annotated[
+    bool, typer.Option("--completed", "--closed", help="Only closed runs, whatever the outcome")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +63,8 @@ class Chosen:
     attributes: tuple[tuple[str, str], ...] = ()
     since: timedelta | None = None
     """Runs that were created within this time."""
+    older: timedelta | None = None
+    """Runs that were created longer ago."""
 
     async def read(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
         """Read the chosen runs.
@@ -77,6 +90,8 @@ class Chosen:
             return False
         if self.since is not None and created(run) < now - self.since:
             return False
+        if self.older is not None and created(run) > now - self.older:
+            return False
         meta = run["metadata"]
         stored = {**(meta.get("annotations") or {}), **(meta.get("labels") or {})}
         return all(_has(stored.get(f"{SEARCH_PREFIX}{name}"), value) for name, value in self.attributes)
@@ -87,12 +102,20 @@ def chosen(
     selector: str | None = None,
     attributes: Iterable[str] | None = None,
     since: str | None = None,
+    older: str | None = None,
+    *,
+    running: bool = False,
+    completed: bool = False,
 ) -> Chosen:
     """Read the options.
 
     Raises:
         BadParameter: One is invalid.
     """
+    if bool(phases) + running + completed > 1:
+        raise typer.BadParameter("set one of the three", param_hint="--phase, --running, --completed")
+    if running or completed:
+        phases = CLOSED if completed else frozenset(RunPhase) - CLOSED
     pairs = []
     for text in attributes or ():
         name, equals, value = text.partition("=")
@@ -104,6 +127,7 @@ def chosen(
         selector=selector,
         attributes=tuple(pairs),
         since=None if since is None else timedelta(seconds=seconds_of(since, "--since")),
+        older=None if older is None else timedelta(seconds=seconds_of(older, "--older-than")),
     )
 
 

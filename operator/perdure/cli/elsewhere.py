@@ -18,7 +18,6 @@ OTHER_NAMES: Final = {
     "ps": "use `{program} list`",
     "redo": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
     "restart": "use `{program} retry NAME` for the failed steps, or `{program} rerun NAME` for the whole run",
-    "result": "use `{program} wait NAME`, then `{program} describe NAME`, which shows the output",
     "resubmit": "use `{program} rerun NAME`",
     "resume": "use `{program} unpause NAME`; if the run waits for a signal, `{program} signal NAME --name SIGNAL`",
     "run": "use `{program} start WORKFLOW`",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import typer
 
-from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
+from perdure.cli.cluster import LOG_STREAMS, Cluster, GoneError, Object, UnreachableError
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.view.facts import ShownRun, read_run
 from perdure.cli.view.logs import Choice, Lines, LogOf, gone, is_part_of, logs_of
@@ -42,6 +42,19 @@ class LogReader:
     streams: asyncio.Semaphore
     """Limits how many logs are read at the same time."""
 
+    @staticmethod
+    def of(cluster: Cluster, run: Object) -> "LogReader":
+        """Create a reader of all logs of a run."""
+        return LogReader(
+            cluster=cluster,
+            run=run,
+            choice=Choice(),
+            children=False,
+            query={},
+            lines=lambda: Lines(timestamps=False, pattern=None),
+            streams=asyncio.Semaphore(LOG_STREAMS),
+        )
+
     async def check_steps(self) -> None:
         """Make sure that the steps exist that are asked for.
 
@@ -66,8 +79,12 @@ class LogReader:
                 _tell(f"{self._title(log)}: pod {log.pod} has not started yet")
         self._end(look, any(log.readable for log in wanted))
 
-    async def follow(self) -> None:
-        """Show what comes, until the run has ended."""
+    async def follow(self, *, required: bool = True) -> None:
+        """Show what comes, until the run has ended.
+
+        Args:
+            required: Whether to end with 1 if there are no logs.
+        """
         tasks: dict[str, asyncio.Task[None]] = {}
         try:
             while True:
@@ -88,7 +105,8 @@ class LogReader:
                 task.cancel()
         last = await self._look(past=True)
         missed = [log for log in last.gone if log.pod not in tasks]
-        self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks))
+        if required or missed:
+            self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks) or not required)
 
     async def _look_on(self) -> _Look:
         """Look again; an API server that does not answer is waited for."""

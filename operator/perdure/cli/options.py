@@ -1,15 +1,15 @@
 """Options that several verbs share, so that they have the same name everywhere."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from perdure.api.durations import parse_duration
 from perdure.cli.completing import contexts, names_of
-from perdure.cli.terminal import Color, Output, Report
+from perdure.cli.terminal import OBJECT_WORDS, REPORT_WORDS, Color, Output
 
 
 class TimeFormat(StrEnum):
@@ -62,12 +62,47 @@ ContextOption = Annotated[
     ),
 ]
 
-_OUTPUT = typer.Option("--output", "-o", help="Output format")
 
-OutputOption = Annotated[Output, _OUTPUT]
+def _format_of(words: Sequence[str]) -> Callable[[str], Output]:
+    """Create the parser of an output format: a word, or a template that is valid."""
+
+    def read(text: str) -> Output:
+        if text in words:
+            return text
+        from perdure.cli.templates import TEMPLATES, TemplateError, parse
+
+        if not text.startswith(TEMPLATES):
+            known = ", ".join(map(repr, (*words, *(f"{start}…" for start in TEMPLATES))))
+            raise typer.BadParameter(f"{text!r} is not one of {known}")
+        try:
+            parse(text)
+        except TemplateError as error:
+            raise typer.BadParameter(str(error)) from error
+        return text
+
+    return read
+
+
+def _output_option(words: Sequence[str]) -> Any:
+    def complete(incomplete: str) -> list[str]:
+        from perdure.cli.templates import TEMPLATES
+
+        return [each for each in (*words, *TEMPLATES) if each.startswith(incomplete)]
+
+    return typer.Option(
+        "--output",
+        "-o",
+        metavar="FORMAT",
+        help=f"Output format: {', '.join(words)}, jsonpath=TEMPLATE, or custom-columns=TITLE:PATH,…",
+        parser=_format_of(words),
+        autocompletion=complete,
+    )
+
+
+OutputOption = Annotated[Output, _output_option(OBJECT_WORDS)]
 """Of verbs that show or create objects."""
 
-ReportOption = Annotated[Report, _OUTPUT]
+ReportOption = Annotated[Output, _output_option(REPORT_WORDS)]
 """Of verbs that show anything else, which has no name."""
 
 SystemNamespaceOption = Annotated[

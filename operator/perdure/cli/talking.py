@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +19,7 @@ from perdure.cli.options import (
     SystemNamespaceOption,
     seconds_of,
 )
-from perdure.cli.terminal import Report, Screen
+from perdure.cli.terminal import Output, Screen
 
 if TYPE_CHECKING:
     from perdure.cli.frontend.api import Execution, FrontendApi
@@ -103,7 +102,7 @@ class Talk:
     system: str
     service: str
     timeout: str
-    output: Report
+    output: Output
     cluster: str | None
 
 
@@ -155,16 +154,7 @@ def talk(context: typer.Context, given: Talk, call: Call) -> None:
         CliError: The call was refused, or no answer came in time.
     """
     result = asyncio.run(_call(context, given, call))
-    screen = Screen()
-    if given.output != "text":
-        screen.write_data(given.output, result)
-    elif isinstance(result, str):
-        from perdure.cli.view.text import paragraphs
-
-        for line in paragraphs(result):
-            screen.write(line)
-    else:
-        screen.write(json.dumps(result, indent=2, ensure_ascii=False))
+    Screen().write_value(given.output, result)
 
 
 async def _call(context: typer.Context, given: Talk, call: Call) -> Any:

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from perdure.api.labels import GROUP
 from perdure.cli.view.glyphs import ASCII, UNICODE, Glyphs
@@ -25,11 +25,14 @@ class Color(StrEnum):
     NEVER = "never"
 
 
-Report = Literal["text", "json", "yaml"]
-"""Format of what has no name."""
+Output = str
+"""Format of the output: a word, or a template of the user."""
 
-Output = Literal["text", "wide", "json", "yaml", "name"]
-"""Format of objects."""
+REPORT_WORDS = ("text", "json", "yaml")
+"""Formats of what has no name."""
+
+OBJECT_WORDS = ("text", "wide", "json", "yaml", "name")
+"""Formats of objects."""
 
 
 def for_people(output: Output) -> bool:
@@ -108,9 +111,25 @@ class Screen:
             import yaml
 
             self.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=self._utf8).rstrip("\n"))
-        else:
+        elif output == "name":
             for name in names:
                 self.write(name)
+        else:
+            from perdure.cli.templates import render
+
+            self.write(render(output, data).removesuffix("\n"))
+
+    def write_value(self, output: Output, value: Any) -> None:
+        """Print a result: text as it is, in a format for people."""
+        if output != "text":
+            self.write_data(output, value)
+        elif isinstance(value, str):
+            from perdure.cli.view.text import paragraphs
+
+            for line in paragraphs(value):
+                self.write(line)
+        else:
+            self.write(json.dumps(value, indent=2, ensure_ascii=not self._utf8))
 
     def write_object(self, output: Output, item: "Mapping[str, Any]") -> None:
         """Print an object in a format for programs."""
@@ -127,4 +146,5 @@ def reference(kind: str, name: str) -> str:
 
 
 def _reference(item: "Mapping[str, Any]") -> str:
-    return reference(item["kind"], item["metadata"]["name"])
+    meta = item["metadata"]
+    return reference(item["kind"], meta.get("name") or meta["generateName"])

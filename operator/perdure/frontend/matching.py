@@ -10,8 +10,9 @@ Without a fleet all of them are the same process. The sticky queues of a task qu
 so knows, when it places a task, whether the worker is there that has the workflow in memory.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -19,9 +20,24 @@ import msgspec
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.queues import Kind, Offer, QueueName, TaskQueues
 
-Taker = Callable[[Offer, str, bool], Awaitable[Any]]
-"""Hands an offer out to a worker, by its identity; the last argument says whether it came from the sticky queue. None: it is no
-longer due."""
+
+@dataclass(frozen=True, slots=True)
+class Poller:
+    """A worker that gets an offer."""
+
+    identity: str
+    sticky: bool = False
+    """Whether the offer was in its sticky queue."""
+    through: str = ""
+    """The member that the worker is connected to; empty for this one."""
+    request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """Names what the worker gets."""
+
+
+Taker = Callable[[Offer, Poller], Awaitable[Any]]
+"""Hands an offer out to a worker. None: it is no longer due."""
+Returner = Callable[[Offer, Poller], None]
+"""Takes back what a worker did not receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +87,7 @@ class Members(Protocol):
         """Have the offers of a key sent to a member soon."""
         ...
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Get what another member has offered; None if it is no longer due.
 
         Raises:
@@ -92,9 +108,9 @@ class Alone:
     def offer(self, member: str, key: str) -> None:
         """Nobody is offered anything."""
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Nobody has offered anything."""
-        del kind, offer, identity, sticky
+        del kind, offer, poller
 
 
 class Matching:
@@ -103,8 +119,11 @@ class Matching:
     def __init__(self) -> None:
         """Know no offers yet, and no other members."""
         self.members: Members = Alone()
+        self.lost: Callable[[str], None] = lambda _: None
+        """Called with each member that has left."""
         self.queues = TaskQueues(self._place_again)
         self._takers: dict[Kind, Taker] = {}
+        self._returners: dict[Kind, Returner] = {}
         self._own: dict[str, dict[Offer, Destination]] = {}
         """By key: what the runs have to be done that this process works on."""
         self._placed: dict[str, dict[Offer, Destination]] = {}
@@ -134,6 +153,7 @@ class Matching:
         for member in self._sessions.keys() - others.keys():
             self._withdraw_all_of(member, ())
             del self._sessions[member]
+            self.lost(member)
         for member in self._polled.keys() - others.keys():
             del self._polled[member]
         for key in self._own:
@@ -190,16 +210,21 @@ class Matching:
 
     # Workers
 
-    def takes(self, kind: Kind, taker: Taker) -> None:
-        """Set the function that hands out the offers of this process's runs."""
+    def takes(self, kind: Kind, taker: Taker, returner: Returner = lambda *_: None) -> None:
+        """Set the functions that hand out the offers of this process's runs, and take them back."""
         self._takers[kind] = taker
+        self._returners[kind] = returner
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool = False) -> Any:
+    def take_back(self, kind: Kind, offer: Offer, poller: Poller) -> None:
+        """A worker at another member did not receive what it has taken."""
+        self._returners[kind](offer, poller)
+
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """What a worker gets for an offer; None if it is no longer due."""
         if not offer.member:
-            return await self._takers[kind](offer, identity, sticky)
+            return await self._takers[kind](offer, poller)
         try:
-            return await self.members.take(kind, offer, identity, sticky=sticky)
+            return await self.members.take(kind, offer, poller)
         except UnreachedError:
             self.queues.give_back(key_of(offer), offer)
             return None

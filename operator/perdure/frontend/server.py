@@ -250,6 +250,7 @@ def options(chosen: Settings) -> list[tuple[str, int]]:
         # A side that has vanished is noticed within 40 s; SDKs ping every 30 s, more often than every 5 s is refused.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.ping_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.max_ping_strikes", 3),

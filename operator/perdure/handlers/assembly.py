@@ -55,7 +55,7 @@ class OperatorOptions:
     """Whether Events are recorded that need no action, such as that a run has started or completed."""
     fleet: str = ""
     """The fleet with which this operator shares the work: the name of the release; empty: it does all of it."""
-    lease_seconds: int = 6
+    lease_seconds: int = 10
     """Duration of the Lease of a member of a fleet: others take its shards over when it has not renewed it for so long."""
     address: str = ""
     """Where other members of the fleet reach this one, as its Lease shows it: the IP address of this pod and, if it serves SDKs,
@@ -100,7 +100,7 @@ class OperatorOptions:
             ),
             routine_events=environment.get("PERDURE_ROUTINE_EVENTS") == "true",
             fleet=fleet,
-            lease_seconds=int(environment.get("PERDURE_LEASE_SECONDS") or 6),
+            lease_seconds=int(environment.get("PERDURE_LEASE_SECONDS") or 10),
             address=address,
             peer_address=peer,
             temporal_address=temporal,

@@ -7,6 +7,7 @@ They are evaluated when the pod of an attempt is made, from what that attempt ha
 pod, also after a restart of the operator. Everything else of a container is taken as it is.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +26,9 @@ _NOT_EXPANDED: Final = (".image", ".source", ".subPath")
 """Fields in which Kubernetes takes `$` as it is."""
 _ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
 """Where an expression that is the whole text keeps the type of its value."""
+_PATCH: Final = "podSpecPatch"
+_EXPANDED: Final = re.compile(r"\.(command|args)\[|\.env\[")
+"""Where Kubernetes expands `$(NAME)` in a patch."""
 _OF_HTTP: Final = ("url", "query", "headers", "body")
 _OF_RESOURCE: Final = ("manifest", "patch")
 _Change = Callable[[str, str], Any]
@@ -80,6 +84,9 @@ def with_placeholders(definition: Activity) -> Activity:
         except ExpressionError:
             return text
 
+    if any(path.startswith(_PATCH) for path, _ in places(definition)):
+        # A letter is no quantity and no number, so the API server would refuse what an attempt will have.
+        definition = definition.model_copy(update={"pod_spec_patch": None})
     return _changed(definition, replace)
 
 
@@ -101,6 +108,8 @@ def _writer(path: str) -> Callable[[Any], str] | None:
     """How values are written at a place; None where they keep their type."""
     if path.startswith(_ANY_VALUE):
         return None
+    if path.startswith(_PATCH):
+        return _literal if _EXPANDED.search(path) else None
     return written if path.startswith("http.") or path.endswith(_NOT_EXPANDED) else _literal
 
 
@@ -117,6 +126,9 @@ def _changed(definition: Activity, change: _Change) -> Activity:
             for i, mount in enumerate(definition.workspaces)
         ]
         definition = definition.model_copy(update={"workspaces": mounts})
+    if definition.pod_spec_patch is not None:
+        patch = _of_value(definition.pod_spec_patch, _PATCH, change)
+        definition = definition.model_copy(update={"pod_spec_patch": patch})
     return definition.model_copy(update=_changed_work(definition, change))
 
 

@@ -18,6 +18,7 @@ from perdure.runtime.attempts import (
     PodSettings,
     RunRef,
 )
+from perdure.runtime.pod_patches import patched
 from perdure.runtime.runners import runner_pod, work_of
 from perdure.runtime.scripts import script_container
 from perdure.runtime.sidecars import give_files, sidecar_container
@@ -83,9 +84,12 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
         InvalidDefinitionError: The definition is not a valid pod.
     """
     spec = _pod_spec(definition, settings)
+    main = _containers(spec)[0]
+    main["name"] = main.get("name") or DEFAULT_CONTAINER
+    if definition.pod_spec_patch is not None:
+        spec = patched(spec, definition.pod_spec_patch)
     containers = _containers(spec)
     main = containers[0]
-    main["name"] = main.get("name") or DEFAULT_CONTAINER
     # One attempt is one start of the main container; a restart in place would make two attempts look like one.
     spec["restartPolicy"] = "Never"
     main.pop("restartPolicy", None)

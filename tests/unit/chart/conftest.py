@@ -36,11 +36,15 @@ def helm() -> Helm:
 
 @pytest.fixture(scope="session")
 def render(helm: Helm) -> Render:
-    """Render the chart as release `perdure` in `perdure-system`; arguments are those of `--set-json`."""
+    """Render the chart as release `perdure` in `perdure-system`; arguments are those of `--set-json`.
+
+    With `tests`, the objects of `helm test` are among the manifests.
+    """
 
     @cache
-    def manifests(*settings: str) -> list[Manifest]:
+    def manifests(*settings: str, tests: bool = False) -> list[Manifest]:
         flags = [part for setting in settings for part in ("--set-json", setting)]
+        flags += () if tests else ("--skip-tests",)
         done = helm("template", "perdure", str(CHART), "--namespace", "perdure-system", *flags)
         assert done.returncode == 0, done.stderr
         return [document for document in yaml.load_all(done.stdout, yaml.CSafeLoader) if document]

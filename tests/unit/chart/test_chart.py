@@ -23,6 +23,8 @@ EVERYTHING = (
     'definitionFence.inlineDefinitions="Deny"',
     "serviceMonitor.enabled=true",
     'serviceMonitor.labels={"release": "prometheus"}',
+    'prometheusRule={"enabled": true, "labels": {"release": "prometheus"}}',
+    "grafanaDashboard.enabled=true",
     'commonLabels={"team": "flow"}',
     'podAnnotations={"a": "b"}',
     'nodeSelector={"disk": "fast"}',
@@ -189,13 +191,14 @@ def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm
 
 
 def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Render) -> None:
-    alone = ("temporal.enabled=false", "replicas=1")
+    alone = ("temporal.enabled=false",)
     manifests = render(NAMESPACED, *alone)
     assert not of_kind(manifests, "ClusterRoleBinding")
     assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
     roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
-    assert [x["metadata"]["namespace"] for x in roles] == ["team-a", "team-b"]
-    assert [x["metadata"]["namespace"] for x in bindings] == ["team-a", "team-b"]
+    assert [x["metadata"]["namespace"] for x in roles] == ["perdure-system", "team-a", "team-b"]
+    assert [x["metadata"]["namespace"] for x in bindings] == ["perdure-system", "team-a", "team-b"]
+    roles = [x for x in roles if x["metadata"]["name"] != "perdure-fleet"]
     (cluster_role,) = [x for x in of_kind(render(*alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
     assert all(x["rules"] == cluster_role["rules"] for x in roles)
     assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)
@@ -213,7 +216,7 @@ def test_the_pod_meets_the_restricted_pod_security_standard(render: Render) -> N
     assert pod["securityContext"]["runAsUser"] == 65532
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
-    assert [set(x) - {"name"} for x in pod["volumes"]] == [{"emptyDir"}]
+    assert [set(x) - {"name"} for x in pod["volumes"]] == [{"emptyDir"}, {"projected"}]
     context = operator_container(manifests)["securityContext"]
     assert context["allowPrivilegeEscalation"] is False
     assert context["readOnlyRootFilesystem"] is True
@@ -231,6 +234,11 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
     assert env == {
         "PERDURE_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
         "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
+        "PERDURE_FLEET": "perdure",
+        "PERDURE_LEASE_SECONDS": "10",
+        "PERDURE_PEER_ADDRESS": "[::]:7234",
+        "PERDURE_PEER_TOKEN": "/peer-token/token",
         "PERDURE_WATCH_NAMESPACES": "",
         "PERDURE_EXCLUDE_NAMESPACES": "",
         "PERDURE_LOG_LEVEL": "debug",
@@ -346,8 +354,8 @@ def test_a_single_operator_that_serves_sdks_ends_before_the_next_one_begins(rend
         [deployment] = of_kind(render(*settings), "Deployment")
         return str(deployment["spec"]["strategy"]["type"])
 
-    assert strategy() == "Recreate"
-    assert strategy("replicas=2") == "RollingUpdate"
+    assert strategy("replicas=1") == "Recreate"
+    assert strategy() == "RollingUpdate"
     assert strategy("temporal.enabled=false", "replicas=1") == "RollingUpdate"
 
 
@@ -370,21 +378,21 @@ def test_operators_that_serve_sdks_together_reach_each_other_and_show_a_token(re
         (rule,) = [each for each in policy[direction] if {"port": "peers", "protocol": "TCP"} in each["ports"]]
         (peers,) = rule[side]
         assert peers["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    alone = render("networkPolicy.enabled=true")
+    alone = render("networkPolicy.enabled=true", "replicas=1")
     assert "PERDURE_PEER_ADDRESS" not in {each["name"] for each in operator_container(alone)["env"]}
     assert "peers" not in json.dumps(named(alone, "NetworkPolicy", "perdure"))
 
 
-FLEET = ("temporal.enabled=false",)
-
-
-def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_them(render: Render) -> None:
-    manifests = render(*FLEET)
+@pytest.mark.parametrize(
+    "settings", [(), ("replicas=null",), ("temporal.enabled=false",)], ids=["SDKs", "null", "no SDKs"]
+)
+def test_two_operators_share_the_work_by_default(render: Render, settings: tuple[str, ...]) -> None:
+    manifests = render(*settings)
     spec = named(manifests, "Deployment", "perdure")["spec"]
     pod = spec["template"]["spec"]
     assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
     env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
-    assert (env["PERDURE_FLEET"], env["PERDURE_LEASE_SECONDS"]) == ("perdure", "6")
+    assert (env["PERDURE_FLEET"], env["PERDURE_LEASE_SECONDS"]) == ("perdure", "10")
     assert {each["topologyKey"] for each in pod["topologySpreadConstraints"]} == {
         "topology.kubernetes.io/zone",
         "kubernetes.io/hostname",
@@ -401,7 +409,7 @@ def test_two_operators_share_the_work_by_default_where_no_sdk_worker_speaks_to_t
     assert granted(role, "events.k8s.io") == {"events": {"create"}}
 
 
-@pytest.mark.parametrize("settings", [(), (*FLEET, "replicas=1"), (*FLEET, "replicas=0")], ids=["SDKs", "one", "none"])
+@pytest.mark.parametrize("settings", [("replicas=1",), ("temporal.enabled=false", "replicas=1"), ("replicas=0",)])
 def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ...]) -> None:
     manifests = render(*settings)
     assert "PERDURE_FLEET" not in {each["name"] for each in operator_container(manifests)["env"]}
@@ -414,7 +422,7 @@ def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ..
 def test_affinity_and_tolerations_of_several_operators_can_be_chosen(render: Render) -> None:
     chosen = {"nodeAffinity": {}}
     own = {"key": "operators", "operator": "Exists"}
-    settings = (*FLEET, f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
+    settings = (f"affinity={json.dumps(chosen)}", f"tolerations={json.dumps([own])}")
     pod = named(render(*settings), "Deployment", "perdure")["spec"]["template"]["spec"]
     assert pod["affinity"] == chosen
     assert own in pod["tolerations"]
@@ -458,7 +466,7 @@ def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -
 
 def test_each_port_has_callers_of_its_own(render: Render) -> None:
     def callers(*settings: str) -> dict[str, Any]:
-        policy = named(render("networkPolicy.enabled=true", *settings), "NetworkPolicy", "perdure")
+        policy = named(render("networkPolicy.enabled=true", "replicas=1", *settings), "NetworkPolicy", "perdure")
         return {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
 
     pods = [{"namespaceSelector": {}}]
@@ -589,7 +597,7 @@ def test_the_web_ui_shows_the_client_certificate_that_the_frontend_requires(rend
 
 def test_extras_are_off_until_asked_for(render: Render) -> None:
     extras = ("PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor")
-    assert not of_kind(render(), *extras)
+    assert not of_kind(render("replicas=1"), *extras)
     assert [each["metadata"]["name"] for each in of_kind(render(), "Deployment")] == ["perdure"]
     assert {x["kind"] for x in of_kind(render(*EVERYTHING), *extras)} == set(extras)
 

@@ -36,6 +36,8 @@ class ApiServer:
     created: list[dict[str, Any]] = field(default_factory=list)
     status: Callable[[dict[str, Any]], dict[str, Any]] = lambda _: {}
     """The status that a created object has when it is read."""
+    tried: list[tuple[str, dict[str, list[str]]]] = field(default_factory=list)
+    """Where objects were to be created in dry runs, with the query."""
     deleted: list[str] = field(default_factory=list)
     stays: set[str] = field(default_factory=set)
     """Paths of objects that still exist after they were deleted: they have finalizers."""
@@ -80,7 +82,7 @@ class ApiServer:
                 del self.answers[path]
         return status, found
 
-    def create(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def create(self, path: str, body: dict[str, Any], query: dict[str, list[str]]) -> tuple[int, dict[str, Any]]:
         if path.startswith("/apis/authorization.k8s.io/"):
             return 201, {**body, "status": {"allowed": self.reviews(body["spec"])}}
         if self.refuses(body):
@@ -88,6 +90,9 @@ class ApiServer:
         meta = body["metadata"]
         name = meta.get("name") or f"{meta['generateName']}{len(self.created) + 1}"
         made = {**body, "metadata": {**meta, "name": name, "namespace": "shop", "uid": f"uid-of-{name}"}}
+        if "dryRun" in query:
+            self.tried.append((path, query))
+            return 201, made
         self.created.append(made)
         self.answers[f"{path}/{name}"] = lambda: {**made, "status": self.status(made)}
         return 201, made
@@ -104,7 +109,8 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.reply(*api.create(urlsplit(self.path).path, body))
+            where = urlsplit(self.path)
+            self.reply(*api.create(where.path, body, parse_qs(where.query)))
 
         def do_DELETE(self) -> None:
             options = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -41,7 +41,7 @@ def call(*arguments: str) -> Result:
         (["start", "flow", "--type", "Order", "--task-queue", "orders"], "set either"),
         (["start", "--type", "Order"], "--type: requires --task-queue"),
         (["start", "flow", "--task-queue", "orders"], "--task-queue: requires --type"),
-        (["list", "--phase", "faild"], "'--phase': `faild` is not one of Pending, Running"),
+        (["list", "--phase", "faild"], "'--phase' / '--status': `faild` is not one of Pending, Running"),
         (["list", "--phase", "faild"], "did you mean Failed?"),
         (["list", "--output", "xml"], "'--output' / '-o': 'xml' is not one of"),
         (["schedule", "trigger", "a", "--overlap-policy", "Forbid"], "did you mean Skip?"),

@@ -116,11 +116,15 @@ def test_re_driving_waits_for_all_answers(server: ApiServer, phases: dict[str, s
     assert [each["spec"] for each in server.created] == [
         {"target": {"kind": "DeadLetter", "name": name}, "redrive": {}} for name in ("a", "b")
     ]
-    lines = {"Complete": "Complete: {}: told", "Failed": "Failed (RedriveSucceeded): {}: told", "": "created: {}"}
+    done_line, late_line = "deadletter.perdure.dev/{} re-driven: told", "operation.perdure.dev/redrive-{} created: "
     assert done.stdout.splitlines() == [
-        f"operation.perdure.dev/redrive-{number} {lines[phases.get(name, '')].format(name)}"
+        done_line.format(name) if name in phases else f"{late_line.format(number)}deadletter.perdure.dev/{name}"
         for number, name in ((1, "a"), (2, "b"))
+        if phases.get(name) != "Failed"
     ]
+    failed = [name for name, phase in phases.items() if phase == "Failed"]
+    for name in failed:
+        assert f"Error: deadletter.perdure.dev/{name} not re-driven: RedriveSucceeded: told\n" in done.stderr
     assert ("timed out after 1s waiting for Operation `redrive-" in done.stderr) == (len(phases) < 2)
 
 
@@ -146,5 +150,5 @@ def test_all_are_those_that_did_not_succeed_and_do_not_run(server: ApiServer) ->
 def test_what_was_asked_is_told_where_the_next_cannot_be(server: ApiServer) -> None:
     server.refuses = lambda operation: operation["spec"]["target"]["name"] == "b"
     done = redrive("a", "b", "c")
-    assert (done.exit_code, done.stdout) == (2, "operation.perdure.dev/redrive-1 created: a\n")
+    assert (done.exit_code, done.stdout) == (2, "operation.perdure.dev/redrive-1 created: deadletter.perdure.dev/a\n")
     assert done.stderr == "Error: the API server refused the request: it must not be\n"

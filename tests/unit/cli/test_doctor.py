@@ -314,3 +314,16 @@ def test_the_clock_of_this_machine() -> None:
 
 
 _NOW = clock.source.get()
+
+
+@pytest.mark.usefixtures("healthy")
+def test_version_shows_what_is_installed() -> None:
+    def call(*options: str) -> Result:
+        return CliRunner().invoke(build("perdure", ["version", "doctor"]), ["version", *options], prog_name="perdure")
+
+    assert call().stdout == f"perdure {__version__}\n"
+    lines = [f"perdure {__version__}", f"operator {__version__}", f"crds {__version__}", "kubernetes v1.34.1"]
+    assert call("--server").stdout.splitlines() == lines
+    assert call("--server", "-o", "jsonpath={.kubernetes}").stdout == "v1.34.1\n"
+    empty = call("--server", "--system-namespace", "other")
+    assert empty.stdout.splitlines()[1] == "operator not found"

@@ -1,6 +1,7 @@
 """Which runs `list` shows."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -131,3 +132,48 @@ def test_a_watch_is_text() -> None:
     done = CliRunner().invoke(build("perdure", ["list", "version"]), ["list", "--watch", "-o", "json"])
     assert done.exit_code == 2
     assert "shows text only" in done.stderr
+
+
+# --- Choices and order ------------------------------------------------------------------------------------------------
+
+
+def listed(*options: str) -> list[str]:
+    done = CliRunner().invoke(build("perdure", ["list", "count"]), ["list", "-o", "name", *options])
+    assert done.exit_code == 0, done.stderr
+    return [line.removeprefix("workflowrun.perdure.dev/") for line in done.stdout.splitlines()]
+
+
+def test_runs_are_chosen_by_being_open_and_by_age_and_listed_in_both_orders(server: ApiServer) -> None:
+    now = clock.now()
+
+    def aged(name: str, phase: str, hours: int) -> dict[str, Any]:
+        run = a_run(name, phase)
+        run["kind"], run["metadata"]["creationTimestamp"] = "WorkflowRun", (now - timedelta(hours=hours)).isoformat()
+        return run
+
+    server.answers[RUNS] = items(aged("old", "Running", 9), aged("mid", "Failed", 5), aged("new", "Paused", 1))
+    assert listed() == ["new", "mid", "old"]
+    assert listed("--reverse") == ["old", "mid", "new"]
+    assert listed("--reverse", "--limit", "2") == ["mid", "new"]
+    assert listed("--running") == listed("--open") == ["new", "old"]
+    assert listed("--completed") == listed("--closed") == ["mid"]
+    assert listed("--status", "Paused") == ["new"]
+    assert listed("--older-than", "2h") == ["mid", "old"]
+    assert listed("--older", "2h", "--since", "6h") == ["mid"]
+    counted = CliRunner().invoke(build("perdure", ["list", "count"]), ["count", "--running", "--older-than", "2h"])
+    assert counted.stdout.splitlines() == ["Running  1", "Total    1"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--running", "--completed"], "set one of the three"),
+        (["--phase", "Failed", "--running"], "set one of the three"),
+        (["--older-than", "soon"], "--older-than"),
+        (["--watch", "--reverse"], "leave out --reverse"),
+    ],
+)
+def test_choices_that_exclude_each_other_are_refused(server: ApiServer, options: list[str], said: str) -> None:
+    done = CliRunner().invoke(build("perdure", ["list", "version"]), ["list", *options])
+    assert (done.exit_code, server.asked) == (2, [])
+    assert said in " ".join(done.stderr.split())

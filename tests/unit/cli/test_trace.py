@@ -85,6 +85,14 @@ def test_an_open_attempt(flow: Flow, pods: tuple[dict[str, Any], ...], want: lis
     assert shown(flow, *pods, offset=8).splitlines()[1].split()[:7] == want
 
 
+def test_the_times_of_pods_are_whole_seconds_and_no_earlier_than_their_cause() -> None:
+    flow = charged_after_two_refusals()
+    text = shown(flow, pod(2, 2, -0.4, -0.2, 10), pod(5, 3, 9, 9, 26), offset=30)
+    rows = [line.split()[:7] for line in text.splitlines()[1:3]]
+    assert rows[0] == ["reserve", "#2", "Succeeded", "+0s", "0s", "0s", "10s"]
+    assert (rows[1][3], rows[1][4], rows[1][5]) == ("+10s", "0s", "0s")
+
+
 def test_the_command_shows_it(server: ApiServer) -> None:
     server.answers |= {RUN: charged_after_two_refusals().object, PODS: items(pod(5, 3, 22, 24, 26))}
     done = trace()

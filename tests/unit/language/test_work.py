@@ -118,3 +118,18 @@ def test_what_is_wrong_is_an_error_before_the_run(definition: dict[str, Any], me
     (finding,) = told(definition)
     assert finding.startswith("Error spec.activities[0].")
     assert message in finding
+
+
+@pytest.mark.parametrize(
+    ("patch", "place"),
+    [
+        ({"volumes": [{"name": "perdure"}]}, "podSpecPatch.volumes[0].name: "),
+        ({"volumes": [{"name": "workspace-x"}]}, "podSpecPatch.volumes[0].name: "),
+        ({"containers": [{"name": "perdure-sidecar"}]}, "podSpecPatch.containers[0].name: "),
+        ({"containers": [{"image": "x"}]}, "podSpecPatch.containers[0].name: must be set"),
+        ({"nodeName": "${nope}"}, "podSpecPatch.nodeName: `nope`: unknown name `nope`"),
+    ],
+)
+def test_what_is_wrong_in_a_patch_is_an_error(patch: dict[str, Any], place: str) -> None:
+    (finding,) = told(http() | {"podSpecPatch": patch})
+    assert finding.startswith(f"Error spec.activities[0].{place}")

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
     from perdure.kube.access import Access
 
+LOG_STREAMS = 100
+"""Maximum number of logs that are read at the same time, each over a connection of its own."""
+
 
 class Cluster:
     """The objects of Perdure in the namespace that was asked for, or in all."""
@@ -118,15 +121,16 @@ class Cluster:
         found: builtins.list[str] = await self._requests.ask(self._requests.client.names(url))
         return found
 
-    async def create(self, plural: str, body: Object) -> Object:
-        """Create an object in the namespace; return it as the API server has it then.
+    async def create(self, plural: str, body: Object, *, dry_run: bool = False) -> Object:
+        """Create an object in the namespace, or only have it validated; return it as the API server has it then.
 
         Raises:
             CliError: it was refused.
         """
         requests = self._requests
         url = paths.path(paths.PERDURE, self.namespace, plural)
-        made: Object = await requests.ask(requests.client.create(url, body))
+        query = {"dryRun": "All"} if dry_run else {}
+        made: Object = await requests.ask(requests.client.create(url, body, **query))
         return made
 
     async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:

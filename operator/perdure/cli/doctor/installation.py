@@ -55,9 +55,7 @@ async def kinds(api: Diagnosis) -> Finding:
 
 async def versions(api: Diagnosis, deployment: Deployment | None) -> Finding:
     """Check that the CRDs, the operator, and this command have the same version."""
-    named = {f"{kind}.perdure.dev" for kind in KINDS}
-    crds = [each for each in await api.list(_CRDS) if each["metadata"]["name"] in named]
-    installed = sorted({_version(each) for each in crds} - {""})
+    installed = await crd_versions(api)
     operator = deployment.version if deployment else ""
     text = (
         f"command {__version__}, operator {operator or 'unknown'}, CRDs {', '.join(installed) or 'without a version'}"
@@ -67,6 +65,13 @@ async def versions(api: Diagnosis, deployment: Deployment | None) -> Finding:
     if operator not in {"", __version__}:
         return warning("Versions", text, f"use the command of version {operator}, or upgrade the operator")
     return ok("Versions", text)
+
+
+async def crd_versions(api: Diagnosis) -> list[str]:
+    """Return the versions of the CRDs: one, if nothing is wrong."""
+    named = {f"{kind}.perdure.dev" for kind in KINDS}
+    crds = [each for each in await api.list(_CRDS) if each["metadata"]["name"] in named]
+    return sorted({_version(each) for each in crds} - {""})
 
 
 def _version(obj: Object) -> str:

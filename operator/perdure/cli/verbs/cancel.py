@@ -1,13 +1,11 @@
-"""`cancel`: ask a run to cancel itself."""
+"""`cancel`: request the cancellation of runs."""
 
-import typer
+from perdure.cli.stopping import stopping
 
-from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
+HELP = """Request the cancellation of a run, or of all open runs with some labels.
 
-HELP = """Request the cancellation of a run; its handlers run.
-
-Returns once the run has recorded the request, before it ends: follow it with
-`{program} wait`. If the run is already closed, nothing happens.
+The handlers of the run run. Returns once the run has recorded the request,
+before it ends: follow it with `{program} wait`.
 
 Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
 124 timeout.
@@ -16,15 +14,8 @@ Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
 Examples:
   {program} cancel order-42 --reason "ordered twice"
   {program} cancel --workflow-id order-42
+  {program} cancel --selector team=shop --dry-run
+  {program} cancel --selector team=shop --yes
 """
 
-
-@asking
-def command(
-    context: typer.Context,
-    asked: Inquiry,
-    *,
-    reason: ReasonOption = "",
-) -> None:
-    """Ask a run to cancel itself."""
-    ask(context, "cancel", {"reason": reason or None}, asked)
+command = stopping("cancel")

@@ -6,7 +6,17 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, SinceOption, chosen, phase_of
+from perdure.cli.choosing import (
+    AttributeOption,
+    CompletedOption,
+    OlderOption,
+    PhaseOption,
+    RunningOption,
+    SelectorOption,
+    SinceOption,
+    chosen,
+    phase_of,
+)
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import ContextOption, NamespaceOption, ReportOption
@@ -32,14 +42,17 @@ def command(
         bool, typer.Option("--all-namespaces", "-A", help="Count the runs of all namespaces")
     ] = False,
     phases: PhaseOption = None,
+    running: RunningOption = False,
+    completed: CompletedOption = False,
     selector: SelectorOption = None,
     attributes: AttributeOption = None,
     since: SinceOption = None,
+    older: OlderOption = None,
     output: ReportOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Count runs by phase."""
-    choice = chosen(phases, selector, attributes, since)
+    choice = chosen(phases, selector, attributes, since, older, running=running, completed=completed)
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perdure.cli.choosing import newest
 from perdure.cli.cluster import connect
+from perdure.cli.errors import CliError
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
     ColorOption,
@@ -19,7 +21,7 @@ from perdure.cli.options import (
     check_named,
 )
 from perdure.cli.terminal import Color, Screen, for_people, reference
-from perdure.cli.verbs.wait import Waiter
+from perdure.cli.waiting import Waiter
 from perdure.kube import clock
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ Examples:
   {program} describe order-42
   {program} describe --workflow-id A-1001
   {program} describe order-42 --namespace shop --time-format iso
+  {program} describe --last
   {program} describe order-42 --output json
   {program} describe order-42 --watch
 """
@@ -45,6 +48,9 @@ def command(
     name: RunName = None,
     *,
     workflow_id: WorkflowIdOption = None,
+    last: Annotated[
+        bool, typer.Option("--last", "-L", help="Instead of NAME: the newest run of the namespace")
+    ] = False,
     namespace: NamespaceOption = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-W", help="Show the progress until the run ends, then the whole run")
@@ -55,6 +61,10 @@ def command(
     cluster: ContextOption = None,
 ) -> None:
     """Show a run."""
+    if last and (name or workflow_id):
+        raise typer.BadParameter("leave out NAME and --workflow-id", param_hint="--last")
+    if last:
+        name = asyncio.run(_newest(namespace, cluster, program_of(context)))
     check_named(name, workflow_id)
     screen = Screen(color)
     if watch:
@@ -70,6 +80,19 @@ def command(
         screen.show(describe(run, page))
     else:
         screen.write_data(output, as_data(run, page), [reference("WorkflowRun", run.name)])
+
+
+async def _newest(namespace: str | None, context: str | None, program: str) -> str:
+    """Return the name of the newest run.
+
+    Raises:
+        CliError: There is none, or it cannot be read.
+    """
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        found = newest(await cluster.list("workflowruns"), 1)
+        if not found:
+            raise CliError(f"there are no runs in namespace `{cluster.namespace}`; choose the namespace with -n")
+        return str(found[0]["metadata"]["name"])
 
 
 async def _read(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.cluster import connect
+from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
@@ -24,20 +24,26 @@ from perdure.cli.options import (
 from perdure.cli.terminal import Color, Screen
 
 if TYPE_CHECKING:
-    from perdure.runtime.segments import Past
+    from perdure.cli.view.attributes import Event
 
 HELP = """Show the event history of a run.
 
-Times count from the start of the run. The JSON output is the stored history,
-which `{program} replay` reads.
+Times count from the start of the run. With --follow, prints new events until
+the run ends. The JSON output is the stored history, which `{program} replay`
+reads; with --reverse, the newest event comes first in it too.
 
 \b
 Examples:
   {program} history order-42
   {program} history --workflow-id A-1001
-  {program} history order-42 --detailed --time-format iso
+  {program} history order-42 --follow
+  {program} history order-42 --reverse --detailed --time-format iso
   {program} history order-42 --output json > order-42.json
 """
+
+
+_PAUSE = 0.5
+"""Seconds between two reads of a history that is followed."""
 
 
 def command(
@@ -45,6 +51,8 @@ def command(
     name: RunName = None,
     *,
     workflow_id: WorkflowIdOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new events until the run ends")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Show the newest event first")] = False,
     namespace: NamespaceOption = None,
     output: ReportOption = "text",
     detailed: Annotated[bool, typer.Option("--detailed", help="Show every attribute of every event")] = False,
@@ -54,32 +62,73 @@ def command(
 ) -> None:
     """Show the event history of a run."""
     check_named(name, workflow_id)
+    if follow and (reverse or output != "text"):
+        raise typer.BadParameter("leave out --reverse and --output", param_hint="--follow")
     screen = Screen(color)
-    called, past = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
+
+    async def read() -> None:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            run, shown = await found.runs.chosen(name, workflow_id), 0
+            while True:
+                events = await _events(found, run)
+                if output != "text":
+                    screen.write_data(output, {"events": events[::-1] if reverse else events})
+                elif len(events) > shown:
+                    from perdure.cli.view.events import table
+
+                    page = page_of(context, screen, times=times)
+                    screen.show(table(events, page, detailed=detailed, reverse=reverse, after=shown))
+                    shown = len(events)
+                elif not follow:
+                    told = f"The run `{run['metadata']['name']}` has not started: it has no events yet."
+                    typer.echo(told, err=True)
+                if not follow or (run.get("status") or {}).get("completionTime"):
+                    return
+                run = await _next(found, run)
+
+    asyncio.run(read())
+
+
+async def _events(cluster: Cluster, run: Object) -> list[Event]:
+    """Read the whole history.
+
+    Raises:
+        CliError: A part of it is missing.
+    """
+    past = await cluster.runs.past(run)
     from perdure.cli.view import events as view
 
-    events = past.events
     wrong = [damage.message for damage in past.damage]
     try:
-        view.check(events)
+        view.check(past.events)
     except view.GapError as error:
         wrong.append(str(error))
     if wrong:
         raise CliError(
-            f"the history of `{called}` is incomplete: {'; '.join(wrong)}; list its segments with "
+            f"the history of `{run['metadata']['name']}` is incomplete: {'; '.join(wrong)}; list its segments with "
             f"`kubectl get historysegments`"
         )
-    if output != "text":
-        screen.write_data(output, {"events": events})
-    elif events:
-        screen.show(view.table(events, page_of(context, screen, times=times), detailed=detailed))
-    else:
-        typer.echo(f"The run `{called}` has not started: it has no events yet.", err=True)
+    return list(past.events)
 
 
-async def _read(
-    name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
-) -> tuple[str, Past]:
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        run = await cluster.runs.chosen(name, workflow_id)
-        return run["metadata"]["name"], await cluster.runs.past(run)
+async def _next(cluster: Cluster, run: Object) -> Object:
+    """Read a run again until it has changed.
+
+    Raises:
+        CliError: It was deleted, or it cannot be read.
+    """
+    meta, away = run["metadata"], False
+    while True:
+        await asyncio.sleep(_PAUSE)
+        try:
+            found = await cluster.runs.named(meta["name"])
+        except UnreachableError as error:
+            if not away:
+                typer.echo(f"{error}; still following", err=True)
+            away = True
+            continue
+        if found["metadata"]["uid"] != meta["uid"]:
+            raise CliError(f"the run `{meta['name']}` was deleted, and another one of that name was created")
+        if found["metadata"]["resourceVersion"] != meta["resourceVersion"]:
+            return found
+        away = False

@@ -5,7 +5,17 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.choosing import AttributeOption, PhaseOption, SelectorOption, SinceOption, chosen, newest
+from perdure.cli.choosing import (
+    AttributeOption,
+    CompletedOption,
+    OlderOption,
+    PhaseOption,
+    RunningOption,
+    SelectorOption,
+    SinceOption,
+    chosen,
+    newest,
+)
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
@@ -30,8 +40,9 @@ Examples:
   {program} list --all-namespaces --output wide
   {program} list --phase Failed --phase TimedOut --since 2h
   {program} list -l team=shop --search-attribute Customer=C-7
-  {program} list --phase Running --watch
-  {program} list --output name
+  {program} list --running --watch
+  {program} list --completed --older-than 7d --reverse --output name
+  {program} list --output custom-columns=RUN:.metadata.name
 """
 
 
@@ -41,12 +52,16 @@ def command(
     namespace: NamespaceOption = None,
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List the runs of all namespaces")] = False,
     phases: PhaseOption = None,
+    running: RunningOption = False,
+    completed: CompletedOption = False,
     selector: SelectorOption = None,
     attributes: AttributeOption = None,
     since: SinceOption = None,
+    older: OlderOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", help="Only the newest N runs", min=1, metavar="N", show_default=False)
     ] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="List the oldest run first")] = False,
     watch: Annotated[bool, typer.Option("--watch", "-W", help="Then print a line for each change")] = False,
     output: OutputOption = "text",
     times: TimeOption = TimeFormat.RELATIVE,
@@ -55,10 +70,12 @@ def command(
 ) -> None:
     """List runs."""
     screen = Screen(color)
-    choice = chosen(phases, selector, attributes, since)
+    choice = chosen(phases, selector, attributes, since, older, running=running, completed=completed)
     if watch:
         if not for_people(output):
             raise typer.BadParameter("shows text only; leave out --output", param_hint="--watch")
+        if reverse:
+            raise typer.BadParameter("the newest change comes last; leave out --reverse", param_hint="--watch")
         from perdure.cli.watching import RunWatcher
 
         watcher = RunWatcher(context, screen, times, choice, wide=output == "wide")
@@ -71,13 +88,15 @@ def command(
 
     items, asked = asyncio.run(read())
     items = newest(items, limit)
+    if reverse:
+        items.reverse()
     if not for_people(output):
         screen.write_objects(output, items)
         return
     if not items:
         where = "any namespace" if everywhere else f"namespace {asked}"
         what = f"runs in phase {' or '.join(sorted(choice.phases))}" if choice.phases else "runs"
-        filtered = selector or attributes or since
+        filtered = selector or attributes or since or older
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return

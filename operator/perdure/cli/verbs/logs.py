@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import connect
+from perdure.cli.cluster import LOG_STREAMS, connect
 from perdure.cli.invocation import program_of
 from perdure.cli.options import (
     ContextOption,
@@ -35,10 +35,6 @@ Examples:
   {program} logs order-42 --failed --tail 50 --timestamps
   {program} logs order-42 --since 10m --grep 'timeout|refused'
 """
-
-
-_STREAMS = 100
-"""Maximum number of logs that are read at the same time."""
 
 
 def command(
@@ -84,7 +80,9 @@ def command(
 
     async def read() -> None:
         program = program_of(context)
-        async with connect(context=cluster, namespace=namespace, program=program, connections=_STREAMS + 4) as reached:
+        async with connect(
+            context=cluster, namespace=namespace, program=program, connections=LOG_STREAMS + 4
+        ) as reached:
             found = await reached.runs.chosen(name, workflow_id)
             from perdure.cli.log_reader import LogReader
             from perdure.cli.view.logs import Choice, Lines
@@ -95,7 +93,7 @@ def command(
                 choice=Choice(steps=tuple(steps or ()), attempt=attempt, failed=failed),
                 children=children,
                 query=query,
-                streams=asyncio.Semaphore(_STREAMS),
+                streams=asyncio.Semaphore(LOG_STREAMS),
                 lines=lambda: Lines(timestamps=timestamps, pattern=pattern),
             )
             await reader.check_steps()

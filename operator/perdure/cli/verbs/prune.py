@@ -34,7 +34,9 @@ def command(
     *,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", help="Only runs that ended longer ago, such as 30d", show_default=False),
+        typer.Option(
+            "--older-than", "--older", help="Only runs that ended longer ago, such as 30d", show_default=False
+        ),
     ] = None,
     keep: Annotated[
         int | None,

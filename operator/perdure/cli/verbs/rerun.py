@@ -9,6 +9,7 @@ from perdure.api.labels import API_VERSION, RESERVED_PREFIXES
 from perdure.cli.asking import ParameterOption, value, with_parameters
 from perdure.cli.cluster import Object, connect
 from perdure.cli.invocation import program_of
+from perdure.cli.launching import DryRunOption, EndTimeoutOption, Launch, LogsOption, WaitOption, Where, start
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
@@ -16,10 +17,7 @@ from perdure.cli.options import (
     RunName,
     WorkflowIdOption,
     check_named,
-    seconds_of,
 )
-from perdure.cli.verbs import wait as waiting
-from perdure.cli.verbs.start import create
 
 HELP = """Start a run with the spec of another one, from the beginning.
 
@@ -33,7 +31,7 @@ Exit status: the same as that of `start`.
 Examples:
   {program} rerun order-42
   {program} rerun order-42 -p amount=20 --wait
-  {program} rerun order-42 --input @order.json --name order-43
+  {program} rerun order-42 --input @order.json --name order-43 --logs
 """
 
 _LONGEST_PREFIX = 180
@@ -53,26 +51,16 @@ def command(
     ] = None,
     parameters: ParameterOption = None,
     namespace: NamespaceOption = None,
-    wait: Annotated[
-        bool | None,
-        typer.Option(
-            "--wait/--no-wait",
-            help="Wait until the run ends, or do not wait; default: until it is accepted",
-            show_default=False,
-        ),
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
-    ] = None,
+    wait: WaitOption = None,
+    logs: LogsOption = False,
+    timeout: EndTimeoutOption = None,
+    dry_run: DryRunOption = None,
     output: OutputOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Start a run like another one."""
     check_named(run, workflow_id)
-    if timeout is not None:
-        seconds_of(timeout, "--timeout")
-        if not wait:
-            raise typer.BadParameter("requires --wait", param_hint="--timeout")
+    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run)
     other = value(given, "--input")
 
     async def read() -> Object:
@@ -85,10 +73,7 @@ def command(
         spec["input"] = other
     spec["input"] = with_parameters(spec.get("input"), parameters or ())
     body = _like(found, {key: each for key, each in spec.items() if each is not None}, name)
-    made = asyncio.run(create(context, body, namespace, cluster, output, verdict=wait is None))
-    if wait:
-        meta = made["metadata"]
-        waiting.command(context, meta["name"], namespace=meta["namespace"], timeout=timeout, cluster=cluster)
+    start(context, body, Where(namespace, cluster), output, launch)
 
 
 def _like(run: Object, spec: dict[str, Any], name: str | None) -> Object:

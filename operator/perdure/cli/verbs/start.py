@@ -1,6 +1,5 @@
 """`start`: start a run of a Workflow, or of code."""
 
-import asyncio
 import re
 from typing import Annotated, Any
 
@@ -10,30 +9,42 @@ from perdure.api.labels import API_VERSION
 from perdure.api.names import is_name
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.cli.asking import ParameterOption, value, with_parameters
-from perdure.cli.cluster import Object, connect
+from perdure.cli.cluster import Object
 from perdure.cli.completing import names_of
-from perdure.cli.invocation import program_of
-from perdure.cli.options import ContextOption, NamespaceOption, OutputOption, seconds_of
-from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
-from perdure.cli.terminal import Output, Screen, for_people, reference
-from perdure.cli.verbs import wait as waiting
+from perdure.cli.launching import (
+    DryRunOption,
+    EndTimeoutOption,
+    Launch,
+    LogsOption,
+    WaitOption,
+    Where,
+    labels_of,
+    start,
+)
+from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
 
 HELP = """Start a run of a Workflow, or of code with --type and --task-queue.
 
 Validates the input against the schema of the Workflow before it creates the
 run, then waits up to 30 seconds until the operator accepts it. Warns if the
 Workflow does not exist: the run waits for it. With --no-wait, returns as soon
-as the run is created; with --wait, when it ends.
+as the run is created; with --wait, shows its progress and returns when it
+ends; with --logs, prints the logs of its steps meanwhile.
 
-Exit status: 0 accepted (with --wait: completed), 1 not started, because the
-input is invalid or the workflow ID is in use (with --wait: ended in any other
-way), 2 error, 124 timeout.
+--dry-run=client prints the manifest and sends nothing. --dry-run=server checks
+the input and has the API server validate the run, without creating it.
+
+Exit status: 0 accepted (with --wait or --logs: completed), 1 not started,
+because the input is invalid or the workflow ID is in use (with --wait or
+--logs: ended in any other way), 2 error, 124 timeout.
 
 \b
 Examples:
   {program} start order-flow --input @order.json
   {program} start order-flow -p id=A-1001 -p amount=349
-  {program} start order-flow --name order-42 --wait --timeout 5m
+  {program} start order-flow --label team=shop --watch --timeout 5m
+  {program} start order-flow --input @order.json --logs
+  {program} start order-flow --dry-run=client > run.yaml
   {program} start --type Order --task-queue orders -w A-1001
 """
 
@@ -61,6 +72,10 @@ def command(
     ] = None,
     workflow_id: Annotated[
         str | None, typer.Option("--workflow-id", "-w", help="Workflow ID; default: the name", show_default=False)
+    ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option("--label", "-l", metavar="KEY=VALUE", help="Label of the run; repeatable", show_default=False),
     ] = None,
     given: Annotated[str | None, typer.Option("--input", "-i", help="Input: JSON or @FILE", show_default=False)] = None,
     parameters: ParameterOption = None,
@@ -94,45 +109,34 @@ def command(
         ),
     ] = None,
     namespace: NamespaceOption = None,
-    wait: Annotated[
-        bool | None,
-        typer.Option(
-            "--wait/--no-wait",
-            help="Wait until the run ends, or do not wait; default: until it is accepted",
-            show_default=False,
-        ),
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", help="With --wait: how long, such as 5m", show_default=False)
-    ] = None,
+    wait: WaitOption = None,
+    logs: LogsOption = False,
+    timeout: EndTimeoutOption = None,
+    dry_run: DryRunOption = None,
     output: OutputOption = "text",
     cluster: ContextOption = None,
 ) -> None:
     """Start a run of a Workflow, or of code."""
     what = _what(workflow, kind, task_queue)
-    if timeout is not None:
-        seconds_of(timeout, "--timeout")
-        if not wait:
-            raise typer.BadParameter("requires --wait", param_hint="--timeout")
+    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run)
     spec: dict[str, Any] = {
         "workflow": what,
         "workflowId": workflow_id,
         "input": with_parameters(value(given, "--input"), parameters or ()),
         "startPaused": paused or None,
         "priority": priority,
-        "workflowIdReusePolicy": reuse,
-        "workflowIdConflictPolicy": conflict,
+        "workflowIdReusePolicy": reuse and reuse.value,
+        "workflowIdConflictPolicy": conflict and conflict.value,
     }
+    own = labels_of(labels or ())
+    called = {"name": name} if name is not None else {"generateName": f"{workflow or _readable(str(kind))}-"}
     body = {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
-        "metadata": {"name": name} if name is not None else {"generateName": f"{workflow or _readable(str(kind))}-"},
+        "metadata": {**called, **({"labels": own} if own else {})},
         "spec": {key: each for key, each in spec.items() if each is not None},
     }
-    made = asyncio.run(create(context, body, namespace, cluster, output, verdict=wait is None))
-    called = made["metadata"]["name"]
-    if wait:
-        waiting.command(context, called, namespace=made["metadata"]["namespace"], timeout=timeout, cluster=cluster)
+    start(context, body, Where(namespace, cluster), output, launch)
 
 
 def _what(workflow: str | None, kind: str | None, task_queue: str | None) -> Object:
@@ -158,32 +162,3 @@ def _readable(kind: str) -> str:
     """What the name of a run can hold of a type: `order-workflow` for `OrderWorkflow`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind).lower()
     return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"
-
-
-async def create(
-    context: typer.Context,
-    body: Object,
-    namespace: str | None,
-    cluster: str | None,
-    output: Output,
-    *,
-    verdict: bool,
-) -> Object:
-    """Make the run, print it, and wait for the `verdict` of the operator if that is wanted; the run as it was made."""
-    spec = body["spec"]
-    async with connect(context=cluster, namespace=namespace, program=program_of(context)) as reached:
-        workflow = spec.get("workflow", {}).get("name")
-        if workflow is not None:
-            await check_input(reached, workflow, spec.get("input"))
-        conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
-        if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
-            await check_workflow_id(reached, spec["workflowId"])
-        made = await reached.create("workflowruns", body)
-        name, screen = made["metadata"]["name"], Screen()
-        if for_people(output):
-            screen.write(f"{reference('WorkflowRun', name)} created")
-        else:
-            screen.write_object(output, made)
-        if verdict:
-            await wait_for_verdict(reached, name)
-        return made

@@ -1,8 +1,6 @@
-"""`stop`: end a run by its `finally` alone."""
+"""`stop`: end runs by their `finally` alone."""
 
-import typer
-
-from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
+from perdure.cli.stopping import stopping
 
 HELP = """Stop a run: cancel its open steps, and run only `finally`.
 
@@ -15,10 +13,7 @@ Exit status: 0 done, 1 refused (such as: a run of SDK workers), 2 error,
 \b
 Examples:
   {program} stop order-42 --reason "wrong input"
+  {program} stop --selector team=shop --yes
 """
 
-
-@asking
-def command(context: typer.Context, asked: Inquiry, *, reason: ReasonOption = "") -> None:
-    """Stop a run."""
-    ask(context, "stop", {"reason": reason or None}, asked)
+command = stopping("stop")

@@ -1,8 +1,6 @@
-"""`terminate`: close a run immediately."""
+"""`terminate`: close runs immediately."""
 
-import typer
-
-from perdure.cli.asking import Inquiry, ReasonOption, ask, asking
+from perdure.cli.stopping import stopping
 
 HELP = """Close a run immediately, without handlers, and delete its pods.
 
@@ -13,15 +11,7 @@ Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
 Examples:
   {program} terminate order-42 --reason "runs in circles"
   {program} terminate --workflow-id order-42
+  {program} terminate --selector team=shop --yes
 """
 
-
-@asking
-def command(
-    context: typer.Context,
-    asked: Inquiry,
-    *,
-    reason: ReasonOption = "",
-) -> None:
-    """Close a run immediately."""
-    ask(context, "terminate", {"reason": reason or None}, asked)
+command = stopping("terminate")

@@ -1,17 +1,58 @@
-"""`version`: which version this is."""
+"""`version`: the version of this command, and of what is installed in the cluster."""
+
+from typing import Annotated
 
 import typer
 
 from perdure import __version__
+from perdure.cli.options import ContextOption, ReportOption, SystemNamespaceOption
+from perdure.cli.terminal import Screen
 
-HELP = """Show the version of this command.
+HELP = """Show the version of this command, and with --server those of the cluster.
+
+`{program} doctor` checks whether they fit together.
 
 \b
 Examples:
   {program} version
+  {program} version --server
+  {program} version --server --output json
 """
 
 
-def command() -> None:
-    """Show the version of this command."""
-    typer.echo(f"perdure {__version__}")
+def command(
+    context: typer.Context,
+    *,
+    server: Annotated[
+        bool, typer.Option("--server", help="Also show the versions of the operator, the CRDs, and Kubernetes")
+    ] = False,
+    system: SystemNamespaceOption = "perdure-system",
+    output: ReportOption = "text",
+    cluster: ContextOption = None,
+) -> None:
+    """Show versions."""
+    versions = {"perdure": __version__}
+    if server:
+        import asyncio
+
+        from perdure.cli.cluster import connect
+        from perdure.cli.doctor import deployment, installation
+        from perdure.cli.invocation import program_of
+
+        async def read() -> dict[str, str]:
+            async with connect(context=cluster, namespace=None, program=program_of(context)) as found:
+                api = found.diagnosis
+                operator = await deployment.find(api, system)
+                return {
+                    "operator": (operator.version if operator else "") or "not found",
+                    "crds": ", ".join(await installation.crd_versions(api)) or "not found",
+                    "kubernetes": str((await api.read("/version") or {}).get("gitVersion") or "unknown"),
+                }
+
+        versions |= asyncio.run(read())
+    screen = Screen()
+    if output != "text":
+        screen.write_data(output, versions)
+        return
+    for name, version in versions.items():
+        screen.write(f"{name} {version}")

@@ -32,13 +32,17 @@ def check(events: Sequence[Event]) -> None:
             raise GapError(f"event {expected} is missing, event {event.get('eventId')} stands in its place")
 
 
-def table(events: Sequence[Event], page: Page, *, detailed: bool = False) -> list[Text]:
+def table(
+    events: Sequence[Event], page: Page, *, detailed: bool = False, reverse: bool = False, after: int = 0
+) -> list[Text]:
     """Show a history.
 
     Args:
         events: The events.
         page: What they are shown on.
         detailed: Whether to show every attribute of every event below it.
+        reverse: Whether the newest event comes first.
+        after: How many events were shown before; with them, the heading.
 
     Returns:
         Lines; the first one is the heading.
@@ -57,8 +61,9 @@ def table(events: Sequence[Event], page: Page, *, detailed: bool = False) -> lis
     widths = [max(cell_len(row[i]) for row in (heading, *rows)) for i in range(3)]
     number, time, kind, attributes = heading
     title = f"{number:>{widths[0]}}  {text.pad(time, widths[1])}  {text.pad(kind, widths[2])}  {attributes}"
-    lines = [Text(title.rstrip(), style="dim")]
-    for event, row in zip(events, rows, strict=True):
+    lines = [] if after else [Text(title.rstrip(), style="dim")]
+    wanted = list(zip(events, rows, strict=True))[after:]
+    for event, row in reversed(wanted) if reverse else wanted:
         number, time, kind, attributes = row
         line = Text(f"{number:>{widths[0]}}  {text.pad(time, widths[1])}  ")
         line.append(text.pad(kind, widths[2]), style=_style(kind))

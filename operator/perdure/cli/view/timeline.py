@@ -55,8 +55,9 @@ class Span:
                 ("pod start", attempt.created),
                 ("run", attempt.start),
             ]
-            known = [(name, time) for name, time in marks if time is not None]
-            end = attempt.end or now
+            # The times of pods are cut to whole seconds: none of them is before what precedes it.
+            known = [(name, max(time, free)) for name, time in marks if time is not None]
+            end = max(attempt.end or now, free)
             ends = [time for _, time in known[1:]] + [end]
             for (name, begin), until in zip(known, ends, strict=True):
                 yield attempt, name, begin, max(begin, until)

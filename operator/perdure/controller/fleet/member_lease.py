@@ -20,7 +20,7 @@ class MemberSettings:
     """The member: the name of the pod, and of its Lease."""
     address: str = ""
     """Where other members reach it: IP address and port, or only the address if it serves no SDKs."""
-    seconds: int = 6
+    seconds: int = 10
     """The duration of its Lease."""
     release: str = ""
     """The version of Perdure that it runs."""

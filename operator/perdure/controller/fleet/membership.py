@@ -25,8 +25,8 @@ from perdure.kube.events import Recorder
 from perdure.observe import metrics
 from perdure.runtime.times import write_micro_time
 
-_RENEWALS: Final = 3
-"""Renewals in the duration of a Lease."""
+_RENEWALS: Final = 5
+"""Renewals in the duration of a Lease: three in a row can come late, for example while a node has no idle CPU."""
 _RETRY: Final = 1 / 12
 """Of the duration of a Lease: the pause after a request that has failed for the second time in a row."""
 _LATER_SECONDS: Final = 0.001

@@ -33,7 +33,20 @@ ASK_AGAIN = timedelta(minutes=1)
 _MOST_TOLD = 10
 """Findings in the message."""
 _FREE_FORM = frozenset(
-    {"input", "output", "set", "podTemplate", "container", "script", "http", "resource", "schema", "default", "details"}
+    {
+        "input",
+        "output",
+        "set",
+        "podTemplate",
+        "container",
+        "script",
+        "http",
+        "resource",
+        "podSpecPatch",
+        "schema",
+        "default",
+        "details",
+    }
 )
 """Fields whose content is the user's own."""
 

@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import GrpcStatus
 
 from perdure.frontend.door import MAX_ANSWER, MAX_READ
 from perdure.frontend.errors import RpcError
-from perdure.frontend.peers.messages import ANSWER, HANDLED, MEMBER, NOT_OWNER, PRINCIPAL
+from perdure.frontend.peers.messages import ANSWER, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL
 from perdure.frontend.tls import Served
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
@@ -22,11 +22,7 @@ _OPTIONS: Final = [
     ("grpc.max_send_message_length", MAX_READ),
     ("grpc.max_receive_message_length", MAX_ANSWER),
     ("grpc.use_local_subchannel_pool", 1),
-    # A member that has vanished is noticed within ten seconds, as long as its Lease takes to expire.
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
+    *PINGS,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),

@@ -4,15 +4,26 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer
 
 SERVICE: Final = "perdure.fleet.Peer"
-OFFER, TAKE, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Reload"))
-"""Paths: what one member has to be done in another one's task queues, a worker gets it, and settings were changed."""
+OFFER, TAKE, RETURN, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload"))
+"""Paths: what one member has to be done in another one's task queues, a worker gets it, or does not receive it, and settings were
+changed."""
 MEMBER: Final = "perdure-member"
 """Header: the member that calls."""
 PRINCIPAL: Final = "perdure-principal-bin"
 """Header: the user that has called the member, which has authenticated and authorized it."""
+PINGS: Final = [
+    ("grpc.keepalive_time_ms", 3_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+"""Options of both sides: each notices within six seconds that the other has vanished, before the Lease of that one expires. So no
+task goes to a poll that came through a member that has lost its network."""
 ANSWER: Final = "perdure-answer"
 """Trailer of errors: what the member says, in contrast to one that was not reached."""
 HANDLED, NOT_OWNER = "handled", "not-owner"
@@ -26,8 +37,7 @@ class Take(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Kind
     offer: Offer
-    identity: str
-    sticky: bool
+    poller: Poller
 
 
 def pack(message: object) -> bytes:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
-from perdure.frontend.matching import OfferBatch, PolledQueues, UnreachedError, queue_shard
+from perdure.frontend.matching import OfferBatch, PolledQueues, Poller, UnreachedError, queue_shard
 from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
-from perdure.frontend.peers.messages import OFFER, TAKE, Take, pack, unpack
+from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, Take, pack, unpack
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.rpc_types import response_of
 
@@ -58,6 +58,7 @@ class FleetMembers:
         self._shards = core.runs.manager.shards
         self._session = uuid.uuid4().hex
         self._links: dict[str, _Link] = {}
+        self._returning: set[asyncio.Task[None]] = set()
 
     def owner(self, queue: QueueName) -> str:
         """The member that owns a task queue; empty for this one."""
@@ -70,20 +71,36 @@ class FleetMembers:
             link.keys[key] = None
             link.changed.set()
 
-    async def take(self, kind: Kind, offer: Offer, identity: str, *, sticky: bool) -> Any:
+    async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Get what another member has offered; None if it is no longer due.
 
         Raises:
             UnreachedError: the member is not reached, or has lost the run.
             RpcError: the member could not hand it out.
         """
-        message = Take(kind=kind, offer=offer, identity=identity, sticky=sticky)
+        message = Take(kind=kind, offer=offer, poller=poller)
         try:
             raw = await self._client.call(offer.member, TAKE, message, encode=pack, decode=bytes, seconds=None)
+        except (
+            asyncio.CancelledError
+        ):  # the worker has gone, or the queue has another owner: the response may be on its way
+            self._return(offer.member, message)
+            raise
         except (PeerLostError, NotOwnerError) as error:
             await asyncio.sleep(_RETRY_SECONDS)
             raise UnreachedError(str(error)) from error
         return _POLL_RESPONSES[kind].FromString(raw) if raw else None
+
+    def _return(self, member: str, message: Take) -> None:
+        """Give back to a member what it may have handed out in vain."""
+
+        async def give_back() -> None:
+            with suppress(PeerLostError, NotOwnerError, RpcError):  # a member that is lost has lost that, too
+                await self._client.call(member, RETURN, message, encode=pack, decode=bytes, seconds=_SECONDS)
+
+        returning = asyncio.get_running_loop().create_task(give_back(), name="returned")
+        self._returning.add(returning)
+        returning.add_done_callback(self._returning.discard)
 
     # Links
 

@@ -18,7 +18,7 @@ from perdure.frontend.rpc_types import response_of, service_of
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.observe import metrics
 
-_PATIENCE_SECONDS: Final = 15.0
+_PATIENCE_SECONDS: Final = 20.0
 """How long an RPC waits for an owner: longer than it takes to take over the shards of a member that was killed."""
 _LOOK_SECONDS: Final = 0.2
 """How long it waits before it tries again, unless the fleet changes before."""

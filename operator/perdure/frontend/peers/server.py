@@ -23,8 +23,10 @@ from perdure.frontend.peers.messages import (
     MEMBER,
     NOT_OWNER,
     OFFER,
+    PINGS,
     PRINCIPAL,
     RELOAD,
+    RETURN,
     SERVICE,
     TAKE,
     Take,
@@ -81,7 +83,7 @@ class PeerServer:
     def generic_handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
         """What gRPC calls."""
         found: dict[str, dict[str, _Answer]] = {SERVICE: {}}
-        for path, answer in ((OFFER, self._offer), (TAKE, self._take), (RELOAD, self._reload)):
+        for path, answer in self._own():
             found[SERVICE][path.rpartition("/")[2]] = answer
         for rpc, handler in self._handlers.items():
             found.setdefault(service_of(rpc), {})[rpc] = self._forwarded(rpc, handler)
@@ -95,6 +97,10 @@ class PeerServer:
             )
             for service, methods in found.items()
         )
+
+    def _own(self) -> tuple[tuple[str, _Answer], ...]:
+        """What members ask of each other, by path."""
+        return (OFFER, self._offer), (TAKE, self._take), (RETURN, self._take_back), (RELOAD, self._reload)
 
     def _served(self, name: str, answer: _Answer) -> Callable[[Any, Any], Awaitable[bytes]]:
         async def serve_one(_: Any, context: Any) -> bytes:
@@ -131,7 +137,8 @@ class PeerServer:
 
         async def answer(raw: bytes, context: Any) -> bytes:
             metadata = tuple(context.invocation_metadata() or ())
-            call = CallContext(context.time_remaining(), metadata, _header(metadata, PRINCIPAL))
+            principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
+            call = CallContext(context.time_remaining(), metadata, principal, member=member)
             await self._core.runs.manager.first_lists.wait()
             response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
             made: bytes = response.SerializeToString()
@@ -146,7 +153,6 @@ class PeerServer:
 
     async def _take(self, raw: bytes, context: Any) -> bytes:
         """A worker that polls at another member gets what was offered there."""
-        del context
         asked = unpack(raw, Take)
         if asked.offer.run_id:  # otherwise it is the call of a client of this member
             shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
@@ -154,9 +160,17 @@ class PeerServer:
                 return b""
             if not shards.owns(entry.namespace, entry.workflow_id):
                 raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
-        offer = replace(asked.offer, member="")
-        given = await self._core.matching.take(asked.kind, offer, asked.identity, sticky=asked.sticky)
+        offer, caller = replace(asked.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
+        poller = replace(asked.poller, through=asked.poller.through or caller)
+        given = await self._core.matching.take(asked.kind, offer, poller)
         return b"" if given is None else bytes(given.SerializeToString())
+
+    async def _take_back(self, raw: bytes, context: Any) -> bytes:
+        """A worker that polls at another member did not receive what it has taken."""
+        del context
+        returned = unpack(raw, Take)
+        self._core.matching.take_back(returned.kind, replace(returned.offer, member=""), returned.poller)
+        return b""
 
     async def _reload(self, raw: bytes, context: Any) -> bytes:
         """Another member has changed the settings of a namespace; or, without one, those of all."""
@@ -221,7 +235,7 @@ def _options() -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", _STREAM_LIMIT),
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.keepalive_permit_without_calls", 1),
+        *PINGS,
         ("grpc.http2.lookahead_bytes", 16 * 1024),
         ("grpc.http2.bdp_probe", 0),
     ]

@@ -36,6 +36,7 @@ from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import UnfitError, name
 from perdure.frontend.heartbeat_details import storing_details
 from perdure.frontend.history import retry_policy
+from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.run_finder import NO_ACTIVITY
 from perdure.frontend.runs import not_open
@@ -48,7 +49,7 @@ class Activities:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        core.matching.takes(Kind.ACTIVITY, self._take)
+        core.matching.takes(Kind.ACTIVITY, self._take, self._return)
 
     # Handing out
 
@@ -68,37 +69,43 @@ class Activities:
             if offer is None:
                 break
             given: PollActivityTaskQueueResponse | None = await self._core.matching.take(
-                Kind.ACTIVITY, offer, request.identity
+                Kind.ACTIVITY, offer, Poller(request.identity, through=call.member)
             )
             if given is not None:
                 return given
         return PollActivityTaskQueueResponse()
 
-    async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollActivityTaskQueueResponse | None:
-        del sticky
+    async def _take(self, offer: Offer, poller: Poller, /) -> PollActivityTaskQueueResponse | None:
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
             return None
-        fence = uuid.uuid4().hex
+        fence = poller.request_id
         taken = inputs.ActivityTaken(
             request_id=fence,
             scheduled_event_id=offer.scheduled_event_id,
             attempt=offer.attempt,
             fence=fence,
-            identity=identity,
+            identity=poller.identity,
         )
         try:
             answer = await self._core.runs.ask(entry, taken)
             return await handed_out(self._core, entry, offer.scheduled_event_id, fence) if answer.ok else None
         except BaseException:
-            returned = inputs.ActivityReturned(
-                request_id=f"{fence}/returned",
-                scheduled_event_id=offer.scheduled_event_id,
-                attempt=offer.attempt,
-                fence=fence,
-            )
-            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
+            self._return(offer, poller)
             raise
+
+    def _return(self, offer: Offer, poller: Poller, /) -> None:
+        """Return an attempt that a worker did not receive."""
+        entry = self._core.runs.manager.directory.get(offer.run_id)
+        if entry is None:
+            return
+        returned = inputs.ActivityReturned(
+            request_id=f"{poller.request_id}/returned",
+            scheduled_event_id=offer.scheduled_event_id,
+            attempt=offer.attempt,
+            fence=poller.request_id,
+        )
+        self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
 
     # By token
 

@@ -25,6 +25,8 @@ class CallContext:
     """The user, as the API server has authenticated it; empty without authentication."""
     recheck: Callable[[], Awaitable[None]] = _unguarded
     """Refuses a caller who has lost its token or its rights since the call began; asks the API server at most every 30 s."""
+    member: str = ""
+    """The member of the fleet that has forwarded the call; empty if the caller is connected to this one."""
 
     def header(self, name: str) -> str:
         """A header of the call; empty if the caller has sent none."""

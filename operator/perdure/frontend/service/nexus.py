@@ -45,6 +45,7 @@ from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import invalid, not_found, precondition
 from perdure.frontend.given import UnfitError, name
+from perdure.frontend.matching import Poller
 from perdure.frontend.nexus import HandlerCall
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
@@ -83,14 +84,14 @@ class NexusTasks:
             if offer is None:
                 break
             given_out: PollNexusTaskQueueResponse | None = await self._core.matching.take(
-                Kind.NEXUS, offer, request.identity
+                Kind.NEXUS, offer, Poller(request.identity, through=call.member)
             )
             if given_out is not None:
                 return given_out
         return PollNexusTaskQueueResponse()
 
-    async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollNexusTaskQueueResponse | None:
-        del identity, sticky
+    async def _take(self, offer: Offer, poller: Poller, /) -> PollNexusTaskQueueResponse | None:
+        del poller
         direct = self._core.direct_calls.get(offer.query)
         if direct is not None:
             token = NexusToken(

@@ -20,8 +20,10 @@ from perdure.engine.state import RunState
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
 from perdure.frontend.given import name
+from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.frontend.tasks_in_transit import TasksInTransit
 from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack
 
 PAGE = 1_000
@@ -33,7 +35,9 @@ class TaskDispatch:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        core.matching.takes(Kind.WORKFLOW, self._take)
+        self._in_transit = TasksInTransit()
+        core.matching.takes(Kind.WORKFLOW, self._take, self._return)
+        core.matching.lost = self._take_back
 
     async def poll_workflow_task_queue(
         self, request: PollWorkflowTaskQueueRequest, call: CallContext
@@ -49,28 +53,28 @@ class TaskDispatch:
             offer = await self._core.queues.poll(queue, request.identity, left, call.recheck)
             if offer is None:
                 break
-            taken = self._core.matching.take(Kind.WORKFLOW, offer, request.identity, sticky=sticky)
-            given: PollWorkflowTaskQueueResponse | None = await taken
+            poller = Poller(request.identity, sticky, call.member)
+            given: PollWorkflowTaskQueueResponse | None = await self._core.matching.take(Kind.WORKFLOW, offer, poller)
             if given is not None:
                 return given
         return PollWorkflowTaskQueueResponse()
 
     async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
         """The task of a run for a client that is a worker, too; None if none is available now."""
-        return await self._take(Offer(entry.uid), identity, False)
+        return await self._take(Offer(entry.uid), Poller(identity))
 
-    async def _take(self, offer: Offer, identity: str, sticky: bool, /) -> PollWorkflowTaskQueueResponse | None:
+    async def _take(self, offer: Offer, poller: Poller, /) -> PollWorkflowTaskQueueResponse | None:
         """The offered task or query, if it is still pending."""
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
             return None
         if offer.query:
-            return await self._give_query(entry, offer, sticky=sticky)
+            return await self._give_query(entry, offer, sticky=poller.sticky)
         try:
-            answer = await self._core.runs.ask(entry, self.taken(entry, uuid.uuid4().hex, identity))
+            answer = await self._core.runs.ask(entry, self.taken(entry, poller.request_id, poller.identity))
             if not answer.ok:
                 return None
-            return await self._task(entry, sticky=sticky)
+            return await self._task(entry, sticky=poller.sticky, through=poller.through)
         except BaseException:
             self._give_back(entry)
             raise
@@ -89,14 +93,39 @@ class TaskDispatch:
 
     def _give_back(self, entry: Entry) -> None:
         """Return a task whose worker disconnected before it had it: another worker gets it immediately."""
-        run = self._core.runs.manager.runs.get(entry.uid)
-        code = run.state.code if run is not None and run.state is not None else None
-        if code is not None and code.task is not None and code.task.started_time is not None:
-            returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token_of(entry, code.task).engine())
+        token = self._held(entry)
+        if token is not None:
+            returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token.engine())
             self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
 
+    def _return(self, offer: Offer, poller: Poller, /) -> None:
+        """Return a task that a worker at another member did not receive."""
+        entry = self._core.runs.manager.directory.get(offer.run_id)
+        run = self._core.runs.manager.runs.get(offer.run_id)
+        code = run.state.code if run is not None and run.state is not None else None
+        if (
+            entry is not None
+            and code is not None
+            and code.task is not None
+            and code.task.request_id == poller.request_id
+        ):
+            self._give_back(entry)
+
+    def _held(self, entry: Entry) -> WorkflowTaskToken | None:
+        """The token of the task of a run that a worker has."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        code = run.state.code if run is not None and run.state is not None else None
+        task = code.task if code is not None else None
+        return token_of(entry, task) if task is not None and task.started_time is not None else None
+
+    def _take_back(self, member: str) -> None:
+        """A member has left: return the tasks on their way to workers that are connected to it."""
+        for entry, token in self._in_transit.lost(member):
+            if self._held(entry) == token:
+                self._give_back(entry)
+
     async def _task(
-        self, entry: Entry, *, sticky: bool, prolonged: bool = False
+        self, entry: Entry, *, sticky: bool, through: str, prolonged: bool = False
     ) -> PollWorkflowTaskQueueResponse | None:
         """The task that a worker has taken. One that only prolongs another does not request the same updates again."""
         view = await self._core.runs.reader.view_of_worker(entry)
@@ -131,6 +160,8 @@ class TaskDispatch:
             if not (prolonged and update.sent):
                 response.messages.append(update.message(task.started_event_id - 1))
                 update.sent = True
+        if through:
+            self._in_transit.note(through, entry, token)
         return response
 
     async def _give_query(self, entry: Entry, offer: Offer, *, sticky: bool) -> PollWorkflowTaskQueueResponse | None:
@@ -160,7 +191,7 @@ class TaskDispatch:
         )
 
     async def following(
-        self, entry: Entry, taken: inputs.TaskTaken, *, prolonged: bool
+        self, entry: Entry, taken: inputs.TaskTaken, *, through: str, prolonged: bool
     ) -> PollWorkflowTaskQueueResponse | None:
         """The task that was taken with a response, also for a worker that sends its response again; None if none is due."""
         run = self._core.runs.manager.runs.get(entry.uid)
@@ -168,7 +199,7 @@ class TaskDispatch:
         if code is None or code.task is None or code.task.request_id != taken.request_id:
             return None
         try:
-            return await self._task(entry, sticky=True, prolonged=prolonged)
+            return await self._task(entry, sticky=True, through=through, prolonged=prolonged)
         except BaseException:
             self._give_back(entry)
             raise

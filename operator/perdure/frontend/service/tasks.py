@@ -127,7 +127,8 @@ class WorkflowTasks:
             activity_tasks=await self._eager(entry, completed), reset_history_event_id=int(answer.message or 0)
         )
         if following is not None:
-            task = await self._dispatch.following(entry, following, prolonged=request.force_create_new_workflow_task)
+            prolonged = request.force_create_new_workflow_task
+            task = await self._dispatch.following(entry, following, through=call.member, prolonged=prolonged)
             if task is not None:
                 response.workflow_task.CopyFrom(task)
         return response

@@ -13,6 +13,7 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     """What an activity's pod must not have; `path` is where the activity stands."""
     beside = activity.sidecar is not None
     yield from _mounts(path, activity)
+    yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
     volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
     mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
     if activity.pod_template is not None:
@@ -40,6 +41,20 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
             yield _taken(f"{containers[0][0]}.volumeMounts[{i}].mountPath", f"a mount at `{target}`")
+
+
+def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
+    """What a patch of the pod must not change: the volumes and containers that are Perdure's own."""
+    own = {reserved.VOLUME, reserved.SIDECAR, reserved.ACCOUNT_VOLUME}
+    for i, volume in enumerate(_objects(patch, "volumes")):
+        if volume.get("name") in own or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
+            yield _taken(f"{path}.volumes[{i}].name", f"a volume named `{volume['name']}`")
+    for key in ("containers", "initContainers"):
+        for i, container in enumerate(_objects(patch, key)):
+            if container.get("name") == reserved.SIDECAR:
+                yield _taken(f"{path}.{key}[{i}].name", f"a container named `{reserved.SIDECAR}`")
+            elif not isinstance(container.get("name"), str):
+                yield Finding(f"{path}.{key}[{i}].name", "must be set: containers are merged by their names")
 
 
 def _mounts(path: str, activity: Activity) -> Iterator[Finding]:

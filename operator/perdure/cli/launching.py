@@ -1,0 +1,181 @@
+"""Create a run and wait for what the user wants: its acceptance, its logs, or its end. Shared by `start` and `rerun`."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from perdure.api.labels import RESERVED_PREFIXES
+from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy
+from perdure.cli.cluster import LOG_STREAMS, Object, connect
+from perdure.cli.errors import ExitCode
+from perdure.cli.invocation import program_of
+from perdure.cli.options import TimeFormat, seconds_of
+from perdure.cli.starting import check_input, check_workflow_id, wait_for_verdict
+from perdure.cli.terminal import Output, Screen, for_people, reference
+from perdure.cli.waiting import Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class DryRun(StrEnum):
+    """How far a dry run goes."""
+
+    CLIENT = "client"
+    """The manifest is printed."""
+    SERVER = "server"
+    """The API server validates it, too."""
+
+
+WaitOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--wait/--no-wait",
+        "--watch",
+        "-W",
+        help="Show the progress until the run ends, or do not wait; default: until it is accepted",
+        show_default=False,
+    ),
+]
+LogsOption = Annotated[bool, typer.Option("--logs", "--log", help="Print the logs of the steps until the run ends")]
+EndTimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", help="With --wait or --logs: how long, such as 5m", show_default=False)
+]
+DryRunOption = Annotated[
+    DryRun | None,
+    typer.Option(
+        "--dry-run",
+        metavar="[client|server]",
+        help="Create nothing: print the manifest, or have the API server validate it",
+        show_default=False,
+    ),
+]
+
+
+class Where(NamedTuple):
+    """Where the run is created."""
+
+    namespace: str | None
+    cluster: str | None
+    """Context of the kubeconfig."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a run is created, and when the command returns."""
+
+    wait: bool | None
+    """At the end of the run; immediately for False, and once the run is accepted for None."""
+    logs: bool
+    timeout: str | None
+    dry_run: DryRun | None
+
+    @staticmethod
+    def of(*, wait: bool | None, logs: bool, timeout: str | None, dry_run: DryRun | None) -> Launch:
+        """Check the options.
+
+        Raises:
+            BadParameter: They exclude each other, or the timeout is not a duration.
+        """
+        if timeout is not None:
+            seconds_of(timeout, "--timeout")
+            if not wait and not logs:
+                raise typer.BadParameter("requires --wait or --logs", param_hint="--timeout")
+        if logs and wait is not None:
+            raise typer.BadParameter("leave out --wait, --watch, and --no-wait", param_hint="--logs")
+        return Launch(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run)
+
+
+def labels_of(given: Iterable[str]) -> dict[str, str]:
+    """Read labels of the form `KEY=VALUE`.
+
+    Raises:
+        BadParameter: One has another form, or is reserved for the operator.
+    """
+    labels = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"`{text}` does not have the form KEY=VALUE", param_hint="--label")
+        if key.startswith(RESERVED_PREFIXES):
+            raise typer.BadParameter(f"`{key}` is reserved for the operator", param_hint="--label")
+        labels[key] = value
+    return labels
+
+
+def start(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> None:
+    """Create a run, print it, and wait as long as the user wants.
+
+    Raises:
+        CliError: It was refused, or does not start.
+        Exit: It did not complete, or not in time.
+    """
+    if launch.dry_run is DryRun.CLIENT:
+        namespace = {} if where.namespace is None else {"namespace": where.namespace}
+        shown = {**body, "metadata": {**body["metadata"], **namespace}}
+        Screen().write_object("yaml" if for_people(output) else output, shown)
+        return
+    made = asyncio.run(_create(context, body, where, output, launch))
+    if launch.dry_run is not None:
+        return
+    name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+    if launch.logs:
+        raise typer.Exit(asyncio.run(_logs(context, name, Where(namespace, where.cluster), launch)))
+    if launch.wait:
+        waiter = Waiter(context, Screen(), TimeFormat.RELATIVE, where.cluster)
+        raise typer.Exit(waiter.to_the_end(name, None, namespace, launch.timeout))
+
+
+async def _create(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:
+    """Create a run and print it; wait until the operator accepts it, unless the user wants to wait for more or less."""
+    dry = launch.dry_run is not None
+    spec = body["spec"]
+    async with connect(context=where.cluster, namespace=where.namespace, program=program_of(context)) as reached:
+        workflow = spec.get("workflow", {}).get("name")
+        if workflow is not None:
+            await check_input(reached, workflow, spec.get("input"))
+        conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
+        if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
+            await check_workflow_id(reached, spec["workflowId"])
+        made = await reached.create("workflowruns", body, dry_run=dry)
+        name, screen = made["metadata"]["name"], Screen()
+        if for_people(output):
+            screen.write(f"{reference('WorkflowRun', name)} created{' (server dry run)' if dry else ''}")
+        else:
+            screen.write_object(output, made)
+        if launch.wait is None and not launch.logs and not dry:
+            await wait_for_verdict(reached, name)
+        return made
+
+
+async def _logs(context: typer.Context, name: str, where: Where, launch: Launch) -> ExitCode:
+    """Follow the logs of a run until it ends; return the exit status for its outcome."""
+    seconds = None if launch.timeout is None else seconds_of(launch.timeout, "--timeout")
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            connect(
+                context=where.cluster,
+                namespace=where.namespace,
+                program=program_of(context),
+                connections=LOG_STREAMS + 4,
+            ) as reached,
+        ):
+            from perdure.cli.log_reader import LogReader
+
+            reader = LogReader.of(reached, await reached.runs.named(name))
+            await reader.follow(required=False)
+            ended = await reached.runs.named(name)
+    except TimeoutError:
+        typer.echo(f"Error: the run `{name}` has not ended within {launch.timeout}; it keeps running", err=True)
+        return ExitCode.TIMEOUT
+    phase = (ended.get("status") or {}).get("phase")
+    if phase == "Completed":
+        return ExitCode.YES
+    typer.echo(f"Error: the run `{name}` ended as {phase}; `{program_of(context)} describe {name}` shows why", err=True)
+    return ExitCode.NO

@@ -1,0 +1,171 @@
+"""What is on its way through an operator that is lost: the others notice, and start it again."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    GetSystemInfoRequest,
+    GetSystemInfoResponse,
+    PollWorkflowTaskQueueRequest,
+    PollWorkflowTaskQueueResponse,
+)
+from temporalio.client import Client
+
+from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
+from perdure.controller.fleet.rendezvous import owners
+from perdure.frontend.door import Door
+from perdure.frontend.matching import queue_shard
+from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.messages import TAKE
+from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.service.call import CallContext
+from process import free_port
+
+_TASK_TIMEOUT = timedelta(minutes=5)
+"""Longer than the test: no task starts again because of it."""
+
+
+@dataclass
+class Wire:
+    """Carries connections to a port, until it is cut: both sides keep their connections, and hear nothing anymore."""
+
+    port: int
+    is_cut: bool = False
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection."""
+        from_port, to_port = await asyncio.open_connection("127.0.0.1", self.port)
+        self.writers += [writer, to_port]
+        await asyncio.gather(self._carry(reader, to_port), self._carry(from_port, writer))
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while content := await reader.read(64 * 1024):
+                if not self.is_cut:
+                    writer.write(content)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for writer in self.writers:
+            writer.transport.abort()
+
+
+@asynccontextmanager
+async def wire(port: int) -> AsyncIterator[tuple[Wire, str]]:
+    """A wire to a port of this machine, and the address of its other end."""
+    carried = Wire(port)
+    server = await asyncio.start_server(carried.connect, "127.0.0.1", 0)
+    try:
+        yield carried, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        carried.close()
+
+
+def test_both_sides_of_a_call_notice_that_the_other_has_vanished() -> None:
+    async def check(fleet: ServedFleet) -> None:
+        called, ended = asyncio.Event(), asyncio.Event()
+
+        async def handler(request: Any, call: CallContext) -> GetSystemInfoResponse:
+            del request, call
+            called.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            raise AssertionError
+
+        (member,) = fleet.fleet.members.values()
+        port = free_port()
+        settings = PeerSettings(member="m", address=f"127.0.0.1:{port}", audience="", token="")
+        async with (
+            peered(member.frontend, {"GetSystemInfo": handler}, settings, None, Door(None)),
+            wire(port) as (carried, address),
+        ):
+            client = PeerClient(PeerIdentity(name="other"), lambda: {"m": address})
+            call = asyncio.ensure_future(
+                client.call(
+                    "m",
+                    "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo",
+                    GetSystemInfoRequest(),
+                    encode=GetSystemInfoRequest.SerializeToString,
+                    decode=GetSystemInfoResponse.FromString,
+                    seconds=None,
+                )
+            )
+            async with asyncio.timeout(30):
+                await called.wait()
+                carried.is_cut = True
+                with pytest.raises(PeerLostError):
+                    await call
+                await ended.wait()
+            await client.close()
+
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(90)
+
+
+def placed(fleet: Fleet, namespace: str, queue_at: str, run_at: str) -> tuple[str, str]:
+    """A task queue that one operator owns, and a workflow ID that another one owns."""
+    by_shard = owners(fleet.members)
+    names = [f"lost-{number}" for number in range(1_000)]
+    queue = next(name for name in names if by_shard[queue_shard(namespace, name)] == queue_at)
+    return queue, next(name for name in names if fleet.owner_of(name) == run_at)
+
+
+async def poll(client: Client, queue: str) -> PollWorkflowTaskQueueResponse:
+    request = PollWorkflowTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue), identity="me")
+    return await client.workflow_service.poll_workflow_task_queue(request, timeout=timedelta(seconds=60))
+
+
+@pytest.mark.parametrize("owner_of_queue", ["the owner of the run", "another one", "the lost one"])
+async def test_a_task_on_its_way_through_an_operator_that_is_killed_goes_to_another_worker(owner_of_queue: str) -> None:
+    with in_memory_fleet(3) as fleet:
+        run_at, other, lost = fleet.fleet.members
+        queue_at = {"the owner of the run": run_at, "another one": other, "the lost one": lost}[owner_of_queue]
+        queue, workflow_id = placed(fleet.fleet, fleet.namespace, queue_at, run_at)
+        left, stays = await fleet.connect(lost), await fleet.connect(other)
+        await stays.start_workflow("Any", id=workflow_id, task_queue=queue, task_timeout=_TASK_TIMEOUT)
+        first = await poll(left, queue)
+        assert first.workflow_execution.workflow_id == workflow_id
+        await asyncio.wrap_future(fleet.do(fleet.fleet.kill(lost)))
+        second = await poll(stays, queue)
+        assert second.workflow_execution == WorkflowExecution(
+            workflow_id=workflow_id, run_id=first.workflow_execution.run_id
+        )
+        assert second.attempt == 1
+
+
+async def test_a_task_that_a_worker_at_another_operator_does_not_receive_goes_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken, call = Event(), PeerClient.call
+
+    async def without_response(client: PeerClient, member: str, path: str, request: Any, **options: Any) -> Any:
+        response = await call(client, member, path, request, **options)
+        if path == TAKE and not taken.is_set():
+            taken.set()
+            await asyncio.Event().wait()
+        return response
+
+    with in_memory_fleet(2) as fleet:
+        run_at, queue_at = fleet.fleet.members
+        queue, workflow_id = placed(fleet.fleet, fleet.namespace, queue_at, run_at)
+        client = await fleet.connect(queue_at)
+        await client.start_workflow("Any", id=workflow_id, task_queue=queue, task_timeout=_TASK_TIMEOUT)
+        monkeypatch.setattr(PeerClient, "call", without_response)
+        first = asyncio.create_task(poll(client, queue))
+        assert await asyncio.to_thread(taken.wait, 60)
+        first.cancel()
+        second = await poll(client, queue)
+        assert second.workflow_execution.workflow_id == workflow_id
+        assert second.attempt == 1

@@ -1,0 +1,100 @@
+"""Starting runs with labels, dry runs, and logs."""
+
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from perdure.cli.app import build
+from unit.cli.apiserver import ApiServer, Log, items
+from unit.cli.flow import charged_after_two_refusals
+
+RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
+WORKFLOW = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflows/flow"
+PODS = "/api/v1/namespaces/shop/pods"
+DEFINITION: dict[str, Any] = {
+    "metadata": {"name": "flow"},
+    "spec": {
+        "input": {"schema": {"type": "object", "required": ["id"]}},
+        "steps": [{"name": "a", "sleep": {"duration": "1s"}}],
+    },
+}
+
+
+def start(*options: str) -> Result:
+    return CliRunner().invoke(build("perdure", ["start", "version"]), ["start", "flow", *options], prog_name="perdure")
+
+
+def test_a_client_dry_run_prints_the_manifest_and_sends_nothing(server: ApiServer) -> None:
+    done = start("--dry-run=client", "-p", "id=7", "-l", "team=shop", "--id-reuse-policy", "RejectDuplicate", "-n", "a")
+    assert (done.exit_code, server.asked, server.created) == (0, [], []), done.stderr
+    assert yaml.safe_load(done.stdout) == {
+        "apiVersion": "perdure.dev/v1alpha1",
+        "kind": "WorkflowRun",
+        "metadata": {"generateName": "flow-", "labels": {"team": "shop"}, "namespace": "a"},
+        "spec": {"workflow": {"name": "flow"}, "input": {"id": 7}, "workflowIdReusePolicy": "RejectDuplicate"},
+    }
+    assert start("--dry-run=client", "-o", "name").stdout == "workflowrun.perdure.dev/flow-\n"
+
+
+def test_a_server_dry_run_validates_and_creates_nothing(server: ApiServer) -> None:
+    server.answers[WORKFLOW] = DEFINITION
+    done = start("--dry-run=server", "-p", "id=7", "--name", "order")
+    assert (done.exit_code, done.stdout) == (0, "workflowrun.perdure.dev/order created (server dry run)\n"), done.stderr
+    assert (server.created, server.tried) == ([], [(RUNS, {"dryRun": ["All"]})])
+    done = start("--dry-run=server")
+    assert done.exit_code == 1
+    assert "the input does not fit Workflow `flow`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-l", "team"], "`team` does not have the form KEY=VALUE"),
+        (["-l", "perdure.dev/run-id=7"], "`perdure.dev/run-id` is reserved for the operator"),
+        (["--logs", "--wait"], "leave out --wait, --watch, and --no-wait"),
+        (["--logs", "--no-wait"], "leave out --wait, --watch, and --no-wait"),
+        (["--timeout", "5m"], "requires --wait or --logs"),
+        (["--dry-run", "maybe"], "is not one of"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_requested(
+    server: ApiServer, options: list[str], said: str
+) -> None:
+    done = start(*options)
+    assert (done.exit_code, server.asked, server.created) == (2, [], [])
+    assert said in " ".join(done.stderr.split())
+
+
+def pod() -> dict[str, Any]:
+    ended = {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}
+    notes = {"perdure.dev/scheduled-event-id": "2", "perdure.dev/attempt": "2"}
+    return {
+        "metadata": {"name": "order-2-2", "creationTimestamp": "2026-01-01T00:00:00Z", "annotations": notes},
+        "spec": {"containers": [{"name": "activity", "env": [{"name": "PERDURE_ACTIVITY_ID", "value": "reserve"}]}]},
+        "status": {"phase": "Succeeded", "containerStatuses": [{"name": "activity", "state": {"terminated": ended}}]},
+    }
+
+
+@pytest.mark.parametrize(("phase", "code"), [("Completed", 0), ("Failed", 1)])
+def test_logs_are_printed_until_the_run_ends(server: ApiServer, phase: str, code: int) -> None:
+    flow = charged_after_two_refusals().at(56)
+    server.answers |= {
+        WORKFLOW: DEFINITION,
+        PODS: items(pod()),
+        f"{PODS}/order-2-2/log": Log("picked the lamp\n"),
+    }
+    server.status = lambda _: {**flow.status, "phase": phase}
+    done = start("-p", "id=7", "--name", "order", "--logs")
+    assert done.exit_code == code, done.output
+    assert done.stdout.splitlines()[:2] == ["workflowrun.perdure.dev/order created", "reserve#2: picked the lamp"]
+    assert ("ended as Failed" in done.stderr) == (code == 1)
+
+
+def test_logs_of_a_run_that_takes_too_long_end_with_its_timeout(server: ApiServer) -> None:
+    server.answers |= {WORKFLOW: DEFINITION, PODS: items()}
+    server.status = lambda _: {"phase": "Running"}
+    done = start("-p", "id=7", "--name", "order", "--logs", "--timeout", "100ms")
+    assert done.exit_code == 124
+    assert "the run `order` has not ended within 100ms; it keeps running" in done.stderr

@@ -1,0 +1,90 @@
+"""Ending runs: one by name, or all that a selector chooses."""
+
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from perdure.api.operation import REQUESTS
+from perdure.api.rules import cel_name
+from perdure.cli.app import build
+from perdure.cli.asking import DONE
+from unit.cli.apiserver import ApiServer, items
+
+RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
+VERBS = {"cancel": "cancelled", "stop": "stopped", "terminate": "terminated"}
+
+
+def run(name: str, phase: str) -> dict[str, Any]:
+    made = {"name": name, "namespace": "shop", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": made, "spec": {}, "status": {"phase": phase}}
+
+
+@pytest.fixture
+def shop(server: ApiServer) -> ApiServer:
+    server.answers |= {RUNS: items(run("a", "Running"), run("b", "Paused"), run("c", "Completed"))}
+    server.answers[f"{RUNS}/a"] = run("a", "Running")
+    condition = {"type": "Complete", "status": "True", "reason": "Done", "message": "recorded"}
+    server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-01T00:00:00Z", "conditions": [condition]}
+    return server
+
+
+def call(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(build("perdure", [*VERBS, "signal"]), list(arguments), prog_name="perdure", input=stdin)
+
+
+def test_each_request_has_a_word_for_what_was_done() -> None:
+    assert DONE.keys() == {cel_name(request) for request in REQUESTS}
+
+
+@pytest.mark.parametrize(("verb", "done"), VERBS.items())
+def test_a_run_is_ended_by_name(shop: ApiServer, verb: str, done: str) -> None:
+    ended = call(verb, "a", "--reason", "wrong")
+    assert (ended.exit_code, ended.stdout) == (0, f"workflowrun.perdure.dev/a {done}: recorded\n"), ended.stderr
+    assert shop.created[0]["spec"] == {"target": {"kind": "WorkflowRun", "name": "a"}, verb: {"reason": "wrong"}}
+
+
+@pytest.mark.parametrize(("verb", "done"), VERBS.items())
+def test_all_open_runs_with_the_labels_are_ended(shop: ApiServer, verb: str, done: str) -> None:
+    ended = call(verb, "-l", "team=shop", "--yes")
+    assert ended.exit_code == 0, ended.stderr
+    assert ended.stdout.splitlines() == [f"workflowrun.perdure.dev/{name} {done}: recorded" for name in "ab"]
+    assert [each["spec"]["target"]["name"] for each in shop.created] == ["a", "b"]
+    assert shop.asked[0][0] == RUNS
+    assert shop.asked[0][1]["labelSelector"] == ["team=shop"]
+
+
+def test_without_a_terminal_several_runs_are_ended_only_with_yes(shop: ApiServer) -> None:
+    ended = call("cancel", "-l", "team=shop", stdin="y\n")
+    assert (ended.exit_code, ended.stdout, shop.created) == (2, "", [])
+    assert ended.stderr == "Error: 2 runs match; pass --yes to cancel them, or --dry-run to list them\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"), [(["a"], ["a"]), (["-l", "team=shop"], ["a", "b"])], ids=["by name", "by labels"]
+)
+def test_a_dry_run_prints_the_runs_and_changes_nothing(shop: ApiServer, arguments: list[str], want: list[str]) -> None:
+    ended = call("terminate", *arguments, "--dry-run")
+    assert (ended.exit_code, ended.stderr, shop.created) == (0, "", [])
+    assert ended.stdout.splitlines() == [f"workflowrun.perdure.dev/{name} terminated (dry run)" for name in want]
+
+
+def test_without_a_match_nothing_is_ended(server: ApiServer) -> None:
+    server.answers[RUNS] = items(run("c", "Completed"))
+    ended = call("stop", "-l", "team=shop")
+    assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "No open run matches.\n")
+
+
+def test_a_name_and_a_selector_exclude_each_other(server: ApiServer) -> None:
+    for chosen in (["a"], ["-w", "a"]):
+        ended = call("cancel", *chosen, "-l", "team=shop")
+        assert (ended.exit_code, server.asked) == (2, [])
+        assert "leave out NAME and --workflow-id" in " ".join(ended.stderr.split())
+
+
+def test_a_refusal_goes_to_stderr_and_a_run_without_a_name_is_shown_by_its_workflow_id(server: ApiServer) -> None:
+    refused = {"type": "Failed", "status": "True", "reason": "TargetNotFound", "message": "no open run"}
+    server.status = lambda _: {"phase": "Failed", "completionTime": "2026-01-01T00:00:00Z", "conditions": [refused]}
+    done = call("signal", "-w", "A 1", "--name", "go")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "Error: workflow ID `A 1` not signaled: TargetNotFound: no open run\n"

@@ -55,7 +55,9 @@ _SHAPES: Final = Shapes(
         {"templates", "parameters", "artifacts", "tasks", "volumes", "volumeMounts", "env", "mutexes", "semaphores"}
     )
     | {"initContainers", "sidecars", "containers", "volumeClaimTemplates", "headers"},
-    opaque=frozenset({"withItems", "data", "podSpecPatch", "value", "metrics", "artifacts", "archiveLocation", "plugin"}),
+    opaque=frozenset(
+        {"withItems", "data", "podSpecPatch", "value", "metrics", "artifacts", "archiveLocation", "plugin"}
+    ),
 )
 _RESERVED: Final = "workflows.argoproj.io/"
 _OF_DEFINITION: Final = frozenset(

@@ -1,5 +1,6 @@
 """Argo's templates with containers, as activities."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -36,6 +37,7 @@ _OF_PODS: Final = frozenset(
 )
 """Fields of a template that need a pod template."""
 
+_INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
@@ -77,6 +79,8 @@ class MadeActivity:
     shape: Shape
     captured: Mapping[str, tuple[str, ...]]
     global_names: Mapping[str, str]
+    deadline: str = ""
+    """The input that limits an attempt."""
 
 
 class ActivityBuilder:
@@ -109,6 +113,7 @@ class ActivityBuilder:
             structured: The output parameters that expressions need as lists or objects.
         """
         template = self._template
+        deadline = self._deadline()
         definition: Object = {
             "name": self._name,
             "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or LONGEST,
@@ -127,7 +132,16 @@ class ActivityBuilder:
             definition |= self._containered(outputs, prints=prints)
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
-        return MadeActivity(definition, shape, self._scope.captured, self._global_names)
+        return MadeActivity(definition, shape, self._scope.captured, self._global_names, deadline)
+
+    def _deadline(self) -> str:
+        """Take a deadline that is an input."""
+        for name in ("timeout", "activeDeadlineSeconds"):
+            found = _INPUT.fullmatch(str(self._template.data.get(name)))
+            if found and found[1] in self._inputs:
+                self._template.drop(name)
+                return found[1]
+        return ""
 
     def _containered(self, outputs: list[Output], *, prints: bool) -> Object:
         """The work of a template with containers."""
@@ -209,7 +223,9 @@ class ActivityBuilder:
         resources = template.take("podResources")
         if resources is not None:
             made["resources"] = resources
-        template.drop("failFast", "executor")
+        template.drop("failFast", "executor", "annotations")
+        if not (template.data.get("archiveLocation") or {"archiveLogs": True}).get("archiveLogs", True):
+            template.drop("archiveLocation")
         first = [self._containers.plain(each) for each in template.parts("initContainers")]
         beside = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
         if beside:

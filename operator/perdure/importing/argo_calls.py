@@ -24,6 +24,8 @@ class Target:
     captured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     global_names: Mapping[str, str] = field(default_factory=dict)
     timeout: str | None = None
+    deadline: str = ""
+    """The input that limits an attempt."""
     wait: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a step that waits."""
 

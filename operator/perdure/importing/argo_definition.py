@@ -95,6 +95,7 @@ class Definition:
         inputs = (data.get("inputs") or {}).get("parameters") or []
         values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
         simple = all(name in self._workflow.parameters for name in values)
+        simple = simple and not data.keys() & {"timeout", "activeDeadlineSeconds"}
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields({"name": key[1], "template": key[1], **self._given(values)}, "entrypoint", self._report)
@@ -178,7 +179,7 @@ class Definition:
         prints = bool(self._templates.callers(key[1]) & self._printed)
         made = builder.build(prints=prints, structured=self._structured)
         self._activities.append({"#": f"template {key[1]}", **made.definition})
-        return Target(name, "activity", made.shape, defaults, made.captured, made.global_names)
+        return Target(name, "activity", made.shape, defaults, made.captured, made.global_names, deadline=made.deadline)
 
     def _block(self, key: tuple[str, str], defaults: Object) -> Target:
         name = self._blocks.names.of(*key)
@@ -205,6 +206,9 @@ class Definition:
         if flow.is_parallel and (limit or self._limit):
             path = source.at("parallelism") if limit else "spec.parallelism"
             self._report.gap(path, "applies to loops only; run the other steps one after the other, with `needs`")
+        if source.take("failFast") is False:
+            source.note("failFast", "if a step fails, steps that are running are cancelled")
+        source.drop("annotations")
         made: Object = {"steps": flow.made}
         outputs = source.part("outputs")
         values = {each.text("name") or "": self._output(each, flow.scope) for each in outputs.parts("parameters")}

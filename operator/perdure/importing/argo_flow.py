@@ -9,6 +9,7 @@ from perdure.importing.argo_calls import Book, Target, arguments
 from perdure.importing.argo_depends import Depends, TaskState, read
 from perdure.importing.argo_loops import for_each
 from perdure.importing.argo_pods import is_tag
+from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import Called, Scope, variable
 from perdure.importing.expressions import UntranslatableError, condition
 from perdure.importing.fields import Fields, Names, Object, member, valid_name
@@ -177,7 +178,11 @@ class Flow:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
             made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
-        made |= self._call(target, arguments(self._book, source, target, scope))
+        given = arguments(self._book, source, target, scope)
+        made |= self._call(target, given)
+        if target.deadline:
+            limit = str(given.get(target.deadline, ""))
+            made["activity"]["startToCloseTimeout"] = duration(limit) or limit
         if target.timeout:
             made["timeout"] = target.timeout
         if step.called.is_caught:

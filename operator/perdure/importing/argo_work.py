@@ -52,7 +52,7 @@ def _text(source: Fields, name: str, scope: PodScope) -> str:
         return template(source.text(name) or "", scope.resolve, is_tag)
     except UntranslatableError as error:
         source.gap(name, str(error))
-        return "-"
+        return "http://missing"
 
 
 def _header(header: Fields, scope: PodScope) -> Object:
@@ -217,6 +217,8 @@ def _selected(output: Fields) -> str:
     text = (source.text("jsonPath") or source.text("jqFilter") or "").strip().removeprefix("{").removesuffix("}")
     source.drop("default")
     output.drop("globalName", "description")
+    if text == ".":
+        return "${object}"
     made, end = "object", 0
     for found in _PATH.finditer(text):
         if found.start() != end:

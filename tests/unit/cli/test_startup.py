@@ -28,7 +28,19 @@ SLOW = {
 MOST = 285
 """Modules, most of them of the standard library; most verbs have 255 to 265."""
 
-OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "replay", "simulate", "test", "ui", "version"}
+OFFLINE = {
+    "completion",
+    "console",
+    "explain",
+    "import",
+    "lint",
+    "options",
+    "replay",
+    "simulate",
+    "test",
+    "ui",
+    "version",
+}
 """Verbs that make no request, or run for long."""
 
 CALLS: dict[str, list[str]] = {

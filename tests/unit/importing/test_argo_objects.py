@@ -156,7 +156,7 @@ podGC: {strategy: OnPodSuccess}""",
 
 
 def test_comments_name_the_origin(tmp_path: Path) -> None:
-    made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, template: b}]]}\n- {name: b, http: {url: x}}"))
+    made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, template: b}]]}\n- {name: b, plugin: {x: {}}}"))
     text = made.file.read_text()
-    assert text.startswith("# From Workflow/made.\n# Not imported: spec.templates[1].http: ")
+    assert text.startswith("# From Workflow/made.\n# Not imported: spec.templates[1].plugin: ")
     assert "# template b" not in text

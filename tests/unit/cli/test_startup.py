@@ -28,15 +28,7 @@ SLOW = {
 MOST = 285
 """Modules, most of them of the standard library; most verbs have 255 to 265."""
 
-OFFLINE = {
-    "completion",
-    "console",
-    "explain",
-    "import",
-    "lint",
-    "options",
-    "replay",
-    "simulate",
+OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "replay", "simulate"} | {
     "test",
     "ui",
     "version",

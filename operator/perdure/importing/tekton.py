@@ -31,7 +31,7 @@ _SHAPES: Final = Shapes(
     | {"when", "include", "volumeMounts"},
     opaque=frozenset({"value", "default", "data", "projected", "configMap", "secret", "csi", "properties"}),
 )
-_VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "configMap", "secret", "projected", "csi")
+_VOLUMES: Final[tuple[str, ...]] = ("emptyDir", "persistentVolumeClaim", "configMap", "secret", "projected", "csi")
 _POD: Final = frozenset(
     {"nodeSelector", "tolerations", "affinity", "securityContext", "volumes", "runtimeClassName", "dnsPolicy"}
 ) | {
@@ -243,17 +243,15 @@ class _Conversion:
         return {**made, **({"serviceAccountName": account} if account else {})}
 
     def _place(self, bound: list[Fields], pod: Object) -> Place:
-        """The workspaces of a run: claims become workspaces of Perdure, everything else volumes of the pods."""
+        """The workspaces of a run: claim templates become workspaces of Perdure, everything else volumes of the pods."""
         made: dict[str, Volume] = {}
         claims: list[Object] = []
         for each in bound:
             name, path = each.text("name") or "", each.text("subPath") or ""
-            claim, template = each.part("persistentVolumeClaim"), each.part("volumeClaimTemplate")
+            template = each.part("volumeClaimTemplate")
             source: Object = {kind: each.take(kind, {}) for kind in _VOLUMES if kind in each.data}
-            workspace = valid_name(name).lower().replace("_", "-") if claim.data or template.data else ""
-            if claim.data:
-                claims.append({"name": workspace, "persistentVolumeClaim": {"claimName": claim.text("claimName")}})
-            elif template.data:
+            workspace = valid_name(name).lower().replace("_", "-") if template.data else ""
+            if template.data:
                 claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
             each.done({})
             made[name] = Volume(source, path, workspace)

@@ -332,7 +332,9 @@ metadata: {name: made}
 spec:
   workspaces:
   - {name: own, volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}
-  - {name: shared, subPath: all, persistentVolumeClaim: {claimName: mine}}
+  - name: shared
+    subPath: all
+    volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
   pipelineSpec:
     params: [{name: part, default: one}]
     tasks:

@@ -27,7 +27,7 @@ from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope, load_memory
 from perdure.runtime.chains import reset_of
 from perdure.runtime.segments import gather
-from perdure.schedule.runs import scheduled_by
+from perdure.schedule.run_manifests import scheduled_by
 
 Json = dict[str, Any]
 

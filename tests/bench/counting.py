@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import aiohttp
 import orjson
 
+from perdure.kube.access import Access
 from perdure.kube.client import Client, Object
+from perdure.kube.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,8 @@ class Tally:
 TALLY = Tally()
 
 
-class CountingClient(Client):
-    """The client of the operator, with a tally."""
-
-    async def _request(
+class _CountingConnection(Connection):
+    async def request(
         self,
         method: str,
         url: str,
@@ -46,9 +47,17 @@ class CountingClient(Client):
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Object:
-        answer = await super()._request(method, url, query=query, body=body, headers=headers)
+        answer = await super().request(method, url, query=query, body=body, headers=headers)
         parts = url.split("?", maxsplit=1)[0].split("/")
         kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
         size = 0 if body is None else len(orjson.dumps(body))
         TALLY.requests.append(Asked(time.monotonic(), method.lower(), kind, size))
         return answer
+
+
+class CountingClient(Client):
+    """The client of the operator, with a tally."""
+
+    def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
+        super().__init__(access, session)
+        self.connection = _CountingConnection(access, session)

@@ -1,27 +1,42 @@
 """What things cost in requests to the API server, counted in memory: `PYTHONPATH=operator:tests python -m bench.request_costs`.
 
 Prints one line for each: requests, and bytes of their bodies and of their responses, per run, step, or start. Only requests of
-the operator count: not the watches, and not what it does once a minute or second, however much there is.
+the operators count: not the watches, and not what they do once a minute or second, however much there is. With `--operators 3`,
+three share the work.
 """
 
+import argparse
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from temporalio import activity, workflow
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
+from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
 from perdure.simulation.cluster.storage import Object
 from simulated.world import Setting, World, simulate
-from temporal.memory import serving_in_memory
+from temporal.memory import InMemory, serving_in_memory
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 RUNS = 100
-_KINDS = {"workflowruns", "pods", "schedules", "operations", "retrypolicies", "payloads", "configmaps"}
+_KINDS = {
+    "workflowruns",
+    "pods",
+    "schedules",
+    "operations",
+    "retrypolicies",
+    "workflowlimits",
+    "payloads",
+    "configmaps",
+}
 """What is listed again and again."""
 _WORK = {"name": "work", "startToCloseTimeout": "5m", "container": {"image": "image", "command": ["work"]}}
 
@@ -39,7 +54,7 @@ class Count:
             response = handle(server, request)
             path = request.url.partition("?")[0].rstrip("/")
             is_periodic = request.method == "GET" and path.split("/")[-1] in _KINDS
-            if not is_periodic:
+            if not is_periodic and "/leases" not in path:
                 parts = path.split("/")
                 kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
                 self.requests[f"{request.method} {kind}"] += 1
@@ -75,8 +90,9 @@ def work(number: int) -> Object:
     return {"name": f"work-{number}", "activity": {"name": "work"}}
 
 
-def of_workflows(count: Count) -> None:
+def of_workflows(count: Count, operators: int) -> None:
     """Runs of Workflows, in virtual time."""
+    setting = Setting(seed=1, operators=operators, fleet=operators > 1, faults=0, kills=0)
     for what, spec in {
         "a run with one sleep": steps(1, nap),
         "a run with eleven sleeps": steps(11, nap),
@@ -86,7 +102,7 @@ def of_workflows(count: Count) -> None:
 
         async def scenario(world: World, what: str = what, spec: Object = spec) -> None:
             world.begin()
-            await asyncio.sleep(5)
+            await asyncio.sleep(15)
             count.clear()
             for number in range(RUNS):
                 world.create("WorkflowRun", f"run-{number}", spec)
@@ -94,7 +110,7 @@ def of_workflows(count: Count) -> None:
             assert all(run["status"]["phase"] == "Completed" for run in world.runs().values())
             count.show(what, RUNS)
 
-        simulate(scenario, Setting(seed=1, faults=0, kills=0))
+        simulate(scenario, setting)
 
     async def schedules(world: World) -> None:
         world.begin()
@@ -105,7 +121,7 @@ def of_workflows(count: Count) -> None:
         await asyncio.sleep(RUNS * 60)
         count.show("a start by a Schedule, with a run with one sleep", RUNS)
 
-    simulate(schedules, Setting(seed=1, faults=0, kills=0))
+    simulate(schedules, setting)
 
 
 @activity.defn
@@ -121,9 +137,11 @@ class Calls:
             await workflow.execute_activity(echo, each, start_to_close_timeout=timedelta(seconds=10))
 
 
-async def of_code(count: Count) -> None:
+async def of_code(count: Count, operators: int) -> None:
     """Workflows of an SDK, one after the other, in real time."""
-    with serving_in_memory() as server:
+    serving: AbstractContextManager[InMemory | ServedFleet]
+    serving = serving_in_memory() if operators == 1 else in_memory_fleet(operators)
+    with serving as server:
         client = await server.connect()
         worker = Worker(
             client,
@@ -143,7 +161,10 @@ async def of_code(count: Count) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="request_costs", description=__doc__)
+    parser.add_argument("--operators", type=int, default=1, help="how many share the work (default: %(default)s)")
+    chosen = parser.parse_args().operators
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     counting = Count()
-    of_workflows(counting)
-    asyncio.run(of_code(counting))
+    of_workflows(counting, chosen)
+    asyncio.run(of_code(counting, chosen))

@@ -14,7 +14,7 @@ from hostile import ATTACKS, HOSTILE, SOURCES
 from perdure.api.workflow import WorkflowSpec
 from perdure.language.checks import check
 from perdure.language.expressions import ExpressionError, compile_template
-from perdure.observe.garbage import settle
+from perdure.observe.python_gc import settle
 
 pytestmark = pytest.mark.bench
 

@@ -122,7 +122,7 @@ class Space:
 
     async def closed_or_told(self) -> tuple[int, int]:
         """Of all runs: how many have ended, and how many have a condition."""
-        runs = [run.get("status") or {} for run in await self.client.list_all(self.url)]
+        runs = [run.get("status") or {} for run in await self.client.lists.all(self.url)]
         return sum("completionTime" in status for status in runs), sum("conditions" in status for status in runs)
 
 

@@ -11,7 +11,7 @@ import yaml
 from kube import IMAGE, REPOSITORY, Cluster, helm_program, temporary_namespace
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.bench]
 
 RUNS = 6
 CLUSTER_WIDE = (
@@ -42,7 +42,7 @@ def release(cluster: Cluster) -> Iterator[Cluster]:
     with temporary_namespace(cluster, own=True) as own:
         repository, _, tag = IMAGE.rpartition(":")
         values = [f"{name}=false" for name in CLUSTER_WIDE]
-        values += [f"watchNamespaces={{{own.namespace}}}", f"image.repository={repository}", "resources.requests=null"]
+        values += [f"watchNamespaces={{{own.namespace}}}", f"image.repository={repository}"]
         flags = [f"--set={value}" for value in values]
         chart = str(REPOSITORY / "charts" / "perdure")
         helm(own, "install", "perdure", chart, *flags, f"--set-string=image.tag={tag}", "--wait", "--timeout=4m")

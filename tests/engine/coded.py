@@ -12,6 +12,7 @@ from perdure.engine import history
 from perdure.engine import inputs as inp
 from perdure.engine.code import Code, WorkflowTask
 from perdure.engine.decider import Decision
+from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import Answer, TaskToken
 from perdure.engine.state import RunState, apply, as_recorded
 from perdure.engine.step import RunTransition, next_wake, start, step
@@ -159,3 +160,15 @@ def activity(name: str = "a", **said: Any) -> cmd.ScheduleActivityTask:
 
 def timer(name: str, seconds: float) -> cmd.StartTimer:
     return cmd.StartTimer(timer_id=name, start_to_fire_timeout=timedelta(seconds=seconds))
+
+
+COMPLETE = cmd.CompleteWorkflowExecution(result="done")
+WRONG = Failure(kind=FailureKind.APPLICATION, type="Wrong", message="no")
+
+
+def taken(run: Coded, name: str = "a", fence: str = "f") -> dict[str, Any]:
+    """A worker takes an attempt."""
+    open_ = next(each for each in run.state.activities.values() if each.activity_id == name)
+    named = {"scheduled_event_id": open_.scheduled_event_id, "attempt": open_.attempt, "fence": fence}
+    assert run.ask(inp.ActivityTaken, **named).ok
+    return named

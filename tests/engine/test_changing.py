@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from engine.coded import Coded, Nobody, activity
 from engine.script import application, seconds
-from perdure.engine import changing
+from perdure.engine import activity_changes
 from perdure.engine import inputs as inp
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import PendingActivity
@@ -88,9 +88,9 @@ def test_a_pause_ends_with_a_reset_unless_it_is_to_be_kept() -> None:
 def test_options_are_changed_and_restored_without_a_trace_in_the_history() -> None:
     coded = begin()
     before, events = coded.open, len(coded.events)
-    wanted = changing.with_options(before, None)
+    wanted = activity_changes.with_options(before, None)
     assert wanted == before
-    options = changing.options_of(before)
+    options = activity_changes.options_of(before)
     other = type(options)(task_queue="other", start_to_close_timeout=seconds(7))
     assert coded.ask(inp.OptionsChanged, activity_id="a", options=other).ok
     assert (coded.open.task_queue, coded.open.start_to_close_timeout) == ("other", seconds(7))
@@ -107,7 +107,7 @@ def test_an_activity_that_is_not_open_and_one_of_pods_are_refused() -> None:
     assert coded.ask(inp.ActivityReset, activity_id="none").reason == "ActivityNotFound"
     [first, second] = coded.state.activities.values()
     coded.state = coded.state.with_activity(replace(second, task_queue="pods/tool"))
-    asked = inp.OptionsChanged(request_id="x", activity_id="p", options=changing.options_of(first))
+    asked = inp.OptionsChanged(request_id="x", activity_id="p", options=activity_changes.options_of(first))
     assert step(coded.state, [asked], coded.now, Nobody()).answers["x"].reason == "NotSupported"
 
 

@@ -22,11 +22,12 @@ from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend, serve
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from process import free_port
 from simulated.faults import Faults
 from simulated.operators import TroubledOperator
+from threads import join
 
 _LEASE_SECONDS = 2
 """Shorter than in a cluster: tests wait for take-overs."""
@@ -58,7 +59,7 @@ class Member:
 class Fleet:
     """The operators, and the Service before them. All of it is called in its event loop."""
 
-    def __init__(self, loop: Loop, namespaces: tuple[str, ...], settings: Settings) -> None:
+    def __init__(self, loop: ClusterLoop, namespaces: tuple[str, ...], settings: Settings) -> None:
         self.members: dict[str, Member] = {}
         self.crashes: list[str] = []
         self.kubernetes = ApiServer(loop, Random(0))
@@ -178,7 +179,7 @@ class ServedFleet:
     address: str
     """Of the Service."""
     namespace: str
-    _loop: Loop
+    _loop: ClusterLoop
     http_address: str = ""
     """There is no HTTP API."""
 
@@ -201,7 +202,7 @@ def in_memory_fleet(
     settings: Settings = OPEN,
 ) -> Iterator[ServedFleet]:
     """A fleet of some operators that serves a namespace, and `others`; gone at the end of the block."""
-    loop = Loop()
+    loop = ClusterLoop()
     loop.set_task_factory(task_factory)
     found: Future[ServedFleet] = Future()
     stop = asyncio.Event()
@@ -233,10 +234,10 @@ def in_memory_fleet(
         finally:
             loop.close()
 
-    thread = Thread(target=work)
+    thread = Thread(target=work, daemon=True)
     thread.start()
     try:
         yield found.result(timeout=60)
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join()
+        join(thread, loop)

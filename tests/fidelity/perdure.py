@@ -15,10 +15,11 @@ from perdure.kube.client import Object
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import Kubelet, Script
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import task_factory
 from simulated.faults import Faults
 from simulated.operators import TroubledOperator
+from threads import join
 
 NAMESPACE = "default"
 OPEN = Settings(authentication=False)
@@ -55,22 +56,22 @@ def in_memory(
     """
     port: Future[int] = Future()
     crashes: list[str] = []
-    loop = Loop()
+    loop = ClusterLoop()
     loop.set_task_factory(task_factory)
     stop = asyncio.Event()
     deployment = Deployment((namespace, *others), config_maps, address, settings, objects, pods)
-    thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment))
+    thread = Thread(target=_run, args=(loop, port, stop, crashes, deployment), daemon=True)
     thread.start()
     try:
         yield Server(f"{address.rpartition(':')[0]}:{port.result()}", namespace, http_address=settings.http_address)
     finally:
         if port.exception() is None:
             loop.call_soon_threadsafe(stop.set)
-        thread.join()
+        join(thread, loop)
     assert not crashes, crashes
 
 
-def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment) -> None:
+def _run(loop: ClusterLoop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment) -> None:
     asyncio.set_event_loop(loop)  # gRPC asks for the loop of its thread
     try:
         loop.run_until_complete(_operate(loop, port, stop, crashes, deployment))
@@ -83,7 +84,7 @@ def _run(loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str],
 
 
 async def _operate(
-    loop: Loop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment
+    loop: ClusterLoop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment
 ) -> None:
     kubernetes = ApiServer(loop, Random(0))
     for name in deployment.namespaces:

@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import structlog
 import trustme
-from temporalio import workflow
+from temporalio import activity, workflow
 from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
@@ -23,6 +24,7 @@ from typer.testing import CliRunner, Result
 from fidelity.perdure import OPEN, in_memory
 from frontend.test_http_api import free_port
 from perdure.cli.app import build
+from threads import join
 from unit.cli.apiserver import ApiServer, serving
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
@@ -61,6 +63,25 @@ class Cart:
     @workflow.signal
     def pay(self) -> None:
         self.paid = True
+
+
+ATTEMPTS: list[int] = []
+"""Those of the activity, in the order in which they began."""
+
+
+@activity.defn
+async def charge() -> None:
+    ATTEMPTS.append(activity.info().attempt)
+    raise ApplicationError("no funds", next_retry_delay=timedelta(hours=1))
+
+
+@workflow.defn(sandboxed=False)
+class Payment:
+    """Waits for an activity that keeps failing."""
+
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity(charge, activity_id="charge", start_to_close_timeout=timedelta(minutes=1))
 
 
 @pytest.fixture(scope="module")
@@ -154,6 +175,37 @@ async def test_workflows_in_yaml_answer(served: tuple[str, str]) -> None:
     assert done.exit_code == 1, done.output
 
 
+@pytest.mark.usefixtures("server")
+async def test_an_activity_counts_its_attempts_again_after_a_reset(served: tuple[str, str]) -> None:
+    client = await Client.connect(served[0], namespace="shop")
+    reset = ("reset-activity", "-w", "payment", "--address", served[1])
+
+    async with Worker(client, task_queue="payments", workflows=[Payment], activities=[charge]):
+        handle = await client.start_workflow(Payment.run, id="payment", task_queue="payments")
+
+        async def failed(times: int) -> None:
+            """Wait until an attempt has failed, and the next one is an hour away."""
+            while True:
+                pending = (await handle.describe()).raw_description.pending_activities
+                if len(ATTEMPTS) == times and pending and pending[0].attempt == 2:
+                    return
+                await asyncio.sleep(0.05)
+
+        async with asyncio.timeout(30):
+            await failed(1)
+            done = await perdure(*reset, "--step", "charge")
+            assert (done.exit_code, done.stdout) == (0, "activity `charge` reset\n"), done.output
+            await failed(2)
+        assert ATTEMPTS == [1, 1]
+        done = await perdure(*reset, "--step", "ship")
+        assert done.exit_code == 2
+        assert "activity not found" in done.stderr
+        done = await perdure(*reset)
+        assert done.exit_code == 2
+        assert "requires the step of the activity" in " ".join(done.stderr.split())
+        await handle.terminate()
+
+
 # --- The way to the frontend ------------------------------------------------------------------------------------------
 
 
@@ -180,7 +232,7 @@ def frontend(tmp_path: Path, server: ApiServer) -> Iterator[int]:
     authority.issue_cert("localhost").configure_cert(context)
     http = ThreadingHTTPServer(("127.0.0.1", 0), Frontend)
     http.socket = context.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     server.answers["/api/v1/namespaces/shop/configmaps/perdure-temporal-ca"] = {
         "metadata": {"name": "perdure-temporal-ca"},
@@ -198,7 +250,7 @@ def frontend(tmp_path: Path, server: ApiServer) -> Iterator[int]:
         yield http.server_port
     finally:
         http.shutdown()
-        thread.join()
+        join(thread)
         http.server_close()
 
 

@@ -23,7 +23,7 @@ from perdure.simulation.cluster.storage import Object
 from simulated.world import Setting, World, simulate
 
 if TYPE_CHECKING:
-    from perdure.simulation.cluster.registry import Write
+    from perdure.simulation.cluster.object_store import Write
 
 MINUTE = timedelta(minutes=1)
 

@@ -23,9 +23,9 @@ from fidelity.fleet import Fleet, ServedFleet, in_memory_fleet
 from perdure.controller.fleet.rendezvous import owners
 from perdure.frontend.door import Door
 from perdure.frontend.matching import queue_shard
-from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.messages import TAKE
-from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.service.call import CallContext
 from process import free_port
 

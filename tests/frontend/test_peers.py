@@ -27,9 +27,9 @@ from perdure.frontend.door import Door
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
 from perdure.frontend.matching import queue_shard
-from perdure.frontend.peers.client import PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
+from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
-from perdure.frontend.peers.server import PeerSettings, peered
 from perdure.frontend.rpc_types import SERVICES, request_of
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.call import CallContext

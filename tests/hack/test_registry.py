@@ -6,6 +6,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from cluster.registry import NodeImage, choose_node_image, registry_answers
+from threads import join
 
 OWN = "perdure.local/node:v1-abc"
 STOCK = "kindest/node:v1.37.0"
@@ -56,13 +57,13 @@ def server(status: int) -> Iterator[str]:
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as listening:
-        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
             yield f"http://127.0.0.1:{listening.server_port}/v2/"
         finally:
             listening.shutdown()
-            thread.join()
+            join(thread)
 
 
 @pytest.mark.parametrize(("status", "want"), [(200, True), (401, True), (403, False), (502, False)])

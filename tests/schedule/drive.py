@@ -14,7 +14,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import Answer
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.rules import Rules, times_hash
 from perdure.schedule.state import Running, ScheduleState, load_state
 from perdure.schedule.step import ScheduleTransition, next_wake, step
@@ -118,14 +118,14 @@ class Drive:
     def close(
         self,
         name: str,
-        outcome: Outcome = Outcome.COMPLETED,
+        outcome: RunOutcome = RunOutcome.COMPLETED,
         *,
         result: Any = None,
         message: str = "boom",
         at: datetime | None = None,
     ) -> dict[str, Answer]:
         self.open.discard(name)
-        failed = outcome in {Outcome.FAILED, Outcome.TIMED_OUT}
+        failed = outcome in {RunOutcome.FAILED, RunOutcome.TIMED_OUT}
         failure = Failure(kind=FailureKind.APPLICATION, type="Bug", message=message) if failed else None
         return self.advance(
             inp.RunClosed(
@@ -141,7 +141,7 @@ class Drive:
     def close_all(self) -> None:
         """Everything completes at once."""
         names, self.open = sorted(self.open), set()
-        self.advance(*(inp.RunClosed(name=name, outcome=Outcome.COMPLETED, time=self.now) for name in names))
+        self.advance(*(inp.RunClosed(name=name, outcome=RunOutcome.COMPLETED, time=self.now) for name in names))
 
     def names(self) -> list[str]:
         return [run.name for run in self.made]
@@ -149,3 +149,14 @@ class Drive:
     def minutes(self) -> list[int]:
         """The nominal times of all runs, in minutes since the beginning."""
         return [(run.start.nominal - T0) // M for run in self.made]
+
+
+NAME = "nightly-20260101t00{:02}00z"
+
+
+def name(minute: int) -> str:
+    return NAME.format(minute)
+
+
+HOURLY = ["0 * * * *"]
+H = timedelta(hours=1)

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.schedule import MAX_SCHEDULE_NAME, WorkflowRunTemplate
-from perdure.schedule.runs import is_of, not_handed_on, owner_of, scheduled_by, scheduled_run
+from perdure.schedule.run_manifests import is_of, not_handed_on, owner_of, scheduled_by, scheduled_run
 from perdure.schedule.state import Running, ScheduleState, Start
 
 NOMINAL = datetime(2026, 11, 21, 1, 30, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 from perdure.api.reasons import ConditionReason
 from perdure.api.schedule import ScheduleStatus
 from perdure.schedule import inputs as inp
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.state import load_state
 from perdure.schedule.status import Problem, compose
 from schedule.drive import T0, Drive, M, rules
@@ -60,7 +60,7 @@ def test_pauses_from_outside_say_by_whom() -> None:
     drive = Drive(rules(pauseOnFailure=True))
     drive.until(T0 + M)
     name = next(iter(drive.open))
-    drive.close(name, Outcome.FAILED, message="no disk")
+    drive.close(name, RunOutcome.FAILED, message="no disk")
     reason, message = condition(status_of(drive), "Paused")[1:]
     assert reason == "PausedByFailure"
     assert name in message

@@ -1,24 +1,15 @@
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from perdure.api.retrypolicy import RetryRules
 from perdure.api.schedule import OverlapPolicy
-from perdure.engine.retry import RetryPolicy
-from perdure.language.program import retry_rules
 from perdure.schedule import inputs as inp
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.status import compose
 from perdure.schedule.step import next_wake
-from schedule.drive import T0, Drive, M, S, rules
-
-NAME = "nightly-20260101t00{:02}00z"
-
-
-def name(minute: int) -> str:
-    return NAME.format(minute)
+from schedule.drive import HOURLY, T0, Drive, M, S, name, rules
 
 
 def test_a_time_starts_a_run_named_by_it() -> None:
@@ -76,15 +67,6 @@ def test_what_was_started_by_allow_all_is_in_nobodys_way_and_is_not_ended(policy
     drive.until(T0 + 2 * M)
     assert {run for _, run in drive.asked} <= {name(1)}
     assert not any(run.cancel or run.terminate for run in drive.state.running if run.name in triggered)
-
-
-def test_a_failed_run_is_tried_again_beside_those_of_allow_all() -> None:
-    drive = Drive(rules(RetryPolicy(initial_interval=timedelta(seconds=1)), overlapPolicy="Skip"))
-    drive.until(T0 + M)
-    drive.advance(inp.Triggered(request_id="t", overlap_policy=OverlapPolicy.ALLOW_ALL))
-    drive.close(name(1), Outcome.FAILED)
-    drive.until(T0 + M + timedelta(seconds=2))
-    assert drive.names()[-1] == f"{name(1)}-r2"
 
 
 def test_11_what_waits_goes_by_the_policy_of_now_unless_it_has_its_own() -> None:
@@ -262,27 +244,6 @@ def test_pause_and_unpause_answer_and_are_done_once() -> None:
     assert [each.request for each in drive.state.answered] == ["p", "u", "v"]
 
 
-@pytest.mark.parametrize(
-    ("outcome", "paused"),
-    [
-        (Outcome.FAILED, True),
-        (Outcome.TIMED_OUT, True),
-        (Outcome.CANCELLED, False),
-        (Outcome.TERMINATED, False),
-        (Outcome.COMPLETED, False),
-    ],
-)
-def test_18_a_failure_pauses_and_a_cancellation_does_not(outcome: Outcome, paused: bool) -> None:
-    drive = Drive(rules(pauseOnFailure=True))
-    drive.until(T0 + M)
-    drive.close(name(1), outcome)
-    assert (drive.state.paused is not None) == paused
-    drive.until(T0 + 3 * M)
-    assert len(drive.made) == (1 if paused else 2)
-    if drive.state.paused:
-        assert drive.state.paused.reason == f"run `{name(1)}` is {outcome}: Bug: boom"
-
-
 def test_15_17_actions_run_out_and_requests_do_not_use_them_up() -> None:
     drive = Drive(rules(remainingActions=2, overlapPolicy="AllowAll"))
     drive.advance(inp.Triggered(request_id="t"))
@@ -313,104 +274,6 @@ def test_actions_run_out_in_the_middle_of_catching_up() -> None:
     assert drive.minutes() == [1, 2]
 
 
-def test_15_a_trigger_runs_beside_a_pause_and_names_its_run() -> None:
-    drive = Drive(rules(paused=True))
-    drive.now = T0 + 90 * S
-    answer = drive.advance(inp.Triggered(request_id="abc"))["abc"]
-    (only,) = drive.names()
-    assert answer.ok
-    assert answer.result == {"workflowRun": only}
-    assert only.startswith("nightly-20260101t000130z-t")
-    assert drive.state.recent[0].nominal is None
-    again = drive.advance(inp.Triggered(request_id="abc"))["abc"]
-    assert again == answer
-    assert len(drive.made) == 1
-
-
-def test_a_trigger_goes_by_the_overlap_policy_unless_it_has_its_own() -> None:
-    drive = Drive(rules())
-    drive.until(T0 + M)
-    skipped = drive.advance(inp.Triggered(request_id="a"))["a"]
-    assert (skipped.ok, skipped.reason) == (False, "OverlapSkipped")
-    assert name(1) in skipped.message
-    assert drive.advance(inp.Triggered(request_id="b", overlap_policy=OverlapPolicy.ALLOW_ALL))["b"].ok
-    waits = drive.advance(inp.Triggered(request_id="c", overlap_policy=OverlapPolicy.BUFFER_ALL))["c"]
-    assert waits.ok
-    assert "earlier run" in waits.message
-
-
-def test_14_a_backfill_starts_every_time_of_it_at_once() -> None:
-    drive = Drive(rules(cron=["0 * * * *"], paused=True))
-    drive.now = T0 + timedelta(days=1)
-    asked = inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0)
-    answer = drive.advance(asked)["b"]
-    assert answer.ok
-    assert "4 times" in answer.message
-    assert "`successfulRunsHistoryLimit`" in answer.message
-    assert [run.start.nominal.hour for run in drive.made] == [21, 22, 23, 0]
-    assert all("-b" in name for name in drive.names())
-    assert drive.state.last_scheduled is None
-    drive.advance(asked)
-    assert len(drive.made) == 4
-
-
-def test_a_backfill_with_a_buffer_runs_one_after_the_other() -> None:
-    drive = Drive(rules(cron=["0 * * * *"]))
-    drive.now = T0 + 10 * M
-    drive.advance(
-        inp.BackfillRequested(
-            request_id="b", start=T0 - timedelta(hours=30), end=T0, overlap_policy=OverlapPolicy.BUFFER_ALL
-        )
-    )
-    for _ in range(30):
-        (only,) = drive.open
-        drive.close(only)
-    assert len(drive.made) == 31
-    assert not drive.state.backfills
-
-
-def test_14_a_large_backfill_waits_for_room() -> None:
-    drive = Drive(rules(cron=["* * * * *"], paused=True))
-    drive.now = T0 + timedelta(days=3)
-    answer = drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + 3_000 * M))["b"]
-    assert "more than 1000 times" in answer.message
-    assert len(drive.made) == 1_000
-    assert drive.state.counts.buffer_dropped == 0
-    while drive.open:
-        drive.close_all()
-    assert len(drive.made) == 3_001
-
-
-def test_a_backfill_never_goes_beyond_now() -> None:
-    drive = Drive(rules(cron=["0 * * * *"], paused=True))
-    drive.now = T0 + timedelta(hours=2)
-    drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + timedelta(hours=9)))
-    assert len(drive.made) == 3
-
-
-def test_a_backfill_from_the_beginning_of_time_is_refused() -> None:
-    drive = Drive(rules())
-    asked = inp.BackfillRequested(request_id="b", start=datetime(1, 1, 1, tzinfo=UTC), end=T0)
-    answer = drive.advance(asked)["b"]
-    assert (answer.ok, answer.reason) == (False, "InvalidSpec")
-    assert "1970" in answer.message
-    assert drive.state.backfills == ()
-
-
-def test_a_backfill_waits_while_the_times_cannot_be_followed() -> None:
-    drive = Drive(rules(cron=HOURLY))
-    drive.until(T0 + 10 * M)
-    drive.advance(
-        inp.BackfillRequested(request_id="b", start=T0 - 600 * H, end=T0, overlap_policy=OverlapPolicy.BUFFER_ALL)
-    )
-    good, drive.rules = drive.rules, replace(drive.rules, times=None)
-    drive.advance()
-    drive.rules = good
-    while drive.open:
-        drive.close_all()
-    assert len(drive.made) == 601
-
-
 def test_19_the_last_completion_result_goes_by_when_runs_completed() -> None:
     """A (1..7), B (2..4) and C (3..5) overlap: each run is given what had completed last when it started."""
     drive = Drive(rules(overlapPolicy="AllowAll"))
@@ -438,7 +301,7 @@ def test_19_a_failure_is_handed_on_until_a_success_clears_it() -> None:
     drive.until(T0 + M)
     drive.close(name(1), result="first")
     drive.until(T0 + 2 * M)
-    drive.close(name(2), Outcome.FAILED, message="no disk")
+    drive.close(name(2), RunOutcome.FAILED, message="no disk")
     drive.until(T0 + 3 * M)
     drive.close(name(3))
     drive.until(T0 + 4 * M)
@@ -452,153 +315,6 @@ def test_a_result_that_is_too_large_to_hand_on_is_told() -> None:
     drive.close(name(1), result="x" * 200_000)
     assert drive.state.result is None
     assert "PayloadTooLarge" in drive.told
-
-
-def test_a_failed_run_is_started_again_by_the_retry_policy() -> None:
-    drive = Drive(rules(RetryPolicy(initial_interval=5 * S, maximum_attempts=3), pauseOnFailure=True))
-    drive.until(T0 + M)
-    drive.close(name(1), Outcome.FAILED)
-    assert drive.state.paused is None
-    drive.until(T0 + M + 6 * S)
-    drive.close(f"{name(1)}-r2", Outcome.FAILED)
-    drive.until(T0 + M + 20 * S)
-    drive.close(f"{name(1)}-r3", Outcome.FAILED)
-    assert drive.names() == [name(1), f"{name(1)}-r2", f"{name(1)}-r3"]
-    assert drive.state.paused is not None
-    assert drive.state.counts.actions == 1
-    assert [each.name for each in drive.state.recent] == [f"{name(1)}-r3"]
-
-
-def test_retries_end_when_the_next_time_comes() -> None:
-    drive = Drive(rules(RetryPolicy(initial_interval=70 * S), pauseOnFailure=False))
-    drive.until(T0 + M)
-    drive.close(name(1), Outcome.FAILED)
-    assert drive.state.retry is None  # it would begin after the next time
-    drive.edit(RetryPolicy(initial_interval=40 * S))
-    drive.until(T0 + 2 * M)
-    drive.close(name(2), Outcome.FAILED)
-    assert drive.state.retry is not None
-    drive.now = T0 + 3 * M  # the operator was away
-    drive.advance()
-    assert drive.state.retry is None or drive.minutes() == [1, 2, 2]
-
-
-def test_a_time_that_starts_drops_a_retry_that_waits() -> None:
-    drive = Drive(rules(RetryPolicy(initial_interval=40 * S), overlapPolicy="AllowAll"))
-    drive.until(T0 + 2 * M)
-    drive.close(name(1), Outcome.FAILED)
-    assert drive.state.retry is None  # not the newest
-    drive.close(name(2), Outcome.FAILED)
-    assert drive.state.retry is not None
-
-
-HOURLY = ["0 * * * *"]
-H = timedelta(hours=1)
-AGAIN = RetryPolicy(initial_interval=M, maximum_attempts=5)
-
-
-def failed(policy: RetryPolicy = AGAIN, **spec: Any) -> Drive:
-    """An hourly schedule whose first run has failed and waits to be started again."""
-    drive = Drive(rules(policy, **{"cron": HOURLY, **spec}))
-    drive.until(T0 + H)
-    drive.now += 5 * S
-    drive.close(drive.names()[0], Outcome.FAILED)
-    assert drive.state.retry is not None
-    return drive
-
-
-@pytest.mark.parametrize("spec", [{}, {"remainingActions": 1}])
-def test_a_pause_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
-    drive = failed(**spec)
-    drive.advance(inp.SchedulePauseRequested(request_id="p"))
-    drive.until(T0 + H + 30 * M)
-    assert len(drive.made) == 1
-    assert drive.state.retry is None
-
-
-def test_a_pause_that_ends_in_the_same_pass_drops_a_retry_that_waits() -> None:
-    drive = failed()
-    drive.advance(inp.SchedulePauseRequested(request_id="p"), inp.ScheduleUnpauseRequested(request_id="u"))
-    drive.until(T0 + H + 30 * M)
-    assert len(drive.made) == 1
-
-
-@pytest.mark.parametrize("spec", [{"cron": HOURLY}, {"cron": ["5 * * * *"]}])
-def test_an_edit_that_pauses_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
-    drive = failed()
-    drive.edit(AGAIN, **spec, paused=True)
-    drive.until(T0 + H + 30 * M)
-    assert len(drive.made) == 1
-    assert drive.state.retry is None
-
-
-def test_the_last_action_is_retried_although_none_is_left() -> None:
-    drive = failed(remainingActions=1)
-    drive.until(T0 + 3 * H)
-    assert drive.names()[1:] == [f"{drive.names()[0]}-r2"]
-
-
-def test_with_allow_all_a_retry_starts_beside_others() -> None:
-    drive = Drive(rules(AGAIN, cron=HOURLY, overlapPolicy="AllowAll"))
-    drive.until(T0 + 2 * H)
-    drive.close(drive.names()[1], Outcome.FAILED)
-    drive.until(T0 + 2 * H + 30 * M)
-    assert len(drive.open) == 2
-    assert drive.made[-1].started == T0 + 2 * H + M
-
-
-def test_a_retry_that_is_late_leaves_its_place_to_the_next_time() -> None:
-    drive = Drive(rules(AGAIN, cron=HOURLY))
-    drive.until(T0 + H)
-    drive.now = T0 + 2 * H - 2 * M
-    drive.close(drive.names()[0], Outcome.FAILED)
-    drive.now = T0 + 2 * H + 10 * S  # the operator was away in between
-    drive.advance()
-    assert [run.start.nominal for run in drive.made] == [T0 + H, T0 + 2 * H]
-    assert drive.state.counts.overlap_skipped == 0
-
-
-def test_a_time_that_is_skipped_ends_a_retry_that_waits() -> None:
-    drive = failed()
-    drive.advance(inp.Triggered(request_id="t"))
-    (triggered,) = drive.open
-    drive.until(T0 + 2 * H + 10 * M)
-    assert drive.state.counts.overlap_skipped == 1
-    drive.close(triggered)
-    drive.until(T0 + 2 * H + 20 * M)
-    assert len(drive.made) == 2
-
-
-def test_a_retry_waits_while_a_thousand_runs_are_open() -> None:
-    drive = failed(overlapPolicy="AllowAll")
-    drive.advance(inp.BackfillRequested(request_id="b", start=T0 - 1_200 * H, end=T0))
-    drive.until(T0 + H + 30 * M)
-    assert len(drive.open) == 1_000
-    drive.close(min(drive.open))
-    assert len(drive.open) == 1_000
-
-
-@pytest.mark.parametrize(
-    ("policy", "want"),
-    [
-        ({}, 0),
-        ({"retryCount": 3}, 3),
-        ({"maxRetryDuration": "100s"}, 5),
-        ({"maxRetryDuration": "25s"}, 2),
-        ({"retryCount": 2, "maxRetryDuration": "35s"}, 3),
-        ({"retryCount": 5, "maxRetryDuration": "1s"}, 5),
-    ],
-)
-def test_cloud_scheduler_retries(policy: dict[str, Any], want: int) -> None:
-    given = {"minBackoffDuration": "10s", "maxBackoffDuration": "10s", **policy}
-    drive = Drive(rules(retry_rules(RetryRules.parse({"cloudScheduler": given})), cron=["0 * * * *"]))
-    drive.now = T0 + timedelta(hours=1)
-    drive.advance()
-    while drive.open:
-        drive.close(next(iter(drive.open)), Outcome.FAILED)
-        drive.now += 10 * S
-        drive.advance()
-    assert len(drive.made) - 1 == want
 
 
 def test_3_a_run_that_cannot_be_made_is_told_and_let_go() -> None:
@@ -643,19 +359,6 @@ def test_a_run_whose_names_are_all_taken_is_refused() -> None:
     assert "RunRefused" in drive.told
 
 
-def test_a_retry_of_a_run_with_another_name_keeps_it() -> None:
-    drive = Drive(rules(RetryPolicy(initial_interval=S, maximum_attempts=3), cron=["0 * * * *"]))
-    drive.until(T0 + 60 * M)
-    drive.advance(inp.NameTaken(name=name(60), uid="foreign"))
-    [first] = drive.state.running
-    drive.close(first.name, Outcome.FAILED)
-    drive.now += S
-    drive.advance()
-    [second] = drive.state.running
-    assert second.name == f"{first.name}-r2"
-    assert [each.name for each in drive.state.recent] == [second.name]
-
-
 def test_the_same_refusal_is_reported_once() -> None:
     drive = Drive(rules())
     for minute in range(1, 4):
@@ -684,79 +387,6 @@ def test_that_a_run_was_made_is_worth_no_commit_of_its_own() -> None:
     assert transition.state.running[0].run_id == "u"
 
 
-def test_a_clock_that_jumps_forward_and_back_loses_and_doubles_nothing() -> None:
-    drive = Drive(rules(overlapPolicy="AllowAll"))
-    drive.until(T0 + 2 * M)
-    drive.now = T0 + 60 * M  # an hour ahead
-    drive.advance()
-    assert drive.minutes() == [1, 2, 59, 60]
-    drive.until(T0 + 61 * M)
-    drive.now = T0 + 2 * M + 30 * S  # and back
-    drive.until(T0 + 65 * M)
-    assert sorted(drive.minutes()) == list(range(1, 66))
-
-
-def test_a_clock_that_only_goes_back_doubles_nothing() -> None:
-    drive = Drive(rules(overlapPolicy="AllowAll"))
-    drive.until(T0 + 10 * M)
-    drive.now = T0 + 3 * M
-    drive.until(T0 + 12 * M)
-    assert drive.minutes() == list(range(1, 13))
-
-
-def test_a_pause_while_the_clock_was_ahead_doubles_nothing() -> None:
-    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
-    drive.until(T0 + M)
-    drive.now = T0 + 5 * M
-    drive.advance()
-    drive.now = T0 + 6 * M
-    drive.advance(inp.SchedulePauseRequested(request_id="p"))
-    drive.advance(inp.ScheduleUnpauseRequested(request_id="u"))
-    drive.close_all()
-    drive.now = T0 + M + S
-    drive.until(T0 + 8 * M)
-    assert drive.minutes() == list(range(1, 9))
-
-
-def test_an_edit_while_the_clock_was_ahead_doubles_nothing() -> None:
-    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
-    drive.until(T0 + M)
-    drive.now = T0 + 5 * M
-    drive.advance()
-    drive.edit(cron=["* * * * *", "30 1 * * *"], overlapPolicy="AllowAll", catchupWindow="1h")
-    drive.advance()
-    drive.close_all()
-    drive.now = T0 + M + S
-    drive.until(T0 + 8 * M)
-    assert drive.minutes() == list(range(1, 9))
-
-
-def test_a_clock_that_was_ahead_twice_doubles_nothing() -> None:
-    drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="10m"))
-    drive.until(T0 + M)
-    for ahead in (5, 300):
-        drive.now = T0 + ahead * M
-        drive.advance()
-    drive.close_all()
-    drive.now = T0 + M + S
-    drive.until(T0 + 12 * M)
-    assert sorted(drive.minutes()) == [*range(1, 13), *range(290, 301)]
-
-
-def test_a_clock_that_comes_back_before_a_start_is_due_with_jitter_does_not_lose_it() -> None:
-    drive = Drive(rules(cron=HOURLY, jitter="50m"))
-    drive.advance()
-    assert drive.rules.times is not None
-    due = next(drive.rules.times.dues(T0, drive.rules.seed))
-    assert due.actual > due.nominal + 2 * M
-    drive.now = T0 + 5 * H - M
-    drive.advance()
-    drive.now = due.nominal + M
-    drive.advance()
-    drive.until(due.actual)
-    assert [run.start.nominal for run in drive.made] == [due.nominal]
-
-
 def test_what_cannot_be_followed_starts_nothing_until_it_is_mended() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.until(T0 + 10 * M)
@@ -772,23 +402,3 @@ def test_what_cannot_be_followed_starts_nothing_until_it_is_mended() -> None:
     drive.until(T0 + 11 * M)
     assert drive.minutes() == [11]
     assert drive.advance(inp.Triggered(request_id="again", overlap_policy=OverlapPolicy.ALLOW_ALL))["again"].ok
-
-
-def test_12_a_run_triggered_beside_others_stays_when_those_are_cancelled() -> None:
-    drive = Drive(rules(overlapPolicy="CancelOther"))
-    drive.until(T0 + M)
-    drive.now = T0 + 2 * M
-    drive.advance(inp.Triggered(request_id="r", overlap_policy=OverlapPolicy.ALLOW_ALL))
-    assert [(run.start.by_time, run.cancel) for run in drive.state.running] == [(True, True), (False, False)]
-    assert [start.nominal for start in drive.state.buffer] == [T0 + 2 * M]
-
-
-def test_a_backfill_whose_search_does_not_end_is_answered_and_keeps_nothing_else() -> None:
-    drive = Drive(
-        rules(cron=[], intervals=[{"every": "1s"}], exclude=[{"second": "0-59/2"}, {"second": "1-59/2"}], paused=True)
-    )
-    drive.now = T0 + timedelta(days=1)
-    answer = drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + timedelta(hours=9)))["b"]
-    assert answer.ok
-    assert "times in a row are excluded" in answer.message
-    assert not drive.state.backfills

@@ -15,7 +15,7 @@ from perdure.api.schedule import OverlapPolicy
 from perdure.engine.retry import RetryPolicy
 from perdure.schedule import inputs as inp
 from perdure.schedule.handled import MOST_STRETCHES, is_handled, joined
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.state import Handled
 from schedule.drive import T0, Drive, M, S, rules
 
@@ -27,7 +27,7 @@ def happen(drive: Drive, chance: Random, *, pauses: bool) -> None:
     """One thing happens; perhaps the operator is killed on the way."""
     drive.now += chance.choice([S, 20 * S, M, 3 * M, 20 * M]) * chance.random()
     happened: list[inp.ScheduleInput] = [
-        inp.RunClosed(name=name, outcome=chance.choice(list(Outcome)), time=drive.now, result=name)
+        inp.RunClosed(name=name, outcome=chance.choice(list(RunOutcome)), time=drive.now, result=name)
         for name in sorted(drive.open)
         if chance.random() < 0.4
     ]

@@ -170,7 +170,7 @@ BUGS = (
         commit="eeb3ffd",
         changes=(
             Change(
-                file="controller/schedules/scheduled_runs.py",
+                file="controller/schedules/scheduled_chains.py",
                 good="            chains = await self._listed_chains()\n",
                 bad="            pass\n",
             ),

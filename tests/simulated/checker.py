@@ -17,7 +17,7 @@ from perdure.runtime.deadletters import letter_of
 from perdure.runtime.kinds import kind_of
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.loop import START
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from random import Random
 
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Fate:
 class Faults:
     """Draws the fate of each request."""
 
-    loop: Loop
+    loop: ClusterLoop
     random: Random
     rate: float
     """Share of requests that fail, half of them after they were done."""

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from simulated.world import World
 
 _CAPACITY = {"pool": 3, "mutex": 1}

@@ -5,9 +5,9 @@ import asyncio
 import aiohttp
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response, refused
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.object_store import Refusal
 from perdure.simulation.cluster.process import Trace
-from perdure.simulation.cluster.registry import Refusal
 from perdure.simulation.cluster.session import Session
 from simulated.faults import Fate, Faults
 
@@ -15,7 +15,7 @@ from simulated.faults import Fate, Faults
 class FaultySession(Session):
     """Requests take time, and some fail. What was sent before the process has died may still arrive."""
 
-    def __init__(self, loop: Loop, server: ApiServer, faults: Faults, actor: str, trace: Trace | None) -> None:
+    def __init__(self, loop: ClusterLoop, server: ApiServer, faults: Faults, actor: str, trace: Trace | None) -> None:
         super().__init__(server, actor)
         self._loop = loop
         self._faults = faults

@@ -7,7 +7,7 @@ from perdure.frontend.server import Frontend
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.process import Operator, Trace
 from perdure.simulation.cluster.watches import Deliver
 from simulated.faults import Faults
@@ -21,7 +21,7 @@ class TroubledOperator(Operator):
     def __init__(
         self,
         name: str,
-        loop: Loop,
+        loop: ClusterLoop,
         random: Random,
         server: ApiServer,
         faults: Faults,

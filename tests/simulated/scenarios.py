@@ -12,125 +12,19 @@ from perdure.engine import history
 from perdure.runtime.chains import is_open
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.storage import Object
+from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import limits
 from simulated.loop import START
 from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
 
 
-def _activity(name: str, **more: Any) -> Object:
-    container = {"image": "image", "command": ["work"]}
-    return {"name": name, "startToCloseTimeout": "5m", "container": container, **more}
-
-
-def _step(name: str, activity: str, **more: Any) -> Object:
-    return {"name": name, "activity": {"name": activity, **more}}
-
-
-_FLOW = {
-    "activities": [
-        _activity("flaky", retryPolicy={"exponential": {"initialInterval": "1s", "maximumInterval": "5s"}}),
-        _activity("steady"),
-        _activity("beating", heartbeatTimeout="15s"),
-    ],
-    "steps": [
-        _step("one", "flaky", input={"n": 1}),
-        {"name": "nap", "sleep": {"duration": "7s"}},
-        {
-            "name": "fan",
-            "forEach": {"items": "${[1, 2, 3, 4]}", "maxConcurrency": 2, "as": "x"},
-            "activity": {"name": "steady", "input": "${x}"},
-        },
-        {"name": "wait", "waitForSignal": {"name": "go", "timeout": "15m"}},
-        _step("beat", "beating"),
-        _step("last", "flaky"),
-    ],
-    "output": "${steps.wait.output}",
-}
-_CHILD = {
-    "activities": [_activity("steady")],
-    "steps": [_step("work", "steady")],
-    "output": "${'done'}",
-}
-_LOOP = {
-    "activities": [_activity("steady")],
-    "steps": [
-        _step("work", "steady"),
-        {"name": "again", "when": "${input.n > 0}", "continueAsNew": {"input": {"n": "${input.n - 1}"}}},
-    ],
-    "output": "${input.n}",
-}
-_SLOW = {
-    "activities": [_activity("steady")],
-    "steps": [{"name": "nap", "sleep": {"duration": "100s"}}, _step("work", "steady")],
-}
-_PARENT = {
-    "activities": [_activity("flaky", retryPolicy={"exponential": {"maximumAttempts": 8}}), _activity("steady")],
-    "steps": [
-        {"name": "first", "childWorkflow": {"workflow": {"name": "child"}, "input": {}}},
-        _step("work", "flaky"),
-        {"name": "second", "childWorkflow": {"workflow": {"name": "child"}, "input": {}}},
-    ],
-    "output": "${steps.first.output + steps.second.output}",
-}
-
-
-_DEEP = {
-    "activities": [_activity("flaky", retryPolicy={"exponential": {"initialInterval": "1s", "maximumInterval": "5s"}})],
-    "steps": [
-        _step("work", "flaky"),
-        {
-            "name": "deeper",
-            "when": "${input.n > 0}",
-            "childWorkflow": {"workflow": {"name": "deep"}, "input": {"n": "${input.n - 1}"}},
-        },
-    ],
-}
-_MANY = {
-    "steps": [
-        {
-            "name": "many",
-            "forEach": {"items": "${[1, 2, 3, 4, 5, 6, 7, 8]}", "maxConcurrency": 4, "as": "x"},
-            "childWorkflow": {"workflow": {"name": "child"}, "input": {}},
-        }
-    ],
-}
-_DOOMED = {
-    "activities": [_activity("doomed", retryPolicy={"exponential": {"maximumAttempts": 1}})],
-    "steps": [{**_step("work", "doomed"), "deadLetter": True}],
-}
-
-
-_SAGA = {
-    "activities": [
-        _activity("do"),
-        _activity("undo"),
-        _activity("doomed", retryPolicy={"exponential": {"initialInterval": "1s", "maximumAttempts": 2}}),
-    ],
-    "steps": [
-        {**_step("one", "do"), "compensate": {"activity": {"name": "undo", "input": "one"}}},
-        {
-            "name": "all",
-            "forEach": {"items": "${[1, 2, 3, 4]}", "as": "x"},
-            "activity": {"name": "do", "input": "${x}"},
-            "compensate": {"activity": {"name": "undo", "input": "${x}"}},
-        },
-        _step("last", "doomed"),
-    ],
-}
-
-
-def _parent_of(workflow: Object, given: Object, policy: str) -> Object:
-    child = {"workflow": workflow, "input": given, "parentClosePolicy": policy}
-    return {"steps": [{"name": "child", "childWorkflow": child}]}
-
-
 def _with_breaker() -> Object:
-    steps = [_step("x", "guarded"), _step("y", "guarded")]
-    return {"activities": [_activity("guarded", retryPolicy={"name": "breaker"})], "steps": steps}
+    steps = [step("x", "guarded"), step("y", "guarded")]
+    return {"activities": [activity("guarded", retryPolicy={"name": "breaker"})], "steps": steps}
 
 
 def _schedule(every: str, **more: Any) -> Object:
@@ -173,7 +67,7 @@ async def flows(world: World) -> None:
     plan = _Plan(world)
     world.script = _failing(world.random("script"), 0.25, "flaky")
     for i in range(6):
-        plan.run(0, 3, f"flow{i}", {"inline": _FLOW})
+        plan.run(0, 3, f"flow{i}", {"inline": FLOW})
         plan.operate(8, 60, f"go{i}", f"flow{i}", signal={"name": "go", "input": {"i": i}})
     await asyncio.sleep(5)
     await world.trouble(60)
@@ -195,7 +89,7 @@ async def sagas(world: World) -> None:
     plan = _Plan(world)
     world.script = _failing(world.random("script"), 1.0, "doomed")
     for i in range(3):
-        plan.run(0, 3, f"saga{i}", {"inline": _SAGA})
+        plan.run(0, 3, f"saga{i}", {"inline": SAGA})
         for n in range(20):
             plan.operate(8, 60, f"tell{i}-{n}", f"saga{i}", signal={"name": "news", "input": n})
     await asyncio.sleep(5)
@@ -218,14 +112,14 @@ async def mixed(world: World) -> None:
     world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.2, "flaky")
-    world.create("Workflow", "child", _CHILD)
-    world.create("Workflow", "loop", _LOOP)
+    world.create("Workflow", "child", CHILD)
+    world.create("Workflow", "loop", LOOP)
     for i in range(3):
-        plan.run(0, 10, f"parent{i}", {"inline": _PARENT})
-        plan.run(0, 4, f"asked{i}", {"inline": _FLOW})
+        plan.run(0, 10, f"parent{i}", {"inline": PARENT})
+        plan.run(0, 4, f"asked{i}", {"inline": FLOW})
     plan.run(0, 5, "chain", {"workflow": {"name": "loop"}, "input": {"n": 3}})
     for i in range(4):
-        plan.run(3, 3.5, f"same{i}", {"workflowId": "same", "inline": _FLOW})
+        plan.run(3, 3.5, f"same{i}", {"workflowId": "same", "inline": FLOW})
         plan.operate(20, 60, f"same{i}-go", f"same{i}", signal={"name": "go", "input": {"i": i}})
     plan.operate(10, 40, "cancel", "asked0", cancel={})
     plan.operate(10, 40, "terminate", "asked1", terminate={})
@@ -278,28 +172,28 @@ async def rough(world: World) -> None:
     world.script = lambda pod: (
         guarded(pod) if pod["metadata"]["labels"]["perdure.dev/activity"] == "guarded" else flaky(pod)
     )
-    for name, spec in (("child", _CHILD), ("slow", _SLOW)):
+    for name, spec in (("child", CHILD), ("slow", SLOW)):
         world.create("Workflow", name, spec)
     breaker = {"failureThreshold": 2, "openDuration": "10s", "successThreshold": 1}
     retries = {"initialInterval": "1s", "maximumInterval": "4s", "maximumAttempts": 12}
     world.create("RetryPolicy", "breaker", {"exponential": retries, "circuitBreaker": breaker})
     items = "${" + str(list(range(75))) + "}"
     fan = {"name": "fan", "forEach": {"items": items, "maxConcurrency": 25, "as": "x"}}
-    long = {"activities": [_activity("steady")], "steps": [fan | {"activity": {"name": "steady", "input": "${x}"}}]}
+    long = {"activities": [activity("steady")], "steps": [fan | {"activity": {"name": "steady", "input": "${x}"}}]}
     plan.run(0, 5, "long", {"inline": {**long, "output": "${'done'}"}})
     for i in range(3):
         plan.run(0, 5, f"guarded{i}", {"inline": _with_breaker()})
         taking = {"workflowIdConflictPolicy": "TerminateExisting", "workflowIdReusePolicy": "AllowDuplicate"}
-        plan.run(2, 40, f"taking{i}", {"workflowId": "taking", **taking, "inline": _FLOW})
+        plan.run(2, 40, f"taking{i}", {"workflowId": "taking", **taking, "inline": FLOW})
         plan.operate(60, 90, f"taking{i}-go", f"taking{i}", signal={"name": "go", "input": {}})
     for policy in ("Terminate", "RequestCancel", "Abandon"):
         name = f"closing-{policy.lower()}"
-        plan.run(0, 5, name, {"inline": _parent_of({"name": "slow"}, {}, policy)})
+        plan.run(0, 5, name, {"inline": parent_of({"name": "slow"}, {}, policy)})
         plan.operate(15, 60, f"end-{name}", name, terminate={})
-    plan.run(0, 3, "reset", {"inline": _FLOW})
+    plan.run(0, 3, "reset", {"inline": FLOW})
     plan.operate(25, 70, "reset-it", "reset", reset={"to": "FirstWorkflowTask", "reason": "again"})
     for i in range(3):
-        plan.run(0, 3, f"gone{i}", {"inline": _FLOW})
+        plan.run(0, 3, f"gone{i}", {"inline": FLOW})
         plan.at(3, 40, world.delete, "workflowruns", f"gone{i}")
     for name, policy in (("buffer", "BufferOne"), ("cancel", "CancelOther"), ("skip", "Skip")):
         world.create("Schedule", name, _schedule("15s", overlapPolicy=policy))
@@ -329,16 +223,16 @@ async def deletion(world: World) -> None:
     world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.25, "flaky")
-    world.create("Workflow", "child", _CHILD)
+    world.create("Workflow", "child", CHILD)
     for i in range(16):
         name = f"gone{i}"
-        plan.run(0, 20, name, {"inline": _PARENT if i % 4 == 0 else _FLOW})
+        plan.run(0, 20, name, {"inline": PARENT if i % 4 == 0 else FLOW})
         for what in ({"signal": {"name": "go", "input": {}}}, {"cancel": {}}):
             plan.operate(15, 60, f"{name}-{next(iter(what))}", name, **what)
         plan.at(5, 55, _delete_when_busy, world, name, plan.random)
         if i % 2:
             checker.named_again.add(name)
-            plan.run(88, 95, name, {"inline": _PARENT})
+            plan.run(88, 95, name, {"inline": PARENT})
     await world.trouble(60)
     await world.calm(100)
     await world.rest()
@@ -368,14 +262,14 @@ async def removal(world: World) -> None:
     world.begin()
     plan, checker = _Plan(world), world.checker
     world.script = _failing(world.random("script"), 0.5, "flaky")
-    world.create("Workflow", "child", _CHILD)
-    flaky = {"activities": [_activity("flaky", retryPolicy={"exponential": {"maximumAttempts": 1}})]}
-    world.create("Workflow", "flaky", {**flaky, "steps": [_step("work", "flaky")]})
+    world.create("Workflow", "child", CHILD)
+    flaky = {"activities": [activity("flaky", retryPolicy={"exponential": {"maximumAttempts": 1}})]}
+    world.create("Workflow", "flaky", {**flaky, "steps": [step("work", "flaky")]})
     kept = 10_000
     for i in range(8):
         plan.run(0, 5, f"short{i}", {"workflow": {"name": "child"}, "ttlSecondsAfterFinished": 20})
         plan.at(15, 45, world.edit, "workflowruns", f"short{i}", _given_time(plan.random.choice([0, 20, kept])))
-        plan.run(0, 60, f"now{i}", {"inline": _PARENT, "ttlSecondsAfterFinished": 0})
+        plan.run(0, 60, f"now{i}", {"inline": PARENT, "ttlSecondsAfterFinished": 0})
     for i in range(3):
         plan.operate(5, 20, f"ask{i}", f"short{i}", signal={"name": "go", "input": {}}, ttlSecondsAfterFinished=10)
         plan.at(15, 40, world.edit, "operations", f"ask{i}", _given_time(plan.random.choice([10, kept])))
@@ -404,21 +298,21 @@ async def families(world: World) -> None:
     world.begin()
     plan = _Plan(world)
     world.script = _failing(world.random("script"), 0.25, "flaky")
-    for name, spec in (("child", _CHILD), ("loop", _LOOP), ("slow", _SLOW)):
+    for name, spec in (("child", CHILD), ("loop", LOOP), ("slow", SLOW)):
         world.create("Workflow", name, spec)
     for i, policy in enumerate(("Terminate", "RequestCancel", "Abandon")):
         name = f"ending-{policy.lower()}"
-        plan.run(0, 5, name, {"inline": _parent_of({"name": "loop"}, {"n": 12}, policy)})
+        plan.run(0, 5, name, {"inline": parent_of({"name": "loop"}, {"n": 12}, policy)})
         plan.operate(15, 70, f"end-{name}", name, **({"cancel": {}} if i == 1 else {"terminate": {}}))
         name = f"reset-{policy.lower()}"
-        plan.run(0, 5, name, {"inline": _parent_of({"name": "loop"}, {"n": 8}, policy)})
+        plan.run(0, 5, name, {"inline": parent_of({"name": "loop"}, {"n": 8}, policy)})
         plan.operate(15, 70, f"redo-{name}", name, reset={"to": "LastWorkflowTask", "reason": "again"})
     for i in range(3):
         plan.run(0, 5, f"deep{i}", {"workflow": {"name": "deep"}, "input": {"n": 4}})
-        plan.run(0, 5, f"many{i}", {"inline": _MANY})
+        plan.run(0, 5, f"many{i}", {"inline": MANY})
     plan.operate(10, 60, "end-deep1", "deep1", terminate={})
     plan.operate(10, 60, "end-many1", "many1", cancel={})
-    world.create("Workflow", "deep", _DEEP)
+    world.create("Workflow", "deep", DEEP)
     await world.trouble(110)
     await world.calm(150)
     await world.rest()
@@ -440,11 +334,11 @@ async def bounded(world: World) -> None:
     world.script = lambda pod: (
         again(pod) if "-redrive-" in pod["metadata"]["annotations"]["perdure.dev/run"] else failing(pod)
     )
-    for name, spec in (("child", _CHILD), ("loop", _LOOP), ("doomed", _DOOMED)):
+    for name, spec in (("child", CHILD), ("loop", LOOP), ("doomed", DOOMED)):
         world.create("Workflow", name, spec)
     for i in range(12):
         plan.run(0, 90, f"small{i}", {"workflow": {"name": "child"}})
-        plan.run(0, 60, f"parent{i}", {"inline": _PARENT})
+        plan.run(0, 60, f"parent{i}", {"inline": PARENT})
     for i in range(4):
         plan.run(0, 20, f"doomed{i}", {"workflow": {"name": "doomed"}})
         plan.run(0, 30, f"loop{i}", {"workflow": {"name": "loop"}, "input": {"n": 4}})

@@ -1,9 +1,7 @@
 """What the operator's parts do to an API server that someone else writes to, or whose watches lag."""
 
 import asyncio
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from random import Random
 from typing import Any
 
 import orjson
@@ -19,62 +17,17 @@ from perdure.controller.reconcile.record import Record
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.frontend.core import Core
-from perdure.frontend.runs import Runs
+from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.resets import Resets
 from perdure.kube import client as kube
-from perdure.kube import clock
-from perdure.kube.access import Access
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.runtime.retention import Limits
-from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import ObjectKey
-from simulated.faults import Faults
-from simulated.loop import START, ShuffledLoop
-from simulated.network import FaultySession, Trace
+from simulated.loop import START
+from simulated.place import KEY, URL, Place
 from simulated.world import Result, Setting, World, simulate
-
-KEY = ObjectKey("workflowruns", "default", "run")
-URL = kube.path(kube.PERDURE, "default", "workflowruns", "run")
-
-
-class Place:
-    """A client of an API server in memory, and its virtual time."""
-
-    def __init__(self) -> None:
-        self.loop = ShuffledLoop(Random(0))
-        self.server = ApiServer(self.loop, Random(0))
-        self.server.create("workflowruns", {"metadata": {"name": "run"}, "spec": {"workflow": {"name": "any"}}})
-        self.requests: list[str] = []
-        self.noted: Trace = lambda _line, _about: None
-        """Called after each request."""
-        session = FaultySession(self.loop, self.server, Faults(self.loop, Random(0), 0), "test", self._note)
-        self.client = kube.Client(Access(server=""), session)  # type: ignore[arg-type]
-
-    def _note(self, line: str, about: str) -> None:
-        self.requests.append(line.split(maxsplit=1)[0])
-        self.noted(line, about)
-
-    def edit(self) -> None:
-        """Someone else writes to the run."""
-        self.server.update(KEY, lambda obj: obj["spec"].update(ttlSecondsAfterFinished=10_000))
-
-    def run(self, coroutine: Any) -> Any:
-        """Run it to its end."""
-
-        async def play() -> Any:
-            clock.source.set(self.loop.now)
-            return await coroutine
-
-        return self.loop.run_until_complete(play())
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    found = Place()
-    yield found
-    found.loop.close()
 
 
 def test_a_run_that_is_given_more_time_at_the_last_moment_stays(place: Place) -> None:
@@ -330,7 +283,7 @@ def test_a_client_that_resets_a_run_waits_until_its_definition_is_compiled() -> 
         operator = world.start()
         await operator.do(operator.manager.first_lists.wait())
         core = Core()
-        core.runs = Runs(operator.manager)
+        core.runs = RunGateway(operator.manager)
         request = ResetWorkflowExecutionRequest(namespace="default", workflow_task_finish_event_id=2)
         request.workflow_execution.workflow_id = "nap"
         answers.append(await operator.do(Resets(core).reset_workflow_execution(request, CallContext(60.0))))

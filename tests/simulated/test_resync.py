@@ -9,7 +9,7 @@ from perdure.api.labels import FINALIZER
 from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from simulated.operators import TroubledOperator
 from simulated.world import Setting, World, simulate
 

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from perdure.simulation.cluster.kubelet import ContainerExit
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import ObjectKey
 from simulated.world import World
 

@@ -27,6 +27,7 @@ from fidelity.perdure import in_memory
 from perdure.api import labels
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.storage import Object
+from threads import join
 from webui.flows import QUEUE, Order, charge
 
 WORKFLOWS = "workflows"
@@ -113,13 +114,13 @@ def _working(address: str) -> Iterator[None]:
         async with Worker(client, task_queue=QUEUE, workflows=[Order], activities=[charge]):
             await stop.wait()
 
-    thread = Thread(target=lambda: loop.run_until_complete(work()))
+    thread = Thread(target=lambda: loop.run_until_complete(work()), daemon=True)
     thread.start()
     try:
         yield
     finally:
         loop.call_soon_threadsafe(stop.set)
-        thread.join()
+        join(thread, loop)
         loop.close()
 
 

@@ -15,7 +15,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from ._errors import CancelledError, PayloadTooLargeError, SupersededError
+from ._attempt_status import AttemptStatus
+from ._errors import PayloadTooLargeError
 from ._lease import LeaseError
 from ._payloads import encode
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 DETAILS_ANNOTATION = "perdure.dev/heartbeat-details"
 RESULT_ANNOTATION = "perdure.dev/result"
-CANCEL_ANNOTATION = "perdure.dev/cancel-requested"
 
 _LONGEST_INTERVAL = 30.0
 _LONGEST_INTERVAL_WITH_NEWS = 5.0
@@ -36,8 +36,6 @@ _GRACE = 30.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _AT_EXIT = 3.0
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _TOO_LARGE = 401, 403, 404, 413
-_UNAUTHORIZED_LIMIT = 5
 
 
 def micro_time(nanoseconds: int) -> str:
@@ -91,18 +89,14 @@ class Heartbeats:
         self._changed = threading.Condition(threading.Lock())
         self._sending = threading.Lock()
         self._thread: threading.Thread | None = None
-        # All below is guarded by `_changed`; only `cancelled` reads without it.
+        # All below is guarded by `_changed`; only `cancelled` reads `_status` without it.
         self._newest: tuple[str, str | None] | None = None  # what has to be sent: time and details
         self._sent_details: str | None = None
         self._sent_at: float | None = None
         self._first_try: float | None = None
         self._next_try = 0.0
         self._failures = 0
-        self._unauthorized = 0
-        self._cancelled: str | None = None
-        self._cancel_told = False
-        self._superseded: str | None = None
-        self._refused_details: str | None = None
+        self._status = AttemptStatus()
         self._by_itself = 0
         self._stop_told = False
 
@@ -128,7 +122,7 @@ class Heartbeats:
                 f"heartbeat details of {len(text.encode())} bytes exceed the limit of {self._details_limit}"
             )
         with self._changed:
-            if self._superseded is None:
+            if not self._status.superseded:
                 if self._first_try is None:
                     self._first_try = self._clock()
                     atexit.register(self.flush, _AT_EXIT)
@@ -148,26 +142,19 @@ class Heartbeats:
 
         Takes no lock: a signal handler calls this, perhaps in the middle of a method that holds it.
         """
-        superseded = self._superseded
-        return superseded if superseded is not None else self._cancelled
+        return self._status.stop_reason()
 
     def raise_if_stopped(self) -> None:
         """Raise what the responses reported. A cancellation is raised once: after catching it, the caller can still heartbeat."""
         with self._changed:
-            if self._superseded is not None:
-                raise SupersededError(self._superseded)
-            if self._refused_details is not None:
-                message, self._refused_details = self._refused_details, None
-                raise PayloadTooLargeError(message)
-            if self._cancelled is not None and not self._cancel_told:
-                self._cancel_told = True
-                raise CancelledError(self._cancelled)
+            self._status.raise_if_refused()
+            self._status.raise_if_cancelled()
 
     def flush(self, timeout: float) -> None:
         """Try once to send what is waiting: the next attempt may want the details."""
         with self._changed:
             self._by_itself = 0
-            waiting = self._newest is not None and self._superseded is None
+            waiting = self._newest is not None and not self._status.superseded
         if waiting:
             self._send(timeout)
 
@@ -198,23 +185,17 @@ class Heartbeats:
                 with self._changed:
                     self._first_try = self._first_try if self._first_try is not None else started
                     self._note_failure(error)
-                    refused = self._superseded is not None or self._refused_details is not None
-                if not refused and self._clock() - started >= patience:
+                    rejected = self._status.rejected
+                if not rejected and self._clock() - started >= patience:
                     raise
             else:
                 with self._changed:
                     self._newest = None
                 return
-            self._raise_refusal()
+            with self._changed:
+                self._status.raise_if_refused()
             time.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
-
-    def _raise_refusal(self) -> None:
-        with self._changed:
-            if self._superseded is not None:
-                raise SupersededError(self._superseded)
-            if self._refused_details is not None:
-                raise PayloadTooLargeError(self._refused_details)
 
     def _due_at(self) -> float:
         assert self._newest is not None
@@ -228,7 +209,7 @@ class Heartbeats:
         with self._sending:
             with self._changed:
                 newest = self._newest
-                if newest is None or self._superseded is not None:
+                if newest is None or self._status.superseded:
                     return
                 when, details = newest
                 # The details every time, as an answer that got lost leaves unknown which ones stand there; a null takes back
@@ -246,7 +227,7 @@ class Heartbeats:
 
     def _tell_stop(self) -> None:
         with self._changed:
-            told = self._stop_told or (self._superseded is None and self._cancelled is None)
+            told = self._stop_told or self._status.stop_reason() is None
             self._stop_told |= not told
         if not told and self.on_stop is not None:
             self.on_stop()
@@ -254,27 +235,17 @@ class Heartbeats:
     def _note_success(self, sent: tuple[str, str | None], answer: dict[str, Any]) -> None:
         self._sent_at = self._clock()
         self._sent_details = sent[1]
-        self._failures = self._unauthorized = 0
+        self._failures = 0
         self._next_try = 0.0
         if self._newest is sent:
             self._newest = None
-        annotations = (answer.get("metadata") or {}).get("annotations") or {}
-        if CANCEL_ANNOTATION in annotations and self._cancelled is None:
-            self._cancelled = str(annotations[CANCEL_ANNOTATION]) or "cancellation was requested"
+        self._status.observe_answer(answer)
 
     def _note_failure(self, error: LeaseError) -> None:
         """Try again later, unless the answer was a refusal for good."""
         now = self._clock()
         early = self._sent_at is None and self._first_try is not None and now - self._first_try < self._grace
-        self._unauthorized = self._unauthorized + 1 if error.status == _UNAUTHORIZED else 0
-        # 404: the pod, and so its Lease, is deleted. 403: the Lease is another pod's. 401: the token died with the pod,
-        # though for moments a living one is refused too, so it takes several in a row.
-        if (error.status in {_FORBIDDEN, _NOT_FOUND} and not early) or self._unauthorized >= _UNAUTHORIZED_LIMIT:
-            self._superseded = f"the API server refuses this attempt's heartbeats: {error}"
-            self._newest = None
-            return
-        if error.status == _TOO_LARGE:
-            self._refused_details = str(error)
+        if self._status.observe_error(error, early=early):
             self._newest = None
             return
         self._failures += 1
@@ -288,7 +259,7 @@ class Heartbeats:
     def _run(self) -> None:
         while True:
             with self._changed:
-                if self._superseded is not None:
+                if self._status.superseded:
                     return
                 if self._newest is None and self._by_itself:
                     self._renew()

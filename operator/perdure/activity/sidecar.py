@@ -37,7 +37,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FILE = "`{}` is no regular file: links, pipes and folders are not read"
 
 
-class Sidecar:
+class SidecarLoop:
     """The loop between the files and the Lease."""
 
     def __init__(self, context: Context, environ: Mapping[str, str]) -> None:
@@ -160,7 +160,7 @@ def main() -> None:
     """Entry point of the sidecar's container: `python -m perdure.activity.sidecar`."""
     # Blocked and waited for, in all threads: a handler that sets an Event can deadlock with the wait that it interrupts.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    sys.exit(Sidecar(current(), os.environ).run())
+    sys.exit(SidecarLoop(current(), os.environ).run())
 
 
 if __name__ == "__main__":

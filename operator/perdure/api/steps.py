@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from enum import StrEnum
+from operator import not_
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -144,6 +145,14 @@ class WaitForSignal(SpecModel):
     timeout: TimeoutOrExpression | None = None
     """How long to wait before the step fails with a timeout: a duration such as `24h`, or an expression that returns one.
     Default: no limit."""
+
+    approval: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the signal is an approval. Its input is an object with `approved` (true or false) and, optionally, a `comment`. The
+    output of the step is an object with `approved`, `comment`, and `by`: the user who sent the signal, as the API server
+    authenticated them. Anything else than `approved: true` fails the step with the type `Rejected`. Default: false."""
+
+    message: Template | None = None
+    """What people should know or do; text with expressions. `perdure describe` shows it while the step waits. Default: none."""
 
 
 class WaitUntil(SpecModel):

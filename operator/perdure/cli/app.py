@@ -14,10 +14,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from perdure import __version__
 from perdure.cli import flags
-from perdure.cli.coercion import use_light_coercion
 from perdure.cli.completing import VARIABLE
 from perdure.cli.elsewhere import OTHER_NAMES
 from perdure.cli.errors import CliError
+from perdure.cli.option_values import use_light_coercion
 
 VERBS = {
     "cancel": "perdure.cli.verbs.cancel",
@@ -46,6 +46,7 @@ VERBS = {
     "search-attributes": "perdure.cli.verbs.search_attributes",
     "rerun": "perdure.cli.verbs.rerun",
     "reset": "perdure.cli.verbs.reset",
+    "reset-activity": "perdure.cli.verbs.reset_activity",
     "result": "perdure.cli.verbs.result",
     "retry": "perdure.cli.verbs.retry",
     "retrypolicy": "perdure.cli.verbs.retrypolicy",

@@ -103,7 +103,7 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
         CliError: It is nothing of that sort, or has something for which there is no equivalent.
     """
     kind = manifest.get("kind")
-    readers: dict[str, Callable[[_Source, str | None], list[Object]]] = {
+    readers: dict[str, Callable[[_ImportSource, str | None], list[Object]]] = {
         "CronJob": _cron_job,
         "CronWorkflow": _cron_workflow,
     }
@@ -113,7 +113,7 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
             f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not "
             f"{_shown(kind)}"
         )
-    made = read(_Source(manifest, source), name)
+    made = read(_ImportSource(manifest, source), name)
     for each in made:
         try:
             if each["kind"] == "Schedule":
@@ -127,7 +127,7 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
     return made
 
 
-class _Source:
+class _ImportSource:
     """What is converted: every field has to be asked for, so that none is lost unseen."""
 
     def __init__(self, data: Object, path: str) -> None:
@@ -185,11 +185,11 @@ class _Source:
         length = self.length(name)
         return None if length == "0s" else length
 
-    def part(self, name: str) -> "_Source":
+    def part(self, name: str) -> "_ImportSource":
         """Take a field that has fields."""
         return self._below(name, name, self.take(name, {}))
 
-    def parts(self, name: str) -> list["_Source"]:
+    def parts(self, name: str) -> list["_ImportSource"]:
         """Take a list of what has fields."""
         return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.many(name))]
 
@@ -217,10 +217,10 @@ class _Source:
             if value not in (None, {}, [], "", False, 0):
                 raise self.refuse(name, "has no equivalent; remove it, and see docs/schedules.md for alternatives")
 
-    def _below(self, name: str, place: str, value: Any) -> "_Source":
+    def _below(self, name: str, place: str, value: Any) -> "_ImportSource":
         if not isinstance(value, dict):
             raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shown(value)}")
-        return _Source(value, self._path(place))
+        return _ImportSource(value, self._path(place))
 
     def _path(self, name: str) -> str:
         return f"{self.path}{'.' if ': ' in self.path else ': '}{name}"
@@ -238,13 +238,13 @@ def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
     return {"apiVersion": _API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
 
 
-def _cron_job(source: _Source, given: str | None) -> list[Object]:
+def _cron_job(source: _ImportSource, given: str | None) -> list[Object]:
     name, namespace = _identity(source, given)
     spec = source.part("spec")
     job = spec.part("jobTemplate").part("spec")
     template = job.part("template")
     pod = template.part("spec")
-    containers = _Source(pod.data, pod.path).parts("containers")
+    containers = _ImportSource(pod.data, pod.path).parts("containers")
     if len(containers) != 1:
         message = "an activity has one container"
         if containers:
@@ -303,7 +303,7 @@ def _as_in_a_job(pod: Object) -> Object:
     return made
 
 
-def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
+def _cron_workflow(source: _ImportSource, given: str | None) -> list[Object]:
     name, namespace = _identity(source, given)
     spec = source.part("spec")
     workflow = spec.part("workflowSpec")
@@ -337,7 +337,7 @@ def _cron_workflow(source: _Source, given: str | None) -> list[Object]:
     return [_schedule(name, namespace, made)]
 
 
-def _parameters(arguments: _Source) -> Object:
+def _parameters(arguments: _ImportSource) -> Object:
     found: Object = {}
     for each in arguments.parts("parameters"):
         name = each.needed("name", "name the parameter")
@@ -346,13 +346,13 @@ def _parameters(arguments: _Source) -> Object:
     return found
 
 
-def _identity(source: _Source, given: str | None) -> tuple[str, str | None]:
+def _identity(source: _ImportSource, given: str | None) -> tuple[str, str | None]:
     meta = source.part("metadata")
     name = given or meta.needed("name", "set it, or use --name")
     return name, meta.text("namespace")
 
 
-def _cron_options(spec: _Source) -> Object:
+def _cron_options(spec: _ImportSource) -> Object:
     policy = spec.text("concurrencyPolicy") or "Allow"
     if policy not in _CONCURRENCY:
         raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {_shown(policy)}")
@@ -364,7 +364,7 @@ def _cron_options(spec: _Source) -> Object:
     }
 
 
-def _classic(spec: _Source, line: Any, field: str) -> list[str]:
+def _classic(spec: _ImportSource, line: Any, field: str) -> list[str]:
     """A line of classic cron, in which the day of the month or that of the week is enough: where it names both, two lines.
 
     A time that both name counts once, as it does there.
@@ -391,7 +391,7 @@ def _is_any(field: str) -> bool:
     return any(item in {"*", "?", "*/1", "?/1"} for item in field.split(","))
 
 
-def _stop(spec: _Source, strategy: _Source) -> Object:
+def _stop(spec: _ImportSource, strategy: _ImportSource) -> Object:
     """Argo's stopStrategy, as far as a pause is the same: after the first failure."""
     told = strategy.text("expression") or strategy.text("condition")
     strategy.done()
@@ -413,7 +413,7 @@ def _seconds(number: int) -> str:
 # Temporal
 
 
-def _temporal(source: _Source, given: str | None) -> list[Object]:
+def _temporal(source: _ImportSource, given: str | None) -> list[Object]:
     name = given or source.text("scheduleId") or source.text("schedule_id")
     if name is None:
         raise source.refuse(
@@ -437,7 +437,7 @@ def _temporal(source: _Source, given: str | None) -> list[Object]:
     return [_schedule(_as_name(source, name), None, made)]
 
 
-def _as_name(source: _Source, identity: str) -> str:
+def _as_name(source: _ImportSource, identity: str) -> str:
     """A schedule id as the name of an object: what such a name cannot have becomes a dash."""
     name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
     if not name:
@@ -445,7 +445,7 @@ def _as_name(source: _Source, identity: str) -> str:
     return name
 
 
-def _temporal_times(spec: _Source) -> Object:
+def _temporal_times(spec: _ImportSource) -> Object:
     return {
         "cron": spec.texts("cronString"),
         "intervals": [_interval(each) for each in spec.parts("interval")],
@@ -460,7 +460,7 @@ def _temporal_times(spec: _Source) -> Object:
     }
 
 
-def _interval(interval: _Source) -> Object:
+def _interval(interval: _ImportSource) -> Object:
     every, offset = interval.length("interval"), interval.length_but_zero("phase")
     if every is None:
         raise interval.refuse("interval", "must be set; write a duration in seconds, such as `3600s`")
@@ -468,11 +468,11 @@ def _interval(interval: _Source) -> Object:
     return {"every": every, **({"offset": offset} if offset else {})}
 
 
-def _calendars(spec: _Source, structured: str, written: str) -> list[Object]:
+def _calendars(spec: _ImportSource, structured: str, written: str) -> list[Object]:
     return [*map(_structured, spec.parts(structured)), *map(_written, spec.parts(written))]
 
 
-def _structured(calendar: _Source) -> Object:
+def _structured(calendar: _ImportSource) -> Object:
     """A calendar of ranges, each a start, an end and a step. An empty list matches nothing, but for the year."""
     found: Object = _comment(calendar)
     for field, (low, high, _) in _CALENDAR.items():
@@ -487,7 +487,7 @@ def _structured(calendar: _Source) -> Object:
     return {**found, **({"year": ",".join(years)} if years else {})}
 
 
-def _range(part: _Source) -> str:
+def _range(part: _ImportSource) -> str:
     """A range: without an end, or with one before its start, it is the start alone, whatever the step."""
     start, end, step = part.number("start", 0), part.number("end", 0), part.number("step", 1) or 1
     part.done()
@@ -496,7 +496,7 @@ def _range(part: _Source) -> str:
     return f"{start}-{end}" if step == 1 else f"{start}-{end}/{step}"
 
 
-def _written(calendar: _Source) -> Object:
+def _written(calendar: _ImportSource) -> Object:
     """A calendar of texts, with Temporal's defaults written out: those of an exclusion are others here."""
     found: Object = _comment(calendar)
     for field, (_, _, default) in _CALENDAR.items():
@@ -506,12 +506,12 @@ def _written(calendar: _Source) -> Object:
     return {**found, **({"year": year} if year else {})}
 
 
-def _comment(calendar: _Source) -> Object:
+def _comment(calendar: _ImportSource) -> Object:
     comment = calendar.text("comment")
     return {"comment": comment} if comment else {}
 
 
-def _temporal_policies(policies: _Source, state: _Source) -> Object:
+def _temporal_policies(policies: _ImportSource, state: _ImportSource) -> Object:
     given = policies.take("overlapPolicy", "")
     word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
     policy = _BY_WORD.get(word)
@@ -529,7 +529,7 @@ def _temporal_policies(policies: _Source, state: _Source) -> Object:
     }
 
 
-def _temporal_run(workflow: _Source) -> Object:
+def _temporal_run(workflow: _ImportSource) -> Object:
     run: Object = {
         "workflow": {
             "type": workflow.part("workflowType").needed("name", "name the type of the workflow"),
@@ -556,16 +556,16 @@ def _temporal_run(workflow: _Source) -> Object:
     return run
 
 
-def _payloads(workflow: _Source) -> list[Any]:
+def _payloads(workflow: _ImportSource) -> list[Any]:
     if isinstance(workflow.data.get("input"), list):
         return workflow.many("input")
     return workflow.part("input").many("payloads")
 
 
-def _payload(workflow: _Source, payload: Any) -> Any:
+def _payload(workflow: _ImportSource, payload: Any) -> Any:
     if not isinstance(payload, dict) or "data" not in payload:
         return payload
-    given = _Source(payload, f"{workflow.path}.input")
+    given = _ImportSource(payload, f"{workflow.path}.input")
     encoding = _decoded(given.part("metadata"), "encoding")
     if encoding != "json/plain":
         raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not supported; write the input as JSON")
@@ -575,7 +575,7 @@ def _payload(workflow: _Source, payload: Any) -> Any:
         raise given.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
 
 
-def _decoded(source: _Source, field: str) -> str:
+def _decoded(source: _ImportSource, field: str) -> str:
     """The text that stands in a field as base64."""
     import base64
 

@@ -20,7 +20,7 @@ from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
-from perdure.schedule.runs import scheduled_by
+from perdure.schedule.run_manifests import scheduled_by
 
 
 def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:

@@ -22,7 +22,7 @@ from perdure.cli.options import (
 from perdure.cli.terminal import Output, Screen
 
 if TYPE_CHECKING:
-    from perdure.cli.frontend.api import Execution, FrontendApi
+    from perdure.cli.frontend.api import ExecutionRef, FrontendApi
 
 _Run = Annotated[
     str | None,
@@ -83,7 +83,7 @@ _OPTIONS = {
     "cluster": (ContextOption, None),
 }
 
-Call = Callable[["FrontendApi", "Execution"], Awaitable[Any]]
+Call = Callable[["FrontendApi", "ExecutionRef"], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,16 +160,16 @@ def talk(context: typer.Context, given: Talk, call: Call) -> None:
 async def _call(context: typer.Context, given: Talk, call: Call) -> Any:
     seconds = seconds_of(given.timeout, "--timeout")
     async with connect(context=given.cluster, namespace=given.namespace, program=program_of(context)) as cluster:
-        from perdure.cli.frontend.api import Execution
-        from perdure.cli.frontend.reaching import Route, reach
+        from perdure.cli.frontend.api import ExecutionRef
+        from perdure.cli.frontend.reaching import FrontendRoute, reach
 
         if given.workflow_id is not None:
-            run = Execution(given.workflow_id)
+            run = ExecutionRef(given.workflow_id)
         else:
             found = await cluster.runs.chosen(given.run, None)
             meta = found["metadata"]
-            run = Execution(found["spec"].get("workflowId") or meta["name"], meta["uid"])
-        route = Route(
+            run = ExecutionRef(found["spec"].get("workflowId") or meta["name"], meta["uid"])
+        route = FrontendRoute(
             address=given.address,
             account=given.account,
             audience=given.audience,

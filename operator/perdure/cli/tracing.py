@@ -17,7 +17,7 @@ from perdure.language.interpreter import RunScope
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.language.step_trace import Traced, Tracer
 from perdure.runtime.chains import reset_of
-from perdure.schedule.runs import scheduled_by
+from perdure.schedule.run_manifests import scheduled_by
 
 MAX_EVENTS = 20_000
 """Longer histories are not replayed: that would take longer than anyone wants to wait for a page."""

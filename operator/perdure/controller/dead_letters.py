@@ -3,8 +3,8 @@
     Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status tells
                    └ killed here: it is found by the Operation's UID ┘
 
-The name of the run is a lock: of two Operations, one starts it, and the other reports that. A name that a stranger's run
-has taken is left to it.
+The name of the run is a lock: of two Operations, one starts it, and the other reports that. A name that an unrelated run
+has is not used.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from perdure.controller.errors import RefusedError
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import (
@@ -39,7 +39,7 @@ class DeadLetters:
     """The DeadLetters of all namespaces that this operator watches."""
 
     suspect: Callable[[kube.Object], None] = staticmethod(lambda _: None)
-    """Called with a run whose status was edited: it is reported, and the DeadLetter reconciled when it is restored."""
+    """Called with a run whose status was edited: the edit is reported, and the DeadLetter is reconciled once it is undone."""
 
     def __init__(self, client: kube.Client, recorder: Recorder) -> None:
         self._client = client
@@ -48,7 +48,7 @@ class DeadLetters:
     # Re-driving
 
     async def redrive(self, namespace: str, name: str, request_id: str) -> str:
-        """Start the run that does the activity of a DeadLetter again; once for each request, whatever happens in between.
+        """Start the run that repeats the activity of a DeadLetter, exactly once for each request.
 
         Args:
             namespace: Of the DeadLetter.
@@ -60,7 +60,7 @@ class DeadLetters:
 
         Raises:
             RefusedError: it cannot be done.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         seen = await self.reconcile(namespace, name)
         if seen is None:
@@ -83,7 +83,7 @@ class DeadLetters:
         return made
 
     async def _start(self, letter: kube.Object, request_id: str) -> str:
-        """Make the run, under the first number that no stranger's run has taken; its name."""
+        """Create the run with the first free number; returns its name."""
         namespace, first = letter["metadata"]["namespace"], next_number(letter)
         for number in range(first, first + _NUMBERS_TRIED):
             body = redrive_run(letter, request_id, number)
@@ -113,10 +113,10 @@ class DeadLetters:
     # What their status tells
 
     async def _runs(self, letter: kube.Object) -> list[kube.Object]:
-        """The runs that re-drive a DeadLetter. Only the newest is whole: there may be many, and all of them large."""
+        """The runs that re-drive a DeadLetter. Only the newest is complete, because there may be many large ones."""
         url = kube.path(kube.PERDURE, letter["metadata"]["namespace"], "workflowruns")
         selector = f"{labels.DEAD_LETTER_LABEL}={letter['metadata']['uid']}"
-        runs = [tie_of(run) async for run in self._client.each(url, labelSelector=selector)]
+        runs = [tie_of(run) async for run in self._client.lists.each(url, labelSelector=selector)]
         newest = newest_of(runs)
         if newest is None:
             return runs
@@ -127,13 +127,13 @@ class DeadLetters:
         return [whole if run is newest else run for run in runs]
 
     async def reconcile(self, namespace: str, name: str) -> tuple[kube.Object, list[kube.Object]] | None:
-        """Have the status of a DeadLetter say what has become of the runs that re-drive it.
+        """Update the status of a DeadLetter with the outcome of the runs that re-drive it.
 
         Returns:
             The DeadLetter with that status, and those runs; None where it is gone.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         runs: list[kube.Object] = []
 

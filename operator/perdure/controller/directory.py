@@ -1,4 +1,4 @@
-"""Which runs there are: by workflow id, so that at most one is open, and by parent. Filled by the watch and a first listing.
+"""The directory of all runs: by workflow ID, so that at most one is open, and by parent. Filled by the watch and a first list.
 
 Why this is enough to keep an ID to one open run, without a lock in the API server. A run that was once admitted stays first until
 the directory knows that it has started or was deleted: its start is in progress, and no run may overtake it, even one that turns
@@ -25,14 +25,14 @@ from perdure.kube import client as kube
 from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
 from perdure.runtime.kinds import RunKind, kind_of
 from perdure.runtime.retention import Tally, stored_size
-from perdure.schedule.runs import owner_of
+from perdure.schedule.run_manifests import owner_of
 
 _ALREADY_STARTED: Final = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
 _FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
 
 
 class Standing(Enum):
-    """How far a run has come."""
+    """The progress of a run."""
 
     WAITING = "waiting"
     OPEN = "open"
@@ -40,7 +40,7 @@ class Standing(Enum):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What is known of a run."""
+    """The directory's entry for a run."""
 
     namespace: str
     name: str
@@ -57,9 +57,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     closed: str = ""
     """RFC 3339; empty while it is open."""
     refused: bool = False
-    """It never ran, because its workflow ID was in use: it has failed, or only points to the run that has it."""
+    """Whether it never ran, because its workflow ID was in use: it has failed, or points to the run that has the ID."""
     successor: str = ""
-    """Name of the run that continues or retries it; it keeps the workflow id for that one until it is there."""
+    """Name of the run that continues or retries it; it keeps the workflow ID until that run exists."""
     first_uid: str = ""
     """The first run of its chain."""
     parent_uid: str = ""
@@ -70,7 +70,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     schedule_uid: str = ""
     """The Schedule that it belongs to."""
     size: int = 0
-    """Bytes that it takes, with its HistorySegments; 0 while it is open."""
+    """Its size with its HistorySegments, in bytes; 0 while it is open."""
     kind: RunKind = RunKind.WORKFLOW
     """What it is; `workflow_id` is the ID of that."""
 
@@ -82,16 +82,16 @@ class Go:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The run starts when another has started or closed."""
+    """The run must wait until another one has started or closed."""
 
     other: Entry
     terminate: bool = False
-    """The other one must be terminated first."""
+    """Whether the other run must be terminated first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The run does not start: the workflow id is taken."""
+    """The run does not start, because the workflow ID is in use."""
 
     other: Entry
     message: str
@@ -140,16 +140,16 @@ class Directory:
         """Finished runs are packed."""
         self._by_id = {kind: _Index() for kind in RunKind}
         self._by_parent = _Index()
-        """By namespace and UID, here and of schedules: what an object of another namespace says does not count."""
+        """By namespace and UID, for parents and Schedules: objects of other namespaces cannot claim a run."""
         self._by_schedule = _Index()
         self._by_name: dict[str, dict[str, str]] = {}
         self._going: dict[tuple[str, str, RunKind], str] = {}
-        """By workflow id, activity ID, or operation ID, the run that was admitted and is not known to have started."""
+        """By workflow, activity, or operation ID, the run that was admitted and is not known to have started."""
         self._finished: dict[str, Tally] = {}
         """By namespace."""
 
     def put(self, obj: kube.Object) -> tuple[Entry | None, Entry]:
-        """A run was seen: what was known of it, and what is now."""
+        """Update the entry of a run; returns the old and the new entry."""
         before = self.get(obj["metadata"]["uid"])
         if before is not None and kube.not_newer(obj["metadata"].get("resourceVersion", ""), before.version):
             return before, before  # a watch lags behind what was read or written
@@ -176,12 +176,12 @@ class Directory:
         return before, entry
 
     def is_newer(self, obj: kube.Object) -> bool:
-        """Whether something newer is known of a run than what is shown of it."""
+        """Whether the entry of a run is newer than an object."""
         known = self.get(obj["metadata"]["uid"])
         return known is not None and kube.older(obj["metadata"].get("resourceVersion", ""), known.version)
 
     def drop(self, uid: str) -> Entry | None:
-        """A run is gone: what was known of it."""
+        """Remove a deleted run; returns its entry."""
         entry = self.get(uid)
         if entry is not None:
             del self._by_uid[uid]
@@ -212,16 +212,16 @@ class Directory:
         return self._by_uid.keys()
 
     def finished(self, namespace: str) -> Tally:
-        """How many runs of a namespace have finished, and what they take."""
+        """The number and the total size of the finished runs of a namespace."""
         return self._finished.get(namespace) or Tally()
 
     def finished_runs(self, namespace: str) -> list[Entry]:
-        """The runs of a namespace that have finished, in no order."""
+        """The finished runs of a namespace, in no particular order."""
         found = self._entries(self._by_name.get(namespace, {}).values())
         return [entry for entry in found if entry.standing is Standing.CLOSED]
 
     def _count(self, before: Entry | None, after: Entry | None) -> None:
-        """Count a run that is another one now."""
+        """Update the counts for a changed entry."""
         if before is not None and before.standing is Standing.CLOSED:
             tally = self._finished[before.namespace]
             tally.remove(before.size)
@@ -235,7 +235,7 @@ class Directory:
         return self.get(self._by_name.get(namespace, {}).get(name, ""))
 
     def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
-        """The run of a workflow id that is open or, where none is, that was open last.
+        """The open run of a workflow ID or, if there is none, the one that was open last.
 
         Args:
             namespace: Where.
@@ -252,7 +252,7 @@ class Directory:
         )
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
-        """The other runs of the same workflow id."""
+        """The other runs of the same workflow ID."""
         found = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
         return (other for other in found if other.uid != entry.uid)
 
@@ -265,32 +265,32 @@ class Directory:
         return self._entries(self._by_schedule.get(namespace, uid))
 
     def runs_of(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> list[Entry]:
-        """The runs of a workflow id, in no order."""
+        """The runs of a workflow ID, in no particular order."""
         return self._entries(self._by_id[kind].get(namespace, workflow_id))
 
     def _entries(self, uids: Collection[str]) -> list[Entry]:
         return [entry for entry in map(self.get, uids) if entry is not None]
 
     def open_run(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
-        """The run of a workflow id that is open, or the one that will be next."""
+        """The open run of a workflow ID, or the next one to open."""
         found = self.runs_of(namespace, workflow_id, kind=kind)
         open_ = [entry for entry in found if entry.standing is Standing.OPEN]
         waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self._order)
         return next(iter((*open_, *waiting)), None)
 
     def gap(self, namespace: str, workflow_id: str) -> Entry | None:
-        """A run that has closed and continues in another one, which does not exist yet: the workflow is open, no run is."""
+        """The closed run of a workflow whose next run does not exist yet: the workflow is open, but no run is."""
         closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
         return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
 
     def goes_on(self, entry: Entry) -> bool:
-        """Whether there is, or will be, another run of the workflow id."""
+        """Whether another run of the workflow ID exists or will exist."""
         following = self.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         known = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
         return any(each.successor for each in known) or (following is not None and following.uid != entry.uid)
 
     def claim(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
-        """Whether a run that waits may start now. If it may, it goes before all others until it has started or is gone."""
+        """Whether a waiting run may start now. If so, it has precedence until it has started or was deleted."""
         verdict = self._verdict(entry, reuse, conflict)
         if isinstance(verdict, Go):
             self._going[_claimed(entry)] = entry.uid
@@ -325,18 +325,18 @@ class Directory:
         return Taken(newest, message)
 
     def _order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
-        """Of runs that wait for the same id: who goes first. One that continues another goes before all that are new."""
+        """The order of runs that wait for the same ID: one that continues another run precedes new ones."""
         going = self._going.get(_claimed(entry)) == entry.uid
         return not entry.continues, not going, entry.created, len(entry.came), entry.came, entry.uid
 
     def _arrived(self, entry: Entry) -> None:
-        """A run waits no more."""
+        """Note that a run no longer waits."""
         if self._going.get(_claimed(entry)) == entry.uid:
             del self._going[_claimed(entry)]
 
 
 def _claimed(entry: Entry) -> tuple[str, str, RunKind]:
-    """The ID of which one run is open at a time."""
+    """The ID that only one open run may have."""
     return entry.namespace, entry.workflow_id, entry.kind
 
 
@@ -353,12 +353,12 @@ def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
 
 
 def _same(one: str, other: str) -> str:
-    """One text for two that are equal."""
+    """Deduplicate equal strings."""
     return other if one == other else one
 
 
 def entry_of(obj: kube.Object) -> Entry:
-    """What matters of a run."""
+    """Build the entry of a run."""
     meta, status = obj["metadata"], obj.get("status") or {}
     state = mapping(status.get("state"))
     parent, before = parent_of(obj), continuation_of(obj)
@@ -393,12 +393,12 @@ _DECODER = msgspec.msgpack.Decoder(Entry)
 
 
 def _is_settled(entry: Entry) -> bool:
-    """Whether nothing more is expected of a run."""
+    """Whether nothing about a run will change anymore."""
     return entry.standing is Standing.CLOSED and not entry.successor
 
 
 def _packed(entry: Entry) -> bytes:
-    """What is known of a run, without what is said twice."""
+    """The packed entry of a finished run, without redundant fields."""
     first = "" if entry.first_uid == entry.uid else entry.first_uid
     workflow_id = "" if entry.workflow_id == entry.name else entry.workflow_id
     return _ENCODER.encode(replace(entry, uid="", first_uid=first, workflow_id=workflow_id))

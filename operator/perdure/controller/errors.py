@@ -1,4 +1,4 @@
-"""What the controller tells its callers that cannot be done."""
+"""Errors that the controller raises for its callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,7 +12,7 @@ _Result = TypeVar("_Result")
 
 
 class RefusedError(Exception):
-    """What is asked cannot be done, now or later; the message says why and what can be done instead."""
+    """A request cannot be fulfilled, now or later; the message says why and what to do instead."""
 
     def __init__(self, reason: ConditionReason, message: str) -> None:
         super().__init__(message)
@@ -21,17 +21,17 @@ class RefusedError(Exception):
 
 
 class NotYetError(Exception):
-    """Work on a key needs something that is being made elsewhere: a queue gives its worker to other keys until it is there.
+    """Work on a key needs a result that is not available yet: a queue gives its worker to other keys meanwhile.
 
-    The queue keeps what was made until the key was worked on again.
+    The queue keeps the result until the key was processed again.
     """
 
     def __init__(self, awaited: asyncio.Future[Any], *, until: datetime | None = None) -> None:
         """Wait for a future.
 
         Args:
-            awaited: When it is done, whatever comes of it, the key is worked on again.
-            until: When the key is worked on again even if it is not; None: not before.
+            awaited: When it is done, whatever its outcome, the key is processed again.
+            until: When the key is processed again in any case; None: not before.
         """
         super().__init__("it is being made")
         self.awaited = awaited
@@ -39,14 +39,14 @@ class NotYetError(Exception):
 
 
 async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) -> _Result:
-    """Do something outside of a queue; where it needs what is being made elsewhere, again when that is there.
+    """Do work outside of a queue; if it raises NotYetError, repeat it when the awaited result is available.
 
     Args:
-        work: What to do. It may be done several times.
+        work: The work. It may be called several times.
         seconds: How long to wait at most.
 
     Raises:
-        NotYetError: what it needs was not made in time.
+        NotYetError: the result was not available in time.
     """
     clock = asyncio.get_running_loop().time
     until = clock() + seconds
@@ -63,5 +63,5 @@ async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) 
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether an error comes from the API server, or the way to it, or a wait, and may be gone at the next try."""
+    """Whether an error is transient: from the API server, the connection to it, or a timeout."""
     return isinstance(error, (NotYetError, kube.ApiError, *kube.TRANSIENT)) and not isinstance(error, kube.InvalidError)

@@ -1,4 +1,4 @@
-"""Removal of what has had its time."""
+"""Removal of objects whose time to live is over."""
 
 from array import array
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 
 def expiry(obj: kube.Object, default: int) -> datetime | None:
@@ -27,11 +27,11 @@ def expiry(obj: kube.Object, default: int) -> datetime | None:
 
 
 _LATER = timedelta(seconds=30)
-"""After this, an object is looked at again that is still needed when its time is over. It may be needed for long."""
+"""Delay before an expired object that is still needed is checked again; it may be needed for long."""
 
 
 async def needed_by_none(_: kube.Object) -> bool:
-    """Whether an object may be removed that nothing else goes by."""
+    """Allow the removal of an object that nothing else depends on."""
     return True
 
 
@@ -42,9 +42,9 @@ async def remove_expired(
     over: Callable[[kube.Object], datetime | None],
     may_go: Callable[[kube.Object], Awaitable[bool]] = needed_by_none,
 ) -> datetime | None:
-    """Remove an object whose time is over; its spec may have been given more time since.
+    """Remove an object whose time is over, unless its spec was changed to keep it longer.
 
-    It is removed only as it was read: a client that gives it more time at the last moment keeps it.
+    The removal is conditional on the version that was read: if a client extends the time at the last moment, the object stays.
 
     Args:
         client: Reads and deletes.
@@ -57,7 +57,7 @@ async def remove_expired(
         When to look again; None if never.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     while True:
         try:
@@ -74,7 +74,7 @@ async def remove_expired(
 
 
 async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
-    """Remove a run that has closed; one with something left to do stays for now, such as children to close.
+    """Remove a closed run; one with work left to do, such as children to close, stays for now.
 
     Args:
         client: Reads and deletes.
@@ -82,7 +82,7 @@ async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
         uid: Its id: another one of that name stays.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     try:
         run = await client.get(url)
@@ -95,7 +95,7 @@ async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
 
 
 def has_chores(run: kube.Object) -> bool:
-    """Whether a closed run has something left to do: children to close, a successor, a signal, an operation to complete."""
+    """Whether a closed run has work left to do: children to close, a successor, a signal, an operation to complete."""
     state = (run.get("status") or {}).get("state") or {}
     callbacks = state.get("callbacks") or {}
     return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports")) or any(
@@ -104,7 +104,7 @@ def has_chores(run: kube.Object) -> bool:
 
 
 class Expiries:
-    """When to remove finished runs: 16 bytes for each, where a timer of its own would take hundreds."""
+    """When to remove finished runs: 16 bytes for each, while a timer would take hundreds."""
 
     def __init__(self, span: float) -> None:
         """`span`: seconds between two calls of `due`."""
@@ -112,7 +112,7 @@ class Expiries:
         self._buckets: dict[int, tuple[list[str], array[float]]] = {}
 
     def add(self, uid: str, when: datetime, now: datetime) -> bool:
-        """Remember an expiry; False if it comes too soon to wait for `due`. One that is added again counts as often."""
+        """Remember an expiry; returns False if it is too soon to wait for `due`. Repeated additions count separately."""
         if when.timestamp() < now.timestamp() + 2 * self._span:
             return False
         uids, times = self._buckets.setdefault(int(when.timestamp() // self._span), ([], array("d")))
@@ -121,7 +121,7 @@ class Expiries:
         return True
 
     def due(self, now: datetime) -> list[tuple[str, datetime]]:
-        """Take out the expiries that come too soon to wait for the next call."""
+        """Remove and return the expiries that are due before the next call."""
         last = int((now.timestamp() + 2 * self._span) // self._span)
         taken = [self._buckets.pop(each) for each in sorted(self._buckets) if each <= last]
         return [

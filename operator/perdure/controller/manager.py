@@ -1,18 +1,17 @@
-"""Everything that this operator works on: watch events go in here, and come out as passes over single objects.
+"""The manager: connects the informers, queues, and reconcilers of an operator.
 
     a watch, a list ─▶ taken in: the index knows it, whom it concerns is woken ─▶ queue of keys ─▶ a pass over one object
 
-What a watch misses, the resync finds.
+The resync finds what a watch misses.
 """
 
 import asyncio
-from typing import Final, assert_never
-
-import structlog
+from typing import assert_never
 
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.informers import periodic
+from perdure.controller.informers.clock_jumps import ClockJumps
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.resync import Resync
@@ -22,7 +21,6 @@ from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.namespaces import ServedNamespaces
-from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods import expired_pods as kept
 from perdure.controller.pods.released_claims import ReleasedClaims
 from perdure.controller.queue.fairness import share
@@ -42,19 +40,15 @@ from perdure.controller.queue.keys import (
 from perdure.controller.retention.finished_runs import FinishedRuns
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.controller.tools import Tools
-from perdure.controller.workflows.definitions import Definitions
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 
-_CLOCK_JUMP_SECONDS: Final = 1.0
-
 
 class Manager:
-    """Puts together what knows and works on the objects of an operator, and runs it."""
+    """Assembles the informers and reconcilers of an operator, and runs them."""
 
     def __init__(
         self,
@@ -64,7 +58,7 @@ class Manager:
         workers: int = 32,
         kept: Limits | None = None,
     ) -> None:
-        """Nothing runs yet.
+        """Create a manager that does not run yet.
 
         Args:
             tools: What everything works with.
@@ -73,7 +67,7 @@ class Manager:
             kept: What each namespace may keep of its finished runs; None for the default limits.
         """
         self.served = served
-        self._tools = tools
+        self.tools = tools
         self._queue: KeyedQueue[Key] = KeyedQueue(
             self._work,
             clock=now,
@@ -108,7 +102,6 @@ class Manager:
             is_over=self._finished.is_over,
             holds=tools.shards.holds,
         )
-        # The closed runs of Schedules are theirs to remove.
         self.first_lists = FirstLists(
             tools.client,
             served,
@@ -129,9 +122,7 @@ class Manager:
             pods=self._pods,
             few={"retrypolicies": self.on_policy, "workflowlimits": self.on_limit},
         )
-        self._ahead = 0.0
-        """Seconds that the wall clock was ahead of one that is never set, when it was last compared."""
-        self._log = structlog.get_logger("perdure.manager")
+        self._clock_jumps = ClockJumps()
         tools.policies.changed = self._policies_changed
         tools.limits.wake = self._wake_run
         tools.letters.suspect = self.runs.suspect
@@ -140,7 +131,7 @@ class Manager:
     @property
     def shards(self) -> Shards:
         """What this process owns."""
-        return self._tools.shards
+        return self.tools.shards
 
     @property
     def directory(self) -> Directory:
@@ -150,43 +141,28 @@ class Manager:
     @property
     def client(self) -> kube.Client:
         """Speaks to the API server."""
-        return self._tools.client
-
-    @property
-    def recorder(self) -> Recorder:
-        """Records Events."""
-        return self._tools.recorder
-
-    @property
-    def blobs(self) -> Blobs:
-        """Stores and reads large payloads."""
-        return self._tools.blobs
-
-    @property
-    def definitions(self) -> Definitions:
-        """Finds and compiles definitions."""
-        return self._tools.definitions
+        return self.tools.client
 
     # Watch events
 
     def on_run(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a WorkflowRun was seen, changed or deleted."""
+        """Process a watch event of a WorkflowRun."""
         self._resync.observe_event("workflowruns")
         self.runs.take(obj, deleted=deleted)
 
     def on_pod(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a pod of some run was seen, changed or deleted."""
+        """Process a watch event of a pod of a run."""
         self._resync.observe_event("pods")
         self._pods.take(obj, deleted=deleted)
         self._releases.observe_pod(obj)
 
     def on_schedule(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a Schedule was seen, changed or deleted."""
+        """Process a watch event of a Schedule."""
         self._resync.observe_event("schedules")
         self.schedules.take(obj, deleted=deleted)
 
     def on_workflow(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A watch tells: a Workflow was seen, changed or deleted. Runs wait for it; Schedules report what is wrong with it."""
+        """Process a watch event of a Workflow: runs may wait for it, and Schedules report its errors."""
         key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         changed = self._readiness.observe(obj, deleted=deleted)
         if changed:
@@ -199,14 +175,14 @@ class Manager:
         self.runs.observe_workflow(key.namespace, key.name)
 
     def on_policy(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A watch tells: a RetryPolicy was seen, changed or deleted."""
-        self._tools.policies.observe(obj, deleted=deleted)
+        """Process a watch event of a RetryPolicy."""
+        self.tools.policies.observe(obj, deleted=deleted)
         key = PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._queue.forget(key) if deleted else self._queue.wake(key)
 
     def on_limit(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A watch tells: a WorkflowLimit was seen, changed or deleted."""
-        self._tools.limits.observe(obj, deleted=deleted)
+        """Process a watch event of a WorkflowLimit."""
+        self.tools.limits.observe(obj, deleted=deleted)
         key = LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._queue.forget(key) if deleted else self._queue.wake(key)
 
@@ -228,26 +204,26 @@ class Manager:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._ahead = _ahead()
+        self._clock_jumps.begin()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tools.shards.run())
+            group.create_task(self.tools.shards.run())
             group.create_task(self._learn())
             self._queue.start(group)
-            group.create_task(self._tools.recorder.run())
+            group.create_task(self.tools.recorder.run())
             group.create_task(periodic.repeat(self._poll))
-            group.create_task(kept.delete_for_ever(self._tools.client, self.served, self._tools.shards))
-            group.create_task(self._claims.release_for_ever(self.served, self._tools.shards))
-            group.create_task(self._tools.blobs.remove_unclaimed_for_ever(self.served, self._tools.shards))
+            group.create_task(kept.delete_for_ever(self.tools.client, self.served, self.tools.shards))
+            group.create_task(self._claims.release_for_ever(self.served, self.tools.shards))
+            group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))
 
     async def _learn(self) -> None:
-        await self._tools.shards.joined()  # only the runs of its own shards are kept
+        await self.tools.shards.joined()  # only the runs of its own shards are kept
         await self.first_lists.read()
 
     # A fleet
 
     def _admits(self, key: Key) -> bool:
-        """Whether a key is this process's to process: it owns the shard, or works on a run as a guest."""
-        shards = self._tools.shards
+        """Whether this process may process a key: it owns the shard, or works on a run as a guest."""
+        shards = self.tools.shards
         guest = isinstance(key, RunKey) and self.runs.fleet.is_guest(key.uid)
         return shards.active if guest else shards.owns(key.namespace, key.sharded_by)
 
@@ -257,12 +233,12 @@ class Manager:
             case RunKey():
                 return self.runs.get(key.uid) is not None
             case ScheduleKey() | OrphanKey():
-                return self._tools.shards.holds(key.namespace, key.sharded_by)
+                return self.tools.shards.holds(key.namespace, key.sharded_by)
             case _:
                 return True
 
     def _reassign(self) -> None:
-        """The fleet has given this process other shards, or its right to decide has ended or begun."""
+        """Apply a change of the shards of this process, or of its right to decide."""
         self.runs.fleet.reassign()
         self.schedules.reassign()
         self._pods.reassign()
@@ -288,30 +264,27 @@ class Manager:
             case WorkflowKey():
                 self._queue.wake_at(key, await self._readiness.tell(key.namespace, key.name, now()))
             case PolicyKey():
-                await self._tools.policies.reconcile(key.namespace, key.name)
+                await self.tools.policies.reconcile(key.namespace, key.name)
             case LimitKey():
                 self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
             case LetterKey():
-                await self._tools.letters.reconcile(key.namespace, key.name)
+                await self.tools.letters.reconcile(key.namespace, key.name)
             case _:
                 assert_never(key)
 
     async def _poll(self) -> bool:
-        """Do what no event triggers; whether it is complete."""
-        ahead, before = _ahead(), self._ahead
-        self._ahead = ahead
-        if abs(ahead - before) > _CLOCK_JUMP_SECONDS:
-            self._log.warning("The clock has jumped", seconds=round(ahead - before, 3))
+        """Execute the periodic work; returns whether it is complete."""
+        if self._clock_jumps.jumped():
             self.schedules.observe_clock()
         self._expiries.arm(now())
         return await self.resync()
 
     async def resync(self) -> bool:
-        """Find what no watch has shown; whether everything could be compared."""
+        """Find changes that no watch has shown; returns whether everything could be compared."""
         return await self._resync.resync()
 
     def trouble(self) -> str | None:
-        """What is wrong with the watches; None when all is well."""
+        """The problem with the watches; None if there is none."""
         return self._resync.trouble()
 
     # The first lists, for the watches that continue them
@@ -323,8 +296,3 @@ class Manager:
     def takes(self, plural: str, obj: kube.Object) -> bool:
         """Take a finished run that a watch has listed; everything else of a list goes through the handlers."""
         return plural == "workflowruns" and self.runs.take_finished(obj)
-
-
-def _ahead() -> float:
-    """Seconds that the wall clock is ahead of one that is never set."""
-    return now().timestamp() - asyncio.get_running_loop().time()

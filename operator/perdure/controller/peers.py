@@ -1,4 +1,4 @@
-"""What a run or a Schedule knows of the other runs of this operator."""
+"""The other runs of this operator, as a run or a Schedule uses them."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -26,19 +26,19 @@ class Peers(Protocol):
         ...
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Give a run a request; `then` is called with its answer, once that is recorded."""
+        """Deliver a request to a run; `then` is called with its answer, once that is recorded."""
         ...
 
     def record_start(self, entry: Entry) -> bool:
-        """Have the start of a run recorded that would wait for its first decision; whether it is not recorded yet."""
+        """Have the start of a run recorded without waiting for its first decision; returns whether it is not recorded yet."""
         ...
 
     def noted(self, obj: kube.Object) -> None:
-        """A run was written, and is now like this: nobody has to wait for a watch to tell."""
+        """Publish a run as it was just written, without waiting for a watch."""
         ...
 
     def suspect(self, obj: kube.Object) -> None:
-        """The status of a closed run was edited: have it reported; those who wait for its result hear when it is restored."""
+        """Report that the status of a closed run was edited; what waits for its result is notified when it is restored."""
         ...
 
     def answered(self, entry: Entry, request_id: str) -> None:

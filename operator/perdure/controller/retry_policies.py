@@ -1,7 +1,7 @@
-"""RetryPolicies: what is known of them, what their status tells, and their circuit breakers.
+"""RetryPolicies: the known ones, their status, and their circuit breakers.
 
-A breaker's state is shared by everything that uses the policy, and survives the operator: it stands in the policy's status,
-and is changed by compare-and-swap like a run's. A change is computed again from the current status until a write succeeds.
+The state of a breaker is shared by everything that uses the policy, and survives the operator: it is in the policy's status,
+and is changed by compare-and-swap like that of a run. A change is recomputed from the current status until a write succeeds.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import CircuitReport
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.language.program import retry_rules
 from perdure.observe import metrics
 from perdure.runtime import circuits
@@ -33,7 +33,7 @@ Name = tuple[str, str]
 """Namespace and name."""
 
 ASK_AGAIN = timedelta(seconds=10)
-"""How long the attempt that a half-open circuit lets through is believed to continue before its run is checked."""
+"""Delay before the run of the attempt that a half-open breaker has admitted is checked."""
 
 _TOLD = {
     CircuitState.OPEN: ("Warning", EventReason.CIRCUIT_OPENED, "Open"),
@@ -43,17 +43,17 @@ _TOLD = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _KnownPolicy:
     """A RetryPolicy as the API server has it, if known, and as it was read."""
 
     object: kube.Object
     policy: RetryPolicy | None
-    """None where it cannot be used."""
+    """None if it is invalid."""
     breaker: CircuitBreaker | None
     mistakes: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, obj: kube.Object) -> "_Known":
+    def read(cls, obj: kube.Object) -> "_KnownPolicy":
         try:
             spec = RetryPolicySpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:
@@ -72,7 +72,7 @@ class _Known:
 
     @property
     def circuit(self) -> Circuit | None:
-        """State of the breaker; None where the policy has none. What cannot be read is taken as closed."""
+        """State of the breaker; None if the policy has none. An unreadable state counts as closed."""
         if self.breaker is None:
             return None
         try:
@@ -86,10 +86,10 @@ class Policies:
 
     def __init__(self, client: kube.Client, recorder: Recorder) -> None:
         self.changed: Callable[[str], None] = lambda _namespace: None
-        """Called with a namespace when one of its policies is another now, or its circuit lets more through."""
+        """Called with a namespace when one of its policies has changed, or its breaker admits more attempts."""
         self._client = client
         self._recorder = recorder
-        self._known: dict[str, dict[str, _Known]] = defaultdict(dict)
+        self._known: dict[str, dict[str, _KnownPolicy]] = defaultdict(dict)
         self._policies: dict[str, dict[str, RetryPolicy]] = defaultdict(dict)
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._looked: dict[Name, datetime] = {}
@@ -98,11 +98,11 @@ class Policies:
     # The policies
 
     def of(self, namespace: str) -> Mapping[str, RetryPolicy]:
-        """The policies of a namespace that can be used, by name."""
+        """The valid policies of a namespace, by name."""
         return self._policies[namespace]
 
     def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A watch, or an answer of the API server, shows a RetryPolicy."""
+        """Take a RetryPolicy from a watch, or from a response of the API server."""
         meta = obj["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         known = self._known[namespace].get(name)
@@ -113,7 +113,7 @@ class Policies:
         same = known is not None and known.object["metadata"]["uid"] == meta["uid"]
         if known is not None and same and not kube.older(known.version, meta["resourceVersion"]):
             return
-        self._keep(_Known.read(obj))
+        self._keep(_KnownPolicy.read(obj))
 
     def _forget(self, namespace: str, name: str) -> None:
         self._known[namespace].pop(name, None)
@@ -123,7 +123,7 @@ class Policies:
         metrics.forget_circuit(namespace, name)
         self.changed(namespace)
 
-    def _keep(self, known: _Known) -> None:
+    def _keep(self, known: _KnownPolicy) -> None:
         meta = known.object["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         before = self._known[namespace].get(name)
@@ -137,7 +137,7 @@ class Policies:
             self.changed(namespace)
 
     async def missing(self, namespace: str, names: Collection[str]) -> list[str]:
-        """Those of the names that no usable policy has; what no watch has shown yet is read.
+        """The names without a valid policy; policies that no watch has shown yet are read.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
@@ -147,7 +147,7 @@ class Policies:
                 await self._read(namespace, name)
         return sorted(name for name in names if name not in self._policies[namespace])
 
-    async def _read(self, namespace: str, name: str) -> _Known | None:
+    async def _read(self, namespace: str, name: str) -> _KnownPolicy | None:
         try:
             obj = await self._client.get(kube.path(kube.PERDURE, namespace, "retrypolicies", name))
         except kube.NotFoundError:
@@ -160,17 +160,17 @@ class Policies:
     # What their status tells
 
     async def reconcile(self, namespace: str, name: str) -> None:
-        """Have the status of a policy say what its spec means.
+        """Update the status of a policy from its spec.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         await self._change(namespace, name, lambda _breaker, circuit: circuit)
 
     async def _change(
         self, namespace: str, name: str, change: Callable[[CircuitBreaker, Circuit], Circuit]
     ) -> Circuit | None:
-        """Change the state of a circuit, and bring the rest of the status up to date; the state that is recorded then."""
+        """Change the state of a breaker, and update the rest of the status; returns the recorded state."""
         async with self._locks[namespace, name]:
             seen = self._known[namespace].get(name)
             if seen is None:
@@ -182,7 +182,7 @@ class Policies:
                 if seen is None or seen.object is not obj:  # another client has written meanwhile
                     metrics.CIRCUIT_CONFLICTS.inc()
                     self.observe(obj)
-                    seen = _Known.read(obj)
+                    seen = _KnownPolicy.read(obj)
                 before = seen.circuit
                 circuit = change(seen.breaker, before) if seen.breaker and before else None
                 return policy_status(
@@ -220,10 +220,10 @@ class Policies:
     # Circuit breakers
 
     async def admit(self, namespace: str, name: str, who: str) -> Held | None:
-        """Ask whether an attempt may start; None: it may, and that is recorded where it has to be.
+        """Ask whether an attempt may start; None if it may, which is recorded if necessary.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be asked again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         held: Held | None = None
 
@@ -246,7 +246,7 @@ class Policies:
         return held
 
     async def _is_abandoned(self, namespace: str, name: str, trial: str | None) -> bool:
-        """Whether the attempt that was let through will never tell how it has ended: its run, or the operator, was killed."""
+        """Whether the admitted attempt will never report its end, because its run was deleted or the operator was killed."""
         now = wall_clock()
         if trial is None or self._looked.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
             return False
@@ -267,10 +267,10 @@ class Policies:
         return not is_open and f"{event}/{attempt}" not in (state.get("reports") or {})
 
     async def report(self, namespace: str, who: str, report: CircuitReport) -> None:
-        """Tell a circuit breaker how an attempt has ended; telling it again changes nothing.
+        """Report the end of an attempt to a circuit breaker; repeating the report changes nothing.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be told again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         await self._change(
             namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)
@@ -278,7 +278,7 @@ class Policies:
 
 
 def _lets_more(before: Circuit | None, after: Circuit | None) -> bool:
-    """Whether attempts that were held back should ask again."""
+    """Whether blocked attempts should ask again."""
     if before is None or after is None:
         return before is not after
     return before.state is not after.state or (before.trial is not None and after.trial is None)

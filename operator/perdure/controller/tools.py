@@ -1,4 +1,4 @@
-"""What every run works with."""
+"""The services that all runs share."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ from perdure.controller.retry_policies import Policies
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The seam to the part that serves workers that poll task queues: the frontend for Temporal SDKs, or nobody."""
+"""The interface to the part that serves polling workers: the frontend for Temporal SDKs, or none."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -13,13 +13,13 @@ from perdure.kube import client as kube
 from perdure.runtime.attempts import RunRef
 
 PATIENCE = timedelta(seconds=10)
-"""Work that waits for that long, and that no worker polls for, is reported."""
+"""Work that has waited this long without a polling worker is reported."""
 _LEAST_OFTEN = timedelta(minutes=1)
-"""Where workers are busy, what waits is looked at ever more seldom, up to this."""
+"""Maximum interval between checks of work that waits for busy workers; the interval grows up to this."""
 
 
 class Followed(Protocol):
-    """A run, as far as workers are concerned."""
+    """A run from the perspective of workers."""
 
     ref: RunRef
 
@@ -45,21 +45,21 @@ class Followed(Protocol):
 
 
 class Workers(Protocol):
-    """Hears of runs that workers have something to do for. What it knows can be rebuilt from open runs."""
+    """Follows the runs that have work for workers. Its knowledge can be rebuilt from open runs."""
 
     epoch: str
-    """Names this process: tasks that another one has handed out count no more."""
+    """Identifies this process: tasks dispatched by another one are no longer valid."""
 
     def follow(self, run: Followed) -> None:
-        """A run has come to a new state, recorded as far as it must be."""
+        """Process the new state of a run, recorded as far as it must be."""
         ...
 
     def left(self, run: Followed) -> None:
-        """This process no longer works on a run: another member of the fleet does."""
+        """Release a run that another member of the fleet owns now."""
         ...
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A WorkflowRun is there, has changed, or is gone."""
+        """Process the creation, change, or deletion of a WorkflowRun."""
         ...
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
@@ -83,7 +83,7 @@ class Workers(Protocol):
         ...
 
     def inlined(self, content: bytes) -> Any:
-        """A large payload as a value of its own, for those who read JSON.
+        """A large payload as an inline value, for readers of JSON.
 
         Raises:
             ValueError: it is too large for that.
@@ -92,7 +92,7 @@ class Workers(Protocol):
 
 
 class NoWorkers:
-    """Nobody serves workers: what they would do waits."""
+    """Used if nothing serves workers: their work waits."""
 
     epoch = ""
 
@@ -131,7 +131,7 @@ class NoWorkers:
 
 
 def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *, told: bool) -> str:
-    """What has waited for a while in a task queue that nobody polls; empty where nothing has.
+    """Work that has waited for a while in a task queue that nobody polls; empty if there is none.
 
     Args:
         state: The state of the run.
@@ -171,7 +171,7 @@ def _of(version: str) -> str:
 
 
 def look_again_at(state: RunState, now: datetime) -> datetime | None:
-    """When to check whether a worker polls for what waits; None: nothing waits."""
+    """When to check whether a worker polls for waiting work; None if nothing waits."""
     since = [activity.scheduled_time for activity in state.offered_activities(now)]
     task = _waiting_task(state)
     if task is not None:
@@ -183,7 +183,7 @@ def look_again_at(state: RunState, now: datetime) -> datetime | None:
 
 
 def _uncalled(state: RunState) -> Iterator[tuple[PendingOperation, datetime]]:
-    """The Nexus operations whose handlers have not answered, and since when; also those whose next call is due later."""
+    """The Nexus operations whose handlers have not responded, and since when; including those whose next call is due later."""
     buffered = operations_buffered(state)
     for operation in () if state.closed else state.operations.values():
         if operation.open_call is None or operation.scheduled_event_id in buffered:
@@ -193,6 +193,6 @@ def _uncalled(state: RunState) -> Iterator[tuple[PendingOperation, datetime]]:
 
 
 def _waiting_task(state: RunState) -> WorkflowTask | None:
-    """The workflow task, if it waits for a worker. One that may leave no trace is not told of either."""
+    """The workflow task, if it waits for a worker. Speculative tasks are not reported."""
     task = state.offered_task()
     return None if task is None or task.speculative else task

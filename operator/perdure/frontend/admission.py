@@ -1,4 +1,4 @@
-"""Bounds on what callers of the frontend may take: rates, places for concurrent RPCs, bytes of messages."""
+"""Limits on what callers of the frontend may use: rates, concurrent RPCs, and memory for messages."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -12,7 +12,7 @@ _MAX_BUCKETS = 4_096
 
 
 class Rate:
-    """Token buckets by key. The keys that were used least recently are forgotten."""
+    """Token buckets by key. The least recently used keys are forgotten."""
 
     def __init__(self, per_second: float, burst: int) -> None:
         self._per_second = per_second
@@ -20,7 +20,7 @@ class Rate:
         self._buckets: OrderedDict[Hashable, tuple[float, datetime]] = OrderedDict()
 
     def take(self, key: Hashable, time: datetime) -> bool:
-        """Take one token of a key; False: there is none left at that time."""
+        """Take one token of a key; returns False if none is left at that time."""
         left, since = self._buckets.pop(key, (float(self._burst), time))
         left = min(self._burst, left + max(0.0, (time - since).total_seconds()) * self._per_second)
         granted = left >= 1
@@ -31,7 +31,7 @@ class Rate:
 
 
 class Places:
-    """Limits what is in progress at the same time: for each key, and in total."""
+    """Limits how many calls are in progress at the same time, for each key and in total."""
 
     def __init__(self, what: str, *, each: int, total: int) -> None:
         self._what = what
@@ -67,7 +67,7 @@ class Places:
 
 
 class MessageMemory:
-    """Bytes that messages may take at the same time. One caller may hold half of them."""
+    """The memory for messages in progress, in bytes. One caller may hold half of it."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -113,7 +113,7 @@ class MessageMemory:
             raise
 
     def _grant(self) -> None:
-        """Give room to those who wait, in their order; one whose share is used up lets others pass."""
+        """Grant memory to waiting callers in order, skipping those whose share is used up."""
         for waiter in list(self._waiting):
             key, size, granted = waiter
             if not granted.done() and self._fits(key, size):

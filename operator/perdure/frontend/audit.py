@@ -1,4 +1,4 @@
-"""The audit log of the frontend: a line for each call that changes something, with the user that the API server knows."""
+"""The audit log of the frontend: a line for each call that changes something, with the user as the API server knows them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from perdure.frontend.rights import answers, changes
 
 @dataclass(slots=True)
 class AuditRecord:
-    """What is known of a call; it is filled in as the call proceeds."""
+    """The fields of a line, which are filled in as the call proceeds."""
 
     request: Any = None
     response: Any = None
@@ -22,10 +22,10 @@ class AuditRecord:
 
 @contextmanager
 def recorded(rpc: str, user: str, address: str) -> Iterator[AuditRecord]:
-    """Write the line of a call at the end of the block, however that ends.
+    """Write the line of a call at the end of the block, also after an exception.
 
-    Calls that only read are left out. So are answers of workers for tasks that they were given: histories name the user. Only
-    answers that are refused have a line, and those that name an activity by its ID, which anyone may give.
+    Calls that only read have no line. Neither do the responses of workers to their tasks, because histories name the user;
+    exceptions are responses that are rejected, and those that name an activity by its ID, which any caller can know.
     """
     record, outcome = AuditRecord(), "OK"
     try:
@@ -44,7 +44,7 @@ def recorded(rpc: str, user: str, address: str) -> Iterator[AuditRecord]:
 
 
 def _about(record: AuditRecord) -> dict[str, str]:
-    """What the call is about: ids, as the client gives them, and the run that was made. One that is too long is cut."""
+    """The subject of the call: IDs as the client gives them, and the run that was created. Long IDs are cut."""
     request = record.request
     inner = getattr(request, "operations", None) or ()
     if inner:

@@ -1,7 +1,7 @@
-"""The order in which a task queue hands out what waits: by priority and, within one level, in fair shares.
+"""The order in which a task queue dispatches waiting tasks: by priority and, within one level, in fair shares.
 
 The rules are Temporal's (task queue priority and fairness): level 1 comes before level 2, and so on. Within a level, each
-fairness key gets a share in proportion to its weight, however much others have put in before. Shares are worked out by
+fairness key gets a share in proportion to its weight, however many tasks of other keys wait. Shares are computed by
 start-time fair queuing (Goyal, Vin, Cheng: SIGCOMM 1996).
 """
 
@@ -16,12 +16,12 @@ LEVELS = 5
 DEFAULT_LEVEL = 3
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
 _SLACK = 64
-"""Entries beyond twice those in use that are kept before the backlog is tidied up."""
+"""The backlog is compacted when it has this many entries more than twice those in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What decides whose turn it is."""
+    """The priority level, fairness key, and weight of a task."""
 
     level: int = DEFAULT_LEVEL
     fairness_key: str = ""
@@ -29,7 +29,7 @@ class Rank:
 
     @classmethod
     def of(cls, priority_key: int, fairness_key: str, weight: float) -> "Rank":
-        """The rank that a priority asks for; zero and empty mean the default, what is out of range is brought into it."""
+        """The rank for a priority; zero and empty mean the default, and values out of range are clamped."""
         level = min(max(priority_key, 1), LEVELS) if priority_key else DEFAULT_LEVEL
         return cls(level, fairness_key, min(max(weight, LEAST_WEIGHT), MOST_WEIGHT) if weight else 1.0)
 
@@ -52,18 +52,18 @@ Item = TypeVar("Item", bound=_Ranked)
 @dataclass(slots=True)
 class _Level:
     now: float = 0.0
-    """Virtual time: when what was handed out last has begun."""
+    """Virtual time: the start of the item that was dispatched last."""
     ends: dict[str, float] = field(default_factory=dict)
-    """By fairness key, when the last of it ends."""
+    """By fairness key, the virtual time at which its last item ends."""
 
     def begin(self, key: str, weight: float) -> float:
-        """When the next item of a fairness key begins, in virtual time."""
+        """The start of the next item of a fairness key, in virtual time."""
         begins = max(self.now, self.ends.get(key, 0.0))
         self.ends[key] = begins + 1 / weight
         return begins
 
-    def withdraw(self, key: str, place: "_Place") -> None:
-        """The last item of a fairness key is not handed out: it has not had its share."""
+    def withdraw(self, key: str, place: "_QueuePlace") -> None:
+        """Return the share of the last item of a fairness key, which is not dispatched."""
         if self.ends.get(key) != place.ends:
             return
         if place.begins > self.now:
@@ -72,13 +72,13 @@ class _Level:
             del self.ends[key]
 
     def tidy_up(self) -> None:
-        """Forget the keys that have had their share: they begin now, as new ones do."""
+        """Forget the keys that have used their share: they start now, like new keys."""
         self.ends = {key: end for key, end in self.ends.items() if end > self.now}
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an item waits."""
+class _QueuePlace:
+    """The position of an item."""
 
     number: int
     since: datetime
@@ -87,13 +87,13 @@ class _Place:
 
 
 class Backlog(Generic[Item]):
-    """What waits, each item once."""
+    """The waiting items, each of them once."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Item, _Place] = {}
-        """By item, its number and since when it waits; in the order in which they came."""
+        self._waiting: dict[Item, _QueuePlace] = {}
+        """By item, its number and when it was added; in order of arrival."""
         self._heap: list[tuple[int, float, int, Item]] = []
-        """Level, virtual time, number and item; what was removed is skipped."""
+        """Level, virtual time, number, and item; removed items are skipped."""
         self._levels: dict[int, _Level] = {}
         self._weight: Callable[[Rank], float] = _own_weight
         self._numbers = 0
@@ -109,23 +109,23 @@ class Backlog(Generic[Item]):
 
     @property
     def oldest(self) -> datetime | None:
-        """Since when the item that has waited longest waits; None if none does."""
+        """When the item that has waited longest was added; None if no item waits."""
         return next((place.since for place in self._waiting.values()), None)
 
     def put(self, item: Item, time: datetime) -> None:
-        """Add an item, unless it waits already."""
+        """Add an item, unless it already waits."""
         if item in self._waiting:
             return
         self._numbers += 1
         level = self._levels.setdefault(item.rank.level, _Level())
         begins = level.begin(item.rank.fairness_key, self._weight(item.rank))
-        self._waiting[item] = _Place(self._numbers, time, begins, level.ends[item.rank.fairness_key])
+        self._waiting[item] = _QueuePlace(self._numbers, time, begins, level.ends[item.rank.fairness_key])
         heapq.heappush(self._heap, (item.rank.level, begins, self._numbers, item))
         if len(level.ends) > 2 * len(self._waiting) + _SLACK:
             level.tidy_up()
 
     def remove(self, item: Item) -> None:
-        """Take an item out, if it waits."""
+        """Remove an item, if it waits."""
         place = self._waiting.pop(item, None)
         if place is not None:
             self._levels[item.rank.level].withdraw(item.rank.fairness_key, place)
@@ -134,7 +134,7 @@ class Backlog(Generic[Item]):
             heapq.heapify(self._heap)
 
     def set_weights(self, weight: Callable[[Rank], float]) -> None:
-        """Set what weighs fairness keys; what waits is put in order again by it."""
+        """Set the function that weighs fairness keys, and reorder the waiting items."""
         if weight == self._weight:
             return
         self._weight = weight
@@ -146,7 +146,7 @@ class Backlog(Generic[Item]):
 
     @property
     def first(self) -> Item:
-        """The item whose turn it is.
+        """The next item.
 
         Raises:
             IndexError: nothing waits.
@@ -156,7 +156,7 @@ class Backlog(Generic[Item]):
         return self._heap[0][3]
 
     def pop(self) -> Item:
-        """Take out the item whose turn it is.
+        """Remove and return the next item.
 
         Raises:
             IndexError: nothing waits.

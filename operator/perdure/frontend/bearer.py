@@ -1,4 +1,4 @@
-"""Bearer tokens as they are sent: what can be refused without asking the API server. Pure."""
+"""Bearer tokens as they are sent: finds those that can be rejected without asking the API server. Pure."""
 
 import base64
 import binascii
@@ -10,18 +10,18 @@ from typing import Any
 import orjson
 
 _MAX_LENGTH = 8_192
-"""Characters; a ServiceAccount token has about 1,200."""
+"""Maximum length of a token, in characters; a ServiceAccount token has about 1,200."""
 _LEEWAY = timedelta(minutes=1)
-"""What the API server allows for clocks that differ."""
+"""The clock skew that the API server tolerates."""
 
 
 class NoTokenError(ValueError):
-    """The text cannot be a valid token; the message says why."""
+    """A text cannot be a valid token; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says of itself. Nothing of it is verified."""
+    """The claims of a token. They are not verified."""
 
     issuer: str
     audiences: tuple[str, ...]
@@ -29,7 +29,7 @@ class Claims:
 
 
 def bearer_of(metadata: Sequence[tuple[str, str | bytes]]) -> str:
-    """The bearer token among the metadata of an RPC; empty where there is none."""
+    """The bearer token in the metadata of an RPC; empty if there is none."""
     given = next((value for key, value in metadata if key == "authorization"), "")
     text = given.decode(errors="replace") if isinstance(given, bytes) else given
     scheme, _, token = text.partition(" ")

@@ -23,13 +23,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _AUTHORITY_LASTS = timedelta(days=3_650)
 _ANNOUNCED_BEFORE_END = timedelta(days=730)
-"""Left of an authority when the next one is announced."""
+"""Remaining validity of an authority when the next one is announced."""
 _SIGNS_BEFORE_END = timedelta(days=365)
-"""Left of an authority when the next one signs."""
+"""Remaining validity of an authority when the next one starts to sign."""
 _CERTIFICATE_LASTS = timedelta(days=90)
 _RENEWED_BEFORE_END = timedelta(days=30)
 _EARLIER = timedelta(hours=1)
-"""Certificates are valid from so long before they are made: clocks differ."""
+"""Certificates are valid from this long before their creation, because clocks differ."""
 
 CA_CERT, CA_KEY = "ca.crt", "ca.key"
 NEXT_CERT, NEXT_KEY = "next-ca.crt", "next-ca.key"
@@ -39,7 +39,7 @@ Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def renewed(stored: Mapping[str, bytes], names: Sequence[str], time: datetime) -> dict[str, bytes]:
-    """Replace what is missing, damaged or about to end.
+    """Replace whatever is missing, damaged, or about to expire.
 
     Args:
         stored: The stored certificate: PEM, by the names of a Secret's keys.
@@ -89,7 +89,7 @@ def name_in(certificate: bytes) -> str:
 
 
 def _pair(made: Mapping[str, bytes], cert: str, key: str, time: datetime) -> Pair | None:
-    """A certificate that is valid, and its key; None where there is none."""
+    """A valid certificate and its key; None if there is none."""
     try:
         certificate = x509.load_pem_x509_certificate(made[cert])
         private = serialization.load_pem_private_key(made[key], password=None)
@@ -106,7 +106,7 @@ def _left(pair: Pair, time: datetime) -> timedelta:
 
 
 def _serves(pair: Pair, authority: Pair, names: Sequence[str], time: datetime) -> bool:
-    """Whether a certificate is signed by an authority, is for these names, and lasts for a while."""
+    """Whether a certificate is signed by an authority, covers these names, and does not expire soon."""
     certificate = pair[0]
     try:
         certificate.verify_directly_issued_by(authority[0])

@@ -1,4 +1,4 @@
-"""Commands of workers, one by one, as the engine's commands."""
+"""Converts single commands of workers to commands of the engine."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,8 +20,8 @@ from perdure.engine import commands as cmd
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.starts import StartExtras, WorkflowStart
 from perdure.engine.state import WORKFLOWS_QUEUE
-from perdure.frontend import failures, priorities
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, priorities
+from perdure.frontend import payload_messages as data
 from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
 from perdure.frontend.given import (
@@ -35,7 +35,7 @@ from perdure.frontend.given import (
     retry_policy,
 )
 from perdure.frontend.nexus_headers import lowered
-from perdure.frontend.starts import check_beside, cron_refused, input_of, queue_of_code, workflow_named
+from perdure.frontend.start_requests import check_beside, cron_refused, input_of, queue_of_code, workflow_named
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
 _SYSTEM_ENDPOINT = "__temporal_system"
@@ -69,7 +69,7 @@ class BadCommandError(Exception):
 
 @dataclass(slots=True)
 class CommandContext:
-    """What a command is read with."""
+    """The context in which a command is read."""
 
     task: int
     """The ID of the WorkflowTaskStarted."""
@@ -170,7 +170,7 @@ def _complete(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
 
 
 def _fail(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
-    return cmd.FailWorkflowExecution(failure=failures.to_json(said.failure))
+    return cmd.FailWorkflowExecution(failure=failure_messages.to_json(said.failure))
 
 
 def _cancel(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
@@ -183,7 +183,7 @@ def _marker(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
         marker_name=name(said.marker_name, "MarkerName"),
         details={each: whole(kept) for each, kept in said.details.items()} or None,
         header=data.header_to_json(said),
-        failure=failures.to_json(said.failure) if said.HasField("failure") else None,
+        failure=failure_messages.to_json(said.failure) if said.HasField("failure") else None,
         user_metadata=metadata,
     )
 
@@ -210,7 +210,7 @@ def _continue(context: CommandContext, said: Any, _: Any) -> cmd.Command:
         memo=(extras.memo or {}) if said.HasField("memo") else None,
         search_attributes=attributes,
         initiator=from_enum(ContinueAsNewInitiator, said.initiator) if said.initiator else "",
-        failure=failures.to_json(said.failure) if said.HasField("failure") else None,
+        failure=failure_messages.to_json(said.failure) if said.HasField("failure") else None,
         last_completion_result=extras.last_completion_result,
         cron_schedule=name(said.cron_schedule, "CronSchedule", required=False),
         initial_versioning_behavior=_initial_behavior(said.initial_versioning_behavior),
@@ -337,7 +337,7 @@ def _policy(said: Any) -> RetryPolicy | None:
 
 
 def whole(said: Payloads) -> Any:
-    """Payloads; large ones in a blob.
+    """Convert payloads; large ones go into a blob.
 
     Raises:
         UnfitError: they are larger than a blob may be.

@@ -1,4 +1,4 @@
-"""What the administrator of the operator decides about the frontend, and the environment variables that say it."""
+"""The settings of the frontend, which the administrator makes, and the environment variables that contain them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,53 +6,53 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the administrator of the operator decides."""
+    """The settings of the frontend."""
 
     authentication: bool = True
-    """Whether callers show a token of Kubernetes. Without, the address has to be a loopback one."""
+    """Whether callers must present a Kubernetes token. Without authentication, the address must be a loopback one."""
     audience: str = "perdure.dev/temporal"
-    """That the tokens of callers must be for."""
+    """The audience that the tokens of callers must have."""
     cluster_tokens: bool = False
-    """Whether tokens for the API server are accepted, too."""
+    """Whether tokens for the API server are also accepted."""
     in_the_clear: bool = False
-    """Whether there may be no TLS at an address that others reach."""
+    """Whether an address that others can reach may be served without TLS."""
     certificate: str = ""
-    """Path of the TLS certificate, PEM; empty: there is no such file."""
+    """Path of the TLS certificate, PEM; empty for none."""
     key: str = ""
     """Path of its key, PEM."""
     namespace: str = ""
     """The operator's."""
     secret: str = ""
-    """Name of the Secret where the operator stores a certificate of its own; empty: it makes none."""
+    """Name of the Secret where the operator stores its own certificate; empty if it creates none."""
     names: tuple[str, ...] = ()
     """DNS names and IP addresses in that certificate."""
     authorities: str = ""
-    """Name of the ConfigMaps with the authorities that clients should trust; empty: there are none."""
+    """Name of the ConfigMaps with the authorities that clients should trust; empty for none."""
     publish: bool = True
     """Whether there is one in each namespace that is served, not only in the operator's."""
     client_authority: str = ""
-    """Path of the authorities of clients' certificates, PEM; empty: clients need none."""
+    """Path of the authorities of client certificates, PEM; empty if clients need no certificate."""
     http_address: str = ""
-    """Where Temporal's HTTP API is served; empty: it is not."""
+    """Address of Temporal's HTTP API; empty if it is not served."""
     member: str = ""
     """The name of this member of the fleet."""
     peer_address: str = ""
-    """Where other members of the fleet forward RPCs to; empty: there are none."""
+    """Address to which other members of the fleet forward RPCs; empty without a fleet."""
     peer_audience: str = "perdure.dev/fleet"
-    """That the tokens of other members must be for."""
+    """The audience that the tokens of other members must have."""
     peer_token: str = ""
     """Path of a token for that audience."""
     max_connections: int = 1_000
-    """Connections at the same time, of gRPC and as many of HTTP; more are closed as they come."""
+    """Maximum number of gRPC connections, and of HTTP connections; further ones are closed immediately."""
     suggest_events: int = 4_096
-    """Events of a history from which on workers get the suggestion to continue as new."""
+    """Number of events of a history above which workers get the suggestion to continue as new."""
 
 
 def settings_of(environment: Mapping[str, str]) -> Settings:
     """The settings that the environment gives.
 
     Raises:
-        ValueError: a number is none.
+        ValueError: a value is not a number.
     """
     authentication = environment.get("PERDURE_TEMPORAL_AUTHENTICATION") or "Kubernetes"
     if authentication not in {"Kubernetes", "None"}:

@@ -1,4 +1,4 @@
-"""The connections to the frontend: those whose callers show no valid token are closed.
+"""The connections to the frontend: those whose callers present no valid token are closed.
 
 gRPC's core offers no way to close a connection, nor to limit those of one address. The sockets belong to this process, so
 they can be found among its open files and shut down; gRPC then sees that the other side has gone.
@@ -19,7 +19,7 @@ from perdure.observe import metrics
 
 _SWEEP_SECONDS = 5.0
 _CLOSE_SECONDS = 0.1
-"""To look for sockets takes some milliseconds where there are a thousand: it is done so often at most."""
+"""Minimum interval between searches for sockets: with a thousand of them, each takes some milliseconds."""
 _OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -32,7 +32,7 @@ class Peer:
 
 
 def peer_of(text: str) -> Peer:
-    """Read a peer as gRPC gives it, such as ``ipv4:10.0.0.1:4711``; one of another form has the port 0."""
+    """Parse a peer as gRPC names it, such as ``ipv4:10.0.0.1:4711``; one in another form has port 0."""
     _, _, rest = unquote(text).partition(":")
     host, _, port = rest.rpartition(":")
     return Peer(_address(host.strip("[]")), int(port)) if port.isdecimal() else Peer(text, 0)
@@ -65,15 +65,15 @@ class Connections:
         self._closing: set[Peer] = set()
 
     def admit(self, peer: Peer) -> None:
-        """A caller on this connection has shown a valid token."""
+        """Note that a caller on this connection has presented a valid token."""
         self._known.add(peer)
 
     def knows(self, peer: Peer) -> bool:
-        """Whether a caller on this connection has ever shown a valid token."""
+        """Whether a caller on this connection has ever presented a valid token."""
         return peer in self._known
 
     def close(self, peer: Peer) -> None:
-        """Close a connection soon: all connections to close are looked up together."""
+        """Close a connection soon, together with others, so that one search finds the sockets of all."""
         if peer in self._known:
             return  # others who were admitted may share it
         if not self._closing:
@@ -82,7 +82,7 @@ class Connections:
 
     @asynccontextmanager
     async def guarded(self) -> AsyncIterator[None]:
-        """Close connections that show no valid token in time, for the length of the block."""
+        """Close connections without a valid token in time, for the length of the block."""
         task = asyncio.create_task(self._sweeping(), name="connections")
         try:
             yield
@@ -98,7 +98,7 @@ class Connections:
             self.sweep(loop.time())
 
     def sweep(self, time: float) -> None:
-        """Close what has been open for too long without a valid token, and the newest of an address that has too many.
+        """Close connections that have been open too long without a valid token, and the newest of an address with too many.
 
         Args:
             time: Of the event loop, in seconds.
@@ -113,7 +113,7 @@ class Connections:
                 self.close(peer)
 
     def close_now(self) -> None:
-        """Close the connections that `close` has named, without waiting."""
+        """Close the connections passed to `close` immediately."""
         closing, self._closing = self._closing, set()
         for peer, connection in self._accepted():
             if peer in closing:

@@ -1,4 +1,4 @@
-"""What the services of the frontend share: runs, task queues, updates, queries, and how a run's news reaches them."""
+"""The state that the services of the frontend share (runs, task queues, updates, queries), and how it follows the runs."""
 
 import uuid
 from contextlib import suppress
@@ -20,21 +20,21 @@ from perdure.frontend.first_tasks import FirstTasks
 from perdure.frontend.large_payloads import LargePayloads
 from perdure.frontend.matching import Matching
 from perdure.frontend.namespace_registry import NamespaceRegistry
-from perdure.frontend.namespaces import DEFAULT
 from perdure.frontend.nexus import HandlerCallsOpen
 from perdure.frontend.offers import offers_of
-from perdure.frontend.payloads import to_json
+from perdure.frontend.payload_messages import to_json
 from perdure.frontend.queries import Queries
 from perdure.frontend.query_dispatch import QueryDispatch
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.recorded_updates import RecordedUpdates
-from perdure.frontend.runs import Runs
-from perdure.frontend.search_attributes import Registry
+from perdure.frontend.rpc_namespaces import DEFAULT
+from perdure.frontend.run_gateway import RunGateway
+from perdure.frontend.search_attributes import SearchAttributeRegistry
 from perdure.frontend.stored import TASK_QUEUES, WORKER_DEPLOYMENTS
 from perdure.frontend.updates import Updates
 from perdure.frontend.versions import NOT_READ, Versions
 from perdure.frontend.visibility import Visibility
-from perdure.frontend.workers import KnownWorkers
+from perdure.frontend.worker_registry import KnownWorkers
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 
@@ -45,7 +45,7 @@ _WORKERS_COME_WITHIN = timedelta(seconds=30)
 class Core:
     """The state of the frontend. Nothing in it is needed after a restart."""
 
-    runs: Runs
+    runs: RunGateway
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings = settings or Settings()
@@ -57,13 +57,13 @@ class Core:
         self.updates = Updates()
         self.queries = Queries()
         self.visibility = Visibility()
-        self.registry = Registry(lambda: self.runs.manager.client, self.visibility.coded_types)
+        self.registry = SearchAttributeRegistry(lambda: self.runs.manager.client, self.visibility.coded_types)
         self.endpoints = EndpointRegistry(lambda: self.runs.manager.client, settings.namespace or DEFAULT)
         self.deployments = NamespaceRegistry(
             WORKER_DEPLOYMENTS,
             lambda: self.runs.manager.client,
             self._route_again,
-            written=lambda *change: routing_events.report(self.runs.manager.recorder, *change),
+            written=lambda *change: routing_events.report(self.runs.manager.tools.recorder, *change),
         )
         self.task_queues = NamespaceRegistry(TASK_QUEUES, lambda: self.runs.manager.client, self._configure_queues)
         self.versions = Versions(self.deployments, self.matching, self.pinned_versions)
@@ -74,13 +74,13 @@ class Core:
         self.query_dispatch = QueryDispatch(self._attached, self.matching, self.versions, self.visibility)
         self.first_tasks = FirstTasks(self._attached, self.follow)
 
-    def _attached(self) -> Runs:
+    def _attached(self) -> RunGateway:
         return self.runs
 
     # From the controller
 
     def follow(self, run: Followed) -> None:
-        """A run has come to a new state."""
+        """Process the new state of a run."""
         state, run_id = run.state, run.ref.uid
         if not self.runs.manager.shards.holds(run.ref.namespace, run.ref.workflow_id):
             self.runs.changes.changed(run_id)  # it is a guest: its owner follows it
@@ -99,7 +99,7 @@ class Core:
         self.runs.changes.changed(run_id)
 
     def left(self, run: Followed) -> None:
-        """This process no longer works on a run: another member of the fleet does."""
+        """Release a run that another member of the fleet owns now."""
         run_id = run.ref.uid
         self.matching.settle(run_id, {})
         self.calls.follow(run, None)
@@ -107,13 +107,13 @@ class Core:
         self.queries.leave(run_id)
 
     def _route_again(self, namespace: str) -> None:
-        """The worker deployments of a namespace have changed: what waits in task queues may go to other versions."""
+        """Route waiting tasks again after the worker deployments of a namespace have changed."""
         for run in self.runs.manager.runs.all():
             if run.ref.namespace == namespace:
                 self.follow(run)
 
     def _configure_queues(self, namespace: str) -> None:
-        """The settings of task queues of a namespace have changed."""
+        """Apply changed settings of the task queues of a namespace."""
         self.queues.configure(namespace, self.task_queues.known(namespace))
 
     async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
@@ -142,7 +142,7 @@ class Core:
         return {version for version in pinned if version is not None}
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A WorkflowRun is there, has changed, or is gone."""
+        """Process the creation, change, or deletion of a WorkflowRun."""
         self.visibility.seen(obj, deleted=deleted)
         if not hasattr(self, "runs"):
             return
@@ -153,11 +153,11 @@ class Core:
         self.runs.changes.changed(run_id)
 
     def forget_tasks(self) -> None:
-        """Other members own the shards of this one: no workflow task that it has handed out counts anymore."""
+        """Invalidate all workflow tasks dispatched by this member, because other members own its shards now."""
         self.epoch = uuid.uuid4().hex
 
     async def reload(self, namespace: str) -> None:
-        """Read the settings of a namespace again, which another member has changed, or the Nexus endpoints."""
+        """Read settings again that another member has changed: those of a namespace, or the Nexus endpoints."""
         self.endpoints.expire()
         if namespace:
             self.registry.expire(namespace)
@@ -166,12 +166,12 @@ class Core:
                     await each.reload(namespace)
 
     def _abort(self, run_id: str) -> None:
-        """A run was deleted: nobody will answer what waits for it."""
+        """Abort what waits for a deleted run."""
         self.updates.abort(run_id)
         self.queries.abort(run_id)
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
-        """The version whose workers get a run's workflow task, or an activity of it; empty: unversioned ones, or not known."""
+        """The version whose workers get the workflow task of a run, or an activity of it; empty: unversioned, or not known."""
         versions = self.versions
         found = versions.of_activity(namespace, state, activity) if activity else versions.of_task(namespace, state)
         return str(found) if found is not None and found != NOT_READ else ""
@@ -185,9 +185,9 @@ class Core:
         return is_registered(await self.deployments.read(namespace), version, Kind.WORKFLOW, task_queue)
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Whether a worker asks for workflow tasks of a task queue, or did a moment ago; or has not had the time to.
+        """Whether a worker polls a task queue for workflow tasks, did so a moment ago, or has not had time to do so yet.
 
-        One that does as many activities as it can asks for none until one of them is done: it is known for minutes.
+        A worker whose activity slots are all in use does not poll until one is free; it counts as known for minutes.
         """
         if now() < self._begun + _WORKERS_COME_WITHIN:
             return True
@@ -195,7 +195,7 @@ class Core:
         return self.matching.alive(queue) or (activities and self.matching.has_pollers(queue))
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
-        """Whether a worker asks for calls of an operation's endpoint, or did a moment ago; or has not had the time to.
+        """Whether a worker polls for calls of an endpoint, did so a moment ago, or has not had time to do so yet.
 
         Reveals nothing about an endpoint that does not admit the namespace, or that was not read yet.
         """
@@ -205,7 +205,7 @@ class Core:
         return self.matching.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
 
     def inlined(self, content: bytes) -> object:
-        """A large payload as a value of its own, for those who read JSON.
+        """A large payload as an inline value, for readers of JSON.
 
         Raises:
             UnfitError: it is too large for that.

@@ -19,8 +19,8 @@ from temporalio.api.enums.v1 import (
 from temporalio.api.workflowservice.v1 import ListWorkerDeploymentsResponse
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend import payloads as data
-from perdure.frontend.deployments import UNVERSIONED, Deployment, Version, status_of
+from perdure.frontend import payload_messages as data
+from perdure.frontend.deployments import UNVERSIONED, Version, WorkerDeployment, status_of
 from perdure.frontend.enums import to_enum
 from perdure.frontend.queues import Kind
 from perdure.kube.clock import now
@@ -52,7 +52,7 @@ def version_or_none(deployment_name: str, build: str) -> WorkerDeploymentVersion
     return WorkerDeploymentVersion(deployment_name=deployment_name, build_id=build) if build else None
 
 
-def routing(name: str, found: Deployment) -> RoutingConfig:
+def routing(name: str, found: WorkerDeployment) -> RoutingConfig:
     """The routing of a deployment."""
     made = RoutingConfig(
         current_deployment_version=version_or_none(name, found.current),
@@ -68,7 +68,7 @@ def routing(name: str, found: Deployment) -> RoutingConfig:
     return made
 
 
-def deployment(name: str, found: Deployment, drained: Drained) -> WorkerDeploymentInfo:
+def deployment(name: str, found: WorkerDeployment, drained: Drained) -> WorkerDeploymentInfo:
     """A deployment, its newest version first."""
     newest = sorted(found.versions, key=lambda build: found.versions[build].create_time, reverse=True)
     made = WorkerDeploymentInfo(
@@ -83,7 +83,9 @@ def deployment(name: str, found: Deployment, drained: Drained) -> WorkerDeployme
     return made
 
 
-def summary(name: str, found: Deployment, drained: Drained) -> ListWorkerDeploymentsResponse.WorkerDeploymentSummary:
+def summary(
+    name: str, found: WorkerDeployment, drained: Drained
+) -> ListWorkerDeploymentsResponse.WorkerDeploymentSummary:
     """A deployment in a list."""
     made = ListWorkerDeploymentsResponse.WorkerDeploymentSummary(name=name, routing_config=routing(name, found))
     made.create_time.FromDatetime(found.create_time)
@@ -99,7 +101,7 @@ def summary(name: str, found: Deployment, drained: Drained) -> ListWorkerDeploym
 
 
 def _version_summary(
-    name: str, found: Deployment, build: str, drained: Drained
+    name: str, found: WorkerDeployment, build: str, drained: Drained
 ) -> WorkerDeploymentInfo.WorkerDeploymentVersionSummary:
     version_of = found.versions[build]
     made = WorkerDeploymentInfo.WorkerDeploymentVersionSummary(
@@ -118,7 +120,7 @@ def _version_summary(
     return made
 
 
-def version(which: DeploymentVersion, found: Deployment, drained: str) -> WorkerDeploymentVersionInfo:
+def version(which: DeploymentVersion, found: WorkerDeployment, drained: str) -> WorkerDeploymentVersionInfo:
     """A version."""
     build, version_of = which.build_id, found.versions[which.build_id]
     made = WorkerDeploymentVersionInfo(

@@ -1,4 +1,4 @@
-"""Worker deployments: their versions, and which of them new and upgrading workflows go to. Pure.
+"""Worker deployments: their versions, and to which of them new and upgrading workflows are routed. Pure.
 
 The rules and messages are those of Temporal's server (service/worker/workerdeployment, common/worker_versioning).
 """
@@ -26,7 +26,7 @@ MAX_QUEUES = 100
 UNVERSIONED = "__unversioned__"
 """In place of a version in the deprecated fields of messages: workers without versioning."""
 GRACE = timedelta(minutes=3)
-"""How long a version drains at least: a workflow that has started on it may not have reported yet that it is pinned."""
+"""Minimum time for which a version drains: a workflow on it may not have reported yet that it is pinned."""
 _MAX_NAME = 480
 
 
@@ -50,7 +50,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
         return queue in self.task_queues.get(kind, ())
 
 
-class Deployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class WorkerDeployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A worker deployment; the value of its key in the ConfigMap, as JSON."""
 
     create_time: Time
@@ -73,11 +73,11 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def conflict_token(self) -> bytes:
-        """What a client passes to change the deployment only as it has read it."""
+        """The token with which a client ensures that it changes the deployment that it has read."""
         return str(self.changes).encode()
 
 
-Deployments = Mapping[str, Deployment]
+Deployments = Mapping[str, WorkerDeployment]
 """By name."""
 
 
@@ -132,7 +132,7 @@ def registered(
     *,
     removable: Callable[[DeploymentVersion], bool],
 ) -> Deployments:
-    """The deployments once a worker of a version has polled a task queue.
+    """The deployments after a worker of a version has polled a task queue.
 
     Args:
         known: The deployments.
@@ -151,7 +151,7 @@ def registered(
     found = known.get(name)
     if found is None:
         need_room(known)
-        found = Deployment(create_time=time)
+        found = WorkerDeployment(create_time=time)
     found = _with_version(found, version, time, removable)
     build = found.versions[version.build_id]
     queues = build.task_queues.get(kind, ())
@@ -162,8 +162,8 @@ def registered(
 
 
 def _with_version(
-    found: Deployment, version: DeploymentVersion, time: datetime, removable: Callable[[DeploymentVersion], bool]
-) -> Deployment:
+    found: WorkerDeployment, version: DeploymentVersion, time: datetime, removable: Callable[[DeploymentVersion], bool]
+) -> WorkerDeployment:
     if version.build_id in found.versions:
         return found
     versions = dict(found.versions)
@@ -186,7 +186,7 @@ def _with_version(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingChange:
-    """What every request to change the routing of a deployment says."""
+    """The fields that all requests to change the routing of a deployment have."""
 
     name: str
     build_id: str
@@ -196,7 +196,7 @@ class RoutingChange:
     allow_no_pollers: bool = False
 
 
-def check_change(found: Deployment, identity: str, conflict_token: bytes) -> None:
+def check_change(found: WorkerDeployment, identity: str, conflict_token: bytes) -> None:
     """Check that a client may change a deployment.
 
     Raises:
@@ -212,8 +212,8 @@ def check_change(found: Deployment, identity: str, conflict_token: bytes) -> Non
 
 
 def with_current(
-    found: Deployment, asked: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
-) -> Deployment:
+    found: WorkerDeployment, asked: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
+) -> WorkerDeployment:
     """A deployment with another current version.
 
     Args:
@@ -250,12 +250,12 @@ def with_current(
 
 
 def with_ramping(
-    found: Deployment,
+    found: WorkerDeployment,
     asked: RoutingChange,
     percentage: float,
     time: datetime,
     active: Callable[[str, str, str], bool],
-) -> Deployment:
+) -> WorkerDeployment:
     """A deployment with another ramping version, or percentage.
 
     Args:
@@ -299,8 +299,8 @@ def with_ramping(
     return replace(found, changes=found.changes + 1, last_modifier_identity=asked.identity)
 
 
-def _changeable(found: Deployment, asked: RoutingChange, time: datetime) -> Deployment:
-    """The deployment, with the version that is asked for."""
+def _changeable(found: WorkerDeployment, asked: RoutingChange, time: datetime) -> WorkerDeployment:
+    """The deployment and the requested version."""
     build = asked.build_id
     if asked.conflict_token and asked.conflict_token != found.conflict_token:
         raise precondition("conflict token mismatch")
@@ -312,7 +312,9 @@ def _changeable(found: Deployment, asked: RoutingChange, time: datetime) -> Depl
     return _with_version(found, DeploymentVersion(deployment_name=asked.name, build_id=build), time, lambda _: False)
 
 
-def _need_queues(found: Deployment, asked: RoutingChange, what: str, active: Callable[[str, str, str], bool]) -> None:
+def _need_queues(
+    found: WorkerDeployment, asked: RoutingChange, what: str, active: Callable[[str, str, str], bool]
+) -> None:
     """Refuse a version whose workers do not poll a task queue that the current version has tasks in."""
     if asked.ignore_missing_task_queues or not asked.build_id or not found.current:
         return
@@ -400,7 +402,7 @@ def _latest(found: Any) -> DeploymentVersion | None:
 
 
 def _threshold(workflow_id: str) -> float:
-    """A number from 0 to 100, always the same for a workflow ID."""
+    """A number from 0 to 100 that depends only on the workflow ID."""
     digest = hashlib.blake2b(workflow_id.encode(), digest_size=4).digest()
     return 100 * int.from_bytes(digest) / 2**32
 
@@ -414,7 +416,7 @@ def drainage(version: Version, *, pinned: bool, time: datetime) -> str:
     return "Drained"
 
 
-def status_of(found: Deployment, build: str, drained: str) -> str:
+def status_of(found: WorkerDeployment, build: str, drained: str) -> str:
     """The status of a version, in the words of WorkerDeploymentVersionStatus."""
     if build == found.current:
         return "Current"
@@ -423,7 +425,7 @@ def status_of(found: Deployment, build: str, drained: str) -> str:
     return drained or "Inactive"
 
 
-def without_version(found: Deployment, name: str, build: str, identity: str) -> Deployment:
+def without_version(found: WorkerDeployment, name: str, build: str, identity: str) -> WorkerDeployment:
     """A deployment without a version.
 
     Raises:
@@ -436,7 +438,7 @@ def without_version(found: Deployment, name: str, build: str, identity: str) -> 
     return replace(found, versions=kept, last_modifier_identity=identity)
 
 
-def with_manager(found: Deployment, manager: str, identity: str, conflict_token: bytes) -> Deployment:
+def with_manager(found: WorkerDeployment, manager: str, identity: str, conflict_token: bytes) -> WorkerDeployment:
     """A deployment that only one client may change; with an empty identity, any may.
 
     Raises:
@@ -450,8 +452,8 @@ def with_manager(found: Deployment, manager: str, identity: str, conflict_token:
 
 
 def with_metadata(
-    found: Deployment, build: str, upserted: Mapping[str, Any], removed: Collection[str], identity: str
-) -> Deployment:
+    found: WorkerDeployment, build: str, upserted: Mapping[str, Any], removed: Collection[str], identity: str
+) -> WorkerDeployment:
     """A deployment with other metadata of a version."""
     version = found.versions[build]
     metadata = {key: value for key, value in {**version.metadata, **upserted}.items() if key not in removed}

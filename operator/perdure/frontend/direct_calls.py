@@ -1,6 +1,6 @@
-"""Calls of Nexus handlers by clients: in memory, for as long as the client waits for the answer.
+"""Calls of Nexus handlers by clients, kept in memory while the client waits for the response.
 
-No run repeats such a call. A client whose call is not answered in time, or is lost with the operator, makes it again.
+No run repeats such a call. If it is not answered in time, or the operator ends, the client retries it.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from perdure.frontend.nexus import set_request_timeout
 from perdure.frontend.queues import Kind, Offer, QueueName
 
 Answer = RespondNexusTaskCompletedRequest | RespondNexusTaskFailedRequest
-"""What a worker says to a call."""
+"""The response of a worker to a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +42,11 @@ class DirectCall:
 
     @property
     def offer(self) -> Offer:
-        """What is in the task queue."""
+        """The offer in the task queue."""
         return Offer("", query=self.call_id)
 
     def request(self) -> Request:
-        """What a worker gets now."""
+        """The request for a worker that takes the call now."""
         made = Request()
         made.CopyFrom(self.asked)
         set_request_timeout(made, self.deadline - monotonic())
@@ -84,7 +84,7 @@ class DirectCalls:
         return self._calls.get(call_id)
 
     def report(self, call_id: str, namespace: str, answer: Answer) -> bool:
-        """Give the client the answer of a worker of a namespace; returns whether it waits for it. A call is answered once."""
+        """Pass the response of a worker to the client; returns whether the client waits for it. A call has one response."""
         call = self._calls.get(call_id)
         if call is None or call.queue.namespace != namespace or call.answer.done():
             return False

@@ -1,4 +1,4 @@
-"""What happens to an RPC before its message is read: who calls, and is there room for another one?"""
+"""Admission of an RPC before its message is read: authentication, authorization, and limits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -12,9 +12,9 @@ from perdure.frontend.guard import Guard, User
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of a message."""
 MAX_READ = 2 * MAX_MESSAGE
-"""Bytes of a message that gRPC reads. SDKs know the refusal of Temporal's server, and not that of gRPC in C."""
+"""Maximum size of a message that gRPC reads, in bytes. SDKs know the error of Temporal's server, but not that of gRPC in C."""
 MAX_ANSWER = 32 * 1024 * 1024
-"""Bytes of an answer: a page of a history, and with a workflow task the updates and queries that wait, of 2 MiB each."""
+"""Maximum size of a response, in bytes: a page of a history and, for a task, pending updates and queries of 2 MiB each."""
 _MEMORY = 32 * MAX_MESSAGE
 _READ_SECONDS = 30.0
 _REFUSAL_SECONDS = 1.0
@@ -36,7 +36,7 @@ WAITING = frozenset(
         "UpdateWorkflowExecution",
     }
 )
-"""RPCs that are there to wait. They have places of their own, so that many of them leave room for the others."""
+"""RPCs that wait (long polls). They have a limit of their own, so that they cannot displace other RPCs."""
 
 
 class Door:
@@ -66,7 +66,7 @@ class Door:
         self._memory = MessageMemory(_MEMORY)
 
     async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], peer: Peer) -> User | None:
-        """Find out who calls. A caller who shows no valid token waits for the refusal, or loses the connection.
+        """Authenticate the caller. Without a valid token, it waits for the refusal, or its connection is closed.
 
         Raises:
             RpcError: the caller is not let in.
@@ -83,7 +83,7 @@ class Door:
         return user
 
     async def authorize(self, user: User | None, rpc: str, namespace: str | None) -> None:
-        """Let a user call an RPC about a namespace.
+        """Check that a user may call an RPC in a namespace.
 
         Raises:
             RpcError: the user may not.

@@ -1,4 +1,4 @@
-"""Enums: ``EVENT_TYPE_TIMER_FIRED`` on Temporal's side, ``TimerFired`` on ours."""
+"""Converts enum values: ``EVENT_TYPE_TIMER_FIRED`` in Temporal's API is ``TimerFired`` in Perdure."""
 
 from functools import cache
 from typing import Any

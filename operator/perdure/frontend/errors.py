@@ -1,4 +1,4 @@
-"""What goes wrong, in the form that Temporal SDKs understand: a gRPC status with a detail of Temporal's types."""
+"""Errors in the form that Temporal SDKs understand: a gRPC status with a detail of one of Temporal's types."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ from temporalio.api.errordetails.v1 import (
 from temporalio.api.failure.v1 import Failure, MultiOperationExecutionAborted
 
 TOO_LARGE = "Blob data size exceeds limit."
-"""In the words of Temporal's server, which SDKs know."""
+"""The message of Temporal's server, which SDKs recognize."""
 
 
 class RpcError(Exception):
@@ -35,7 +35,7 @@ class RpcError(Exception):
         self.detail = detail
 
     def status(self) -> GrpcStatus:
-        """The status, as it goes over the wire beside the code."""
+        """The status as it is sent along with the code."""
         made = GrpcStatus(code=self.code.value[0], message=self.message)
         if self.detail is not None:
             packed = AnyMessage()
@@ -52,23 +52,23 @@ class CompletedError(RpcError):
 
 
 def invalid(message: str, detail: Message | None = None) -> RpcError:
-    """The request cannot be understood or executed, now or later."""
+    """Build the error for a request that cannot be understood or executed, now or later."""
     return RpcError(grpc.StatusCode.INVALID_ARGUMENT, message, detail)
 
 
 def not_found(message: str) -> RpcError:
-    """There is no such thing."""
+    """Build the error for an object that does not exist."""
     return RpcError(grpc.StatusCode.NOT_FOUND, message, NotFoundFailure())
 
 
 def namespace_not_found(namespace: str) -> RpcError:
-    """There is no such namespace."""
+    """Build the error for a namespace that does not exist."""
     message = f"Namespace {namespace} is not found."
     return RpcError(grpc.StatusCode.NOT_FOUND, message, NamespaceNotFoundFailure(namespace=namespace))
 
 
 def already_started(message: str, run_id: str, first_run_id: str, request_id: str = "") -> RpcError:
-    """The workflow id is taken."""
+    """Build the error for a workflow ID that is in use."""
     detail = WorkflowExecutionAlreadyStartedFailure(
         start_request_id=request_id, run_id=run_id, first_execution_run_id=first_run_id
     )
@@ -76,93 +76,93 @@ def already_started(message: str, run_id: str, first_run_id: str, request_id: st
 
 
 def activity_already_started(run_id: str, request_id: str = "") -> RpcError:
-    """The ID of a standalone activity is taken."""
+    """Build the error for the ID of a standalone activity that is in use."""
     detail = ActivityExecutionAlreadyStartedFailure(start_request_id=request_id, run_id=run_id)
     return RpcError(grpc.StatusCode.ALREADY_EXISTS, "activity execution already started", detail)
 
 
 def operation_already_started(run_id: str, request_id: str = "") -> RpcError:
-    """The ID of a standalone Nexus operation is taken."""
+    """Build the error for the ID of a standalone Nexus operation that is in use."""
     detail = NexusOperationExecutionAlreadyStartedFailure(start_request_id=request_id, run_id=run_id)
     message = f"nexus operation execution already started: request_id={request_id}, run_id={run_id}"
     return RpcError(grpc.StatusCode.ALREADY_EXISTS, message, detail)
 
 
 def exists(message: str) -> RpcError:
-    """The name is taken."""
+    """Build the error for a name that is in use."""
     return RpcError(grpc.StatusCode.ALREADY_EXISTS, message)
 
 
 def query_failed(failure: Failure) -> RpcError:
-    """A workflow has answered a query with a failure."""
+    """Build the error for a query that the workflow answered with a failure."""
     return invalid(failure.message, QueryFailedFailure(failure=failure))
 
 
 def busy(message: str) -> RpcError:
-    """Not now; SDKs try again."""
+    """Build the error for a request that cannot be served at the moment; SDKs retry it."""
     detail = ResourceExhaustedFailure(cause=ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW)
     return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, detail)
 
 
 def exhausted(message: str) -> RpcError:
-    """A limit of the frontend is reached; SDKs retry later."""
+    """Build the error for a limit of the frontend that is reached; SDKs retry later."""
     detail = ResourceExhaustedFailure(cause=ResourceExhaustedCause.RESOURCE_EXHAUSTED_CAUSE_CONCURRENT_LIMIT)
     return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, message, detail)
 
 
 def too_large(size: int, limit: int) -> RpcError:
-    """A message is too large. The words are those of gRPC in Go, by which SDKs recognize that no retry helps."""
+    """Build the error for a message that is too large, with the text of gRPC in Go: SDKs recognize it and do not retry."""
     text = f"grpc: received message larger than max ({size} vs. {limit})"
     return RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
 
 
 def not_ready(message: str) -> RpcError:
-    """No worker has taken up the workflow yet, or ever did."""
+    """Build the error for a workflow that no worker has started to process."""
     return RpcError(grpc.StatusCode.FAILED_PRECONDITION, message, WorkflowNotReadyFailure())
 
 
 def precondition(message: str) -> RpcError:
-    """The workflow does not stand as it would have to."""
+    """Build the error for a workflow that is not in the state that the request requires."""
     return RpcError(grpc.StatusCode.FAILED_PRECONDITION, message)
 
 
 def unavailable(message: str) -> RpcError:
-    """The API server does not do its part; SDKs try again."""
+    """Build the error for a failed request to the Kubernetes API; SDKs retry it."""
     return RpcError(grpc.StatusCode.UNAVAILABLE, message)
 
 
 def damaged(message: str) -> RpcError:
-    """The stored state of a run cannot be read until someone repairs it."""
+    """Build the error for a run whose stored state cannot be read until someone repairs it."""
     return RpcError(grpc.StatusCode.DATA_LOSS, message)
 
 
 def too_late(message: str) -> RpcError:
-    """Nobody answered in time."""
+    """Build the error for a request that nobody answered in time."""
     return RpcError(grpc.StatusCode.DEADLINE_EXCEEDED, message)
 
 
 def aborted(message: str) -> RpcError:
-    """Something else came first; SDKs try again."""
+    """Build the error for a request that lost a race against another one; SDKs retry it."""
     return RpcError(grpc.StatusCode.ABORTED, message)
 
 
 def unauthenticated(message: str) -> RpcError:
-    """Who is that?"""
+    """Build the error for a caller without a valid token."""
     return RpcError(grpc.StatusCode.UNAUTHENTICATED, message)
 
 
 def denied(message: str) -> RpcError:
-    """Not allowed."""
+    """Build the error for a caller without the necessary permission."""
     return RpcError(grpc.StatusCode.PERMISSION_DENIED, message, PermissionDeniedFailure(reason=message))
 
 
 def unimplemented(message: str) -> RpcError:
-    """Not offered."""
+    """Build the error for an RPC or an option that is not implemented."""
     return RpcError(grpc.StatusCode.UNIMPLEMENTED, message)
 
 
 def several(failed: int, errors: Sequence[RpcError | None]) -> RpcError:
-    """One of the operations that were to be done together has failed: the `failed`-th of them; the others were not done."""
+    """Build the error for several operations of one request: the `failed`-th of them failed, and none was executed."""
     detail = MultiOperationExecutionFailure()
     for error in errors:
         status = detail.statuses.add()

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from perdure.controller.workers import Followed
-from perdure.frontend.runs import Runs
+from perdure.frontend.run_gateway import RunGateway
 
 
 class FirstTasks:
-    """The runs whose first task no worker gets yet."""
+    """The runs whose first task is not dispatched yet."""
 
-    def __init__(self, runs: Callable[[], Runs], follow: Callable[[Followed], None]) -> None:
+    def __init__(self, runs: Callable[[], RunGateway], follow: Callable[[Followed], None]) -> None:
         """Create it.
 
         Args:
@@ -25,7 +25,7 @@ class FirstTasks:
         self._reserved.add((namespace, name))
 
     def is_reserved(self, namespace: str, name: str) -> bool:
-        """Whether the first task of a run was not released yet."""
+        """Whether the first task of a run is still reserved."""
         return (namespace, name) in self._reserved
 
     def release(self, namespace: str, name: str) -> None:

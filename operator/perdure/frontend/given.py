@@ -1,4 +1,4 @@
-"""What clients and workers give: durations, times, names, sizes; read, or refused by the name of the field. Pure."""
+"""Checks the durations, times, names, and sizes in requests; an error names the field. Pure."""
 
 import math
 from collections.abc import Iterable, Sized
@@ -13,35 +13,35 @@ from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
 from perdure.engine.retry import RetryPolicy
 
 MAX_ID = 1_000
-"""Characters of ids, and of names."""
+"""Maximum length of IDs and names, in characters."""
 MAX_BLOB = 2 * 1024 * 1024
-"""Bytes of what is handed on in one piece, such as an input; as on Temporal's server."""
+"""Maximum size of one value, such as an input, in bytes; as on Temporal's server."""
 MAX_INLINE = 256 * 1024
-"""Bytes of what has to stand in another object, and cannot be a Payload of its own."""
+"""Maximum size of a value that is part of another object because it cannot be a Payload of its own, in bytes."""
 UNLIMITED = 2**31
-"""Bytes of what has no limit but that of a message."""
+"""Size limit of values that only the limit of the whole message applies to, in bytes."""
 MAX_MEMO = 64 * 1024
-"""Bytes of a memo."""
+"""Maximum size of a memo, in bytes."""
 MAX_EVENT = 2**31 - 1
-"""Ids of events are below it."""
+"""Event IDs are less than this."""
 MAX_PAYLOADS = 10_000
-"""Payloads of one piece: to look at each takes its time, however small they are."""
+"""Maximum number of payloads of one value: processing each takes time, even if it is small."""
 LONGEST = timedelta(days=36_500)
-"""What is longer counts as so much, as with Temporal's server (common/primitives/timestamp/duration.go)."""
+"""Longer durations are cut to this, as on Temporal's server (common/primitives/timestamp/duration.go)."""
 _BILLION = 1_000_000_000
 NO_TIME = datetime(1, 1, 1, tzinfo=UTC)
-"""Go's zero time: what Temporal's server sends in some fields for a time that was never set."""
+"""Go's zero time, which Temporal's server sends in some fields for a time that was never set."""
 
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
-"""A time with its offset; others cannot be compared."""
+"""A time with a UTC offset; times without one cannot be compared."""
 
 
 class UnfitError(ValueError):
-    """What was given cannot be taken, now or later; the message names the field."""
+    """A value is invalid; the message names the field."""
 
 
 class OversizeError(UnfitError):
-    """It is larger than Temporal's server takes as well, which terminates a workflow whose command carries so much."""
+    """A value exceeds a limit of Temporal's server, which terminates a workflow whose command contains such a value."""
 
 
 def is_uuid(text: str) -> bool:
@@ -109,7 +109,7 @@ def name(value: str, field: str, *, required: bool = True) -> str:
 
 
 def few(payloads: Sized) -> None:
-    """See that payloads are not too many.
+    """Check that there are not too many payloads.
 
     Raises:
         UnfitError: they are.
@@ -121,7 +121,7 @@ def few(payloads: Sized) -> None:
 
 
 def small(messages: Iterable[Message], most: int = MAX_INLINE) -> None:
-    """See that payloads are not too large.
+    """Check that payloads are not too large.
 
     Raises:
         UnfitError: they are.
@@ -130,7 +130,7 @@ def small(messages: Iterable[Message], most: int = MAX_INLINE) -> None:
 
 
 def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
-    """See that something is not too large.
+    """Check that a value is not too large.
 
     Raises:
         UnfitError: it is. OversizeError where the limit is one of Temporal's.
@@ -141,10 +141,10 @@ def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
 
 
 def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:
-    """A retry policy; what it does not say gets Temporal's defaults.
+    """A retry policy; fields that are not set get Temporal's defaults.
 
     Raises:
-        UnfitError: it cannot be followed; the message is Temporal's.
+        UnfitError: it is invalid; the message is Temporal's.
     """
     first = duration(policy, "initial_interval") or timedelta(seconds=1)
     coefficient = policy.backoff_coefficient or 2.0

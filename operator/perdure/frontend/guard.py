@@ -1,4 +1,4 @@
-"""Who calls, and may they? ServiceAccount tokens, checked by the API server, and remembered for a short while."""
+"""Authentication and authorization: the API server checks tokens and permissions, and the results are cached briefly."""
 
 import asyncio
 import hashlib
@@ -19,11 +19,11 @@ from perdure.observe import metrics
 _AUTHENTICATION = "/apis/authentication.k8s.io/v1"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 _KNOWN_FOR = timedelta(seconds=30)
-"""A token, or a right, that was taken away is good for this long at most."""
+"""Maximum time for which a revoked token or permission stays valid."""
 _REFUSED_FOR = timedelta(seconds=2)
-"""A right that was missing counts as missing for this long."""
+"""How long a missing permission is cached."""
 _INVALID_FOR = timedelta(seconds=10)
-"""A token that was refused is not asked about again for this long."""
+"""How long a rejected token is cached."""
 _MAX_KNOWN = 10_000
 _REVIEWS_PER_SECOND, _REVIEWS_BURST = 50.0, 500
 _REVIEWS_PER_SECOND_OF_ADDRESS, _REVIEWS_BURST_OF_ADDRESS = 5.0, 50
@@ -36,7 +36,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who a token belongs to, as the API server says."""
+    """The user of a token, as the API server reports it."""
 
     name: str
     uid: str
@@ -44,7 +44,7 @@ class User:
 
 
 class Guard:
-    """Finds out who calls, and what they may do.
+    """Authenticates callers and checks their permissions.
 
     The API server is asked as seldom as possible: what cannot be a token is refused unasked, an answer is remembered, and
     tokens that were never valid share a rate, all together and for each address. Tokens that were valid before do not count
@@ -65,7 +65,7 @@ class Guard:
         self._rate_of_user = Rate(_RIGHTS_PER_SECOND_OF_USER, _RIGHTS_BURST_OF_USER)
 
     async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], address: str) -> User:
-        """Find out who calls, by the token in the metadata of an RPC.
+        """Authenticate the caller by the token in the metadata of an RPC.
 
         Args:
             metadata: Of the RPC.
@@ -90,7 +90,7 @@ class Guard:
         return user
 
     async def authorize(self, user: User, rpc: str, namespace: str | None) -> None:
-        """Let a user call an RPC.
+        """Check that a user may call an RPC.
 
         Args:
             user: Who calls.
@@ -201,7 +201,7 @@ class Guard:
 
 
 def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
-    """What a user is not allowed to do, and which permission would allow it."""
+    """A message that says what a user may not do, and which permission would allow it."""
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f" in namespace {namespace!r}" if namespace else ""
     other = "; or there is no such namespace" if namespace else ""
@@ -209,7 +209,7 @@ def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
 
 
 class BoundedCache(Generic[K, V]):
-    """What was put last, up to a number of entries; the oldest are forgotten."""
+    """A cache with a maximum number of entries; the oldest are dropped."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -231,5 +231,5 @@ class BoundedCache(Generic[K, V]):
             self._entries.popitem(last=False)
 
     def pop(self, key: K) -> None:
-        """Forget a key."""
+        """Remove a key."""
         self._entries.pop(key, None)

@@ -16,10 +16,10 @@ from perdure.runtime.blobs import Reference, owner, reference_in, with_content
 async def storing_details(
     manager: Manager, entry: Entry, scheduled_event_id: int, details: object
 ) -> AsyncIterator[None]:
-    """Store large heartbeat details before the block that gives them to a run, and remove those before, after it.
+    """Store large heartbeat details before the block that passes them to a run, and remove the previous ones after it.
 
-    Heartbeats cost no commit: the details would stay in memory for as long as none comes. Those that a commit has
-    recorded stay.
+    Heartbeats need no commit, so without this the details would stay in memory until the next one. Details that a commit
+    has recorded are kept.
 
     Args:
         manager: Has the runs.
@@ -31,7 +31,7 @@ async def storing_details(
     if reference is None or run is None or run.state is None or run.state.code is None:
         yield
         return
-    owned_by, store = owner(entry.name, entry.uid), manager.blobs
+    owned_by, store = owner(entry.name, entry.uid), manager.tools.blobs
     activity = run.state.activity(scheduled_event_id)
     before = reference_in(activity.heartbeat_details) if activity is not None else None
     saved = await store.save(entry.namespace, reference, owned_by)

@@ -10,24 +10,24 @@ from perdure.engine import events as ev
 from perdure.frontend.admission import MessageMemory
 from perdure.frontend.errors import damaged
 from perdure.frontend.given import UNLIMITED
-from perdure.frontend.history import Historian
-from perdure.frontend.payloads import KnownBlobs, looking_up
-from perdure.frontend.runs import Runs
+from perdure.frontend.history_messages import Historian
+from perdure.frontend.payload_messages import KnownBlobs, looking_up
+from perdure.frontend.run_gateway import RunGateway
 
 _Made = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024
-"""Bytes of large payloads that are read at the same time; of one namespace half as many."""
+"""Maximum size of large payloads that are read at the same time, in bytes; half of it for one namespace."""
 
 
 class LargePayloads:
     """Reads the large payloads that a message needs."""
 
-    def __init__(self, runs: Callable[[], Runs]) -> None:
+    def __init__(self, runs: Callable[[], RunGateway]) -> None:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY)
 
     async def whole(self, namespace: str, make: Callable[[], _Made], most: int = UNLIMITED) -> _Made:
-        """What is made of a run's state or events, with the large payloads in it.
+        """The result of a function of a run's state or events, with the large payloads that it needs.
 
         Args:
             namespace: Of the run.
@@ -36,7 +36,7 @@ class LargePayloads:
 
         Raises:
             RpcError: one is gone.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
         """
         known = KnownBlobs(most=most)
         while True:
@@ -48,7 +48,7 @@ class LargePayloads:
             async with self._memory.hold(namespace, min(known.missing_bytes, _MEMORY // 2)):
                 for name, reference in known.missing.items():
                     try:
-                        known.contents[name] = await self._runs().manager.blobs.load(namespace, reference)
+                        known.contents[name] = await self._runs().manager.tools.blobs.load(namespace, reference)
                     except LostBlobError as error:
                         raise damaged(str(error)) from error
 
@@ -60,5 +60,5 @@ class LargePayloads:
         return await self.whole(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
 
     def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
-        """Turns histories of a namespace into Temporal's; `by_step` as there."""
+        """A Historian for a namespace; `by_step` as for `Historian`."""
         return Historian(namespace, self._runs().finder.run_id_of(namespace), by_step=by_step)

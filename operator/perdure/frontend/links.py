@@ -1,4 +1,4 @@
-"""Links of responses: the event of a history that a request has led to, as Temporal's server gives them."""
+"""Links in responses to the event that a request has led to, as on Temporal's server."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tokens of long polls: they name what a description says of a run. Pure."""
+"""Tokens of long polls, which identify the content of a description. Pure."""
 
 import hashlib
 
@@ -8,12 +8,12 @@ from perdure.frontend.errors import invalid
 
 
 def token_of(run_id: str, info: Message) -> bytes:
-    """Names what a description says: as long as it says the same, its token is the same."""
+    """The token of a description; it changes if the content changes."""
     return f"{run_id}/{hashlib.sha256(info.SerializeToString(deterministic=True)).hexdigest()}".encode()
 
 
 def check(token: bytes, run_id: str) -> None:
-    """See that a token is one of a run.
+    """Check that a token belongs to a run.
 
     Raises:
         RpcError: it is no token, or one of another run.

@@ -1,13 +1,13 @@
-"""Matches what runs have to be done with the workers that poll, across a fleet.
+"""Matches the offers of runs with the workers that poll, across a fleet.
 
-Each task queue has one owner in the fleet, as each run has. What a run has to be done is offered to the owner of its task queue,
-and all polls of that queue are forwarded there. The worker gets it from the owner of the run, by way of the owner of the queue:
+Each task queue has one owner in the fleet, as each run does. The owner of a run offers its tasks to the owners of their queues,
+and all polls of that queue are forwarded there. A worker gets a task from the owner of the run through the owner of the queue:
 
     run A ── offers ──▶ owner of the task queue ◀── polls ── the member that a worker is connected to
           ◀── takes ───
 
-Without a fleet all of them are the same process. The sticky queues of a task queue have the same owner as the queue itself, which
-so knows, when it places a task, whether the worker is there that has the workflow in memory.
+Without a fleet, all of these are the same process. The sticky queues of a task queue have the same owner as the queue itself, so
+that owner knows, when it places a task, whether the worker that has cached the workflow still polls.
 """
 
 import uuid
@@ -42,21 +42,21 @@ Returner = Callable[[Offer, Poller], None]
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where an offer goes."""
+    """The queue of an offer."""
 
     queue: QueueName
     sticky: str = ""
-    """The queue of the worker that has the workflow in memory: preferred as long as the worker polls it."""
+    """The queue of the worker that has cached the workflow: preferred while the worker polls it."""
 
 
 Offers = Mapping[Offer, Destination]
 
 
 class OfferBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one member offers to another since its last batch."""
+    """The offers of one member to another since its last batch."""
 
     session: str
-    """Names the process: one that starts again begins with all its offers."""
+    """Identifies the process: a restarted one sends all its offers first."""
     whole: bool
     """Whether these are all its offers, and others are withdrawn."""
     offers: dict[str, list[tuple[Offer, Destination]]]
@@ -73,7 +73,7 @@ class PolledQueues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnreachedError(Exception):
-    """The member that has offered something is not reached, or does not own the run anymore."""
+    """The member with the offer cannot be reached, or no longer owns the run."""
 
 
 class Members(Protocol):
@@ -88,7 +88,7 @@ class Members(Protocol):
         ...
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """Get what another member has offered; None if it is no longer due.
+        """Get the task of an offer from another member; None if it is no longer due.
 
         Raises:
             UnreachedError: the member is not reached, or has lost the run.
@@ -98,18 +98,18 @@ class Members(Protocol):
 
 
 class Alone:
-    """There are no other members."""
+    """The members of a fleet of one."""
 
     def owner(self, queue: QueueName) -> str:
-        """It is this process."""
+        """Return the owner: always this process."""
         del queue
         return ""
 
     def offer(self, member: str, key: str) -> None:
-        """Nobody is offered anything."""
+        """Do nothing, as there is no other member."""
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """Nobody has offered anything."""
+        """Return nothing, as there is no other member."""
         del kind, offer, poller
 
 
@@ -117,7 +117,7 @@ class Matching:
     """The offers of this process's runs, and those of others for its task queues."""
 
     def __init__(self) -> None:
-        """Know no offers yet, and no other members."""
+        """Start without offers and without other members."""
         self.members: Members = Alone()
         self.lost: Callable[[str], None] = lambda _: None
         """Called with each member that has left."""
@@ -125,13 +125,13 @@ class Matching:
         self._takers: dict[Kind, Taker] = {}
         self._returners: dict[Kind, Returner] = {}
         self._own: dict[str, dict[Offer, Destination]] = {}
-        """By key: what the runs have to be done that this process works on."""
+        """By key, the offers of the runs that this process owns."""
         self._placed: dict[str, dict[Offer, Destination]] = {}
-        """By key: what is in the queues of this process, also of other members' runs."""
+        """By key, the offers in the queues of this process, including those of other members."""
         self._sessions: dict[str, str] = {}
         """By member."""
         self._polled: dict[str, PolledQueues] = {}
-        """By member: its task queues that workers poll."""
+        """By member, the polled ones among its task queues."""
 
     # Offers of this process
 
@@ -149,7 +149,7 @@ class Matching:
             self.members.offer(member, key)
 
     def reassign(self, others: Mapping[str, object]) -> None:
-        """The members have changed: place all offers again, and drop those of members that have left."""
+        """Place all offers again after the members have changed, and drop those of members that have left."""
         for member in self._sessions.keys() - others.keys():
             self._withdraw_all_of(member, ())
             del self._sessions[member]
@@ -160,7 +160,7 @@ class Matching:
             self._place(key, self._offered_to("", key))
 
     def offered_to(self, member: str, keys: list[str] | None) -> dict[str, list[tuple[Offer, Destination]]]:
-        """What is offered to a member, of some keys; None for all that there is."""
+        """The offers to a member for some keys; None for all keys."""
         if keys is not None:
             return {key: list(self._offered_to(member, key).items()) for key in keys}
         found = {key: list(self._offered_to(member, key).items()) for key in self._own}
@@ -173,7 +173,7 @@ class Matching:
     # Offers of other members
 
     def receive(self, member: str, batch: OfferBatch) -> PolledQueues:
-        """Take the offers of another member in; the response says who polls here."""
+        """Accept the offers of another member; the response names the task queues that are polled here."""
         known = batch.whole or self._sessions.get(member) == batch.session
         if batch.whole:
             self._sessions[member] = batch.session
@@ -204,7 +204,7 @@ class Matching:
         return sticky if to.sticky and self.queues.alive(sticky) else to.queue
 
     def _place_again(self, offer: Offer) -> None:
-        """The worker has left that an offer was meant for: place it where another one polls."""
+        """Move an offer whose worker has left to a queue that another worker polls."""
         key = key_of(offer)
         self._place(key, self._placed.get(key, {}))
 
@@ -233,7 +233,7 @@ class Matching:
             raise
 
     def polled_by(self, member: str, polled: PolledQueues) -> None:
-        """Note which of its task queues another member says that workers poll."""
+        """Note the task queues that workers poll at another member."""
         self._polled[member] = polled
 
     def namespaces(self) -> set[str]:

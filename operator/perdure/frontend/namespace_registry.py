@@ -1,4 +1,4 @@
-"""Settings that each namespace has in a ConfigMap of its own: one entry per name, as JSON."""
+"""Settings in one ConfigMap per namespace: one entry per name, as JSON."""
 
 import asyncio
 import re
@@ -17,7 +17,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _KEPT = timedelta(minutes=5)
-"""How long a ConfigMap that was read is remembered at least."""
+"""Minimum time for which a ConfigMap is cached."""
 _MANY = 1_000
 """Maximum number of namespaces to remember without a check whether clients still ask about them."""
 _TRIES = 20
@@ -31,7 +31,7 @@ Entries: TypeAlias = Mapping[str, Entry]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryKind(Generic[Entry]):
-    """What a registry stores."""
+    """The kind of entries in a registry."""
 
     type: type[Entry]
     noun: str
@@ -39,7 +39,7 @@ class EntryKind(Generic[Entry]):
     config_map: str
     """Name of the ConfigMap."""
     fresh: timedelta
-    """How long a ConfigMap that was read counts: a change by another operator, or with `kubectl`, is seen within this time."""
+    """How long a cached ConfigMap is valid: changes by other operators, or with `kubectl`, are seen within this time."""
     check: Callable[[Entry], None] = lambda _: None
     """Raises ValueError if an entry that can be decoded is invalid."""
 
@@ -69,10 +69,10 @@ class NamespaceRegistry(Generic[Entry]):
         self._written = written
         self._read: dict[str, tuple[datetime, Entries[Entry]]] = {}
         self._reading: dict[str, asyncio.Task[kube.Object]] = {}
-        """Those who ask about a namespace at the same time share one request."""
+        """Concurrent readers of a namespace share one request."""
         self._many = _MANY
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """One change of a namespace at a time, so that the last one to be learned is the last one that was written."""
+        """Serializes the changes of a namespace, so that the cache ends with the last write."""
 
     def is_known(self, namespace: str) -> bool:
         """Whether the entries were read."""
@@ -129,7 +129,7 @@ class NamespaceRegistry(Generic[Entry]):
             await self.load(namespace)
 
     async def change(self, namespace: str, change: Callable[[Entries[Entry]], Entries[Entry]]) -> Entries[Entry]:
-        """Change the entries; what `change` leaves as it is costs no write.
+        """Change the entries; nothing is written if `change` returns them unchanged.
 
         Raises:
             RpcError: `change` raises it, the ConfigMap is full, or the API server does not respond.
@@ -195,7 +195,7 @@ class NamespaceRegistry(Generic[Entry]):
         self._many = max(_MANY, 2 * len(self._read))
 
     def _decoded(self, found: kube.Object) -> dict[str, Entry]:
-        """The entries of a ConfigMap. One that cannot be read is reported, and has no effect."""
+        """The entries of a ConfigMap. An entry that cannot be decoded is logged and ignored."""
         entries = {}
         for key, value in (found.get("data") or {}).items():
             try:

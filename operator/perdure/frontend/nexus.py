@@ -1,7 +1,7 @@
-"""Calls of Nexus handlers, in memory: handed to workers that poll for them, and their answers to the run that waits.
+"""Calls of Nexus handlers, kept in memory: dispatches them to workers, and passes the responses to the run that waits.
 
-The run's state says which handlers to call, and repeats a call that is not answered in time. So nothing here is needed
-after a restart. A call leaves the namespace of the run only if the endpoint admits that namespace, as it is at that moment.
+The state of the run determines which handlers to call, and repeats a call that is not answered in time. So nothing here is
+needed after a restart. A call leaves the namespace of the run only if the endpoint admits that namespace at that moment.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from perdure.engine.inputs import OperationOutcome
 from perdure.engine.nexus import too_large
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 from perdure.frontend import links, nexus_links
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.endpoints import Endpoint, EndpointRegistry
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import Destination, Matching, key_of
@@ -35,7 +35,7 @@ from perdure.kube.clock import now
 from perdure.runtime.callbacks import SYSTEM_URL, TOKEN_HEADER, CallbackToken
 
 if TYPE_CHECKING:
-    from perdure.frontend.runs import Runs
+    from perdure.frontend.run_gateway import RunGateway
 
 _REQUEST_TIMEOUT, _JAVAS_REQUEST_TIMEOUT = "request-timeout", "Request-Timeout"
 _OPERATION_TIMEOUT = "operation-timeout"
@@ -59,25 +59,25 @@ class HandlerCall:
     name: CallName
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     queue: QueueName | None = None
-    """None until it is known whose workers handle it."""
+    """None until the endpoint is known."""
     endpoint: str = ""
 
     @property
     def offer(self) -> Offer:
-        """What is in the task queue."""
+        """The offer in the task queue."""
         return Offer(self.name.run_id, query=self.call_id)
 
 
 class Caller(Protocol):
-    """Whom calls are made for: the frontend."""
+    """The caller of handlers: the frontend."""
 
-    runs: "Runs"
+    runs: "RunGateway"
     matching: Matching
     endpoints: EndpointRegistry
 
 
 class HandlerCallsOpen:
-    """The calls that wait for a worker, or for its answer."""
+    """The calls that wait for a worker, or for its response."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -86,7 +86,7 @@ class HandlerCallsOpen:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, run: Followed, state: RunState | None) -> None:
-        """A run has come to a new state: make the calls that it asks for, and withdraw the others."""
+        """Make the calls that the new state of a run requires, and withdraw the others."""
         run_id = run.ref.uid
         known = self._of_run.get(run_id, {})
         due = {} if state is None else {_name(run_id, *each): each for each in state.offered_calls(now())}
@@ -106,7 +106,7 @@ class HandlerCallsOpen:
         return self._calls.get(call_id)
 
     def take(self, call_id: str, namespace: str) -> HandlerCall | None:
-        """A call that a worker of a namespace answers: it is answered once."""
+        """Remove and return a call that a worker of a namespace has answered: a call has one response."""
         call = self._calls.get(call_id)
         if call is None or call.queue is None or call.queue.namespace != namespace:
             return None
@@ -124,7 +124,7 @@ class HandlerCallsOpen:
         task.add_done_callback(self._tasks.discard)
 
     async def _dispatch(self, call: HandlerCall, namespace: str, operation: PendingOperation) -> None:
-        """Put a call into the task queue that its endpoint names; report a failure where it may not be made."""
+        """Put a call into the task queue of its endpoint; report a failure if the endpoint does not admit it."""
         try:
             found = await self._caller.endpoints.find(operation.endpoint_id, operation.endpoint)
         except RpcError as error:
@@ -155,7 +155,7 @@ class HandlerCallsOpen:
     async def report(
         self, call: HandlerCall, failure: Failure | None, outcome: inputs.OperationReported | None = None
     ) -> None:
-        """Tell the run what has become of a call: that it was refused or, for a start, something else."""
+        """Report the outcome of a call to its run."""
         entry = self.entry(call)
         if entry is None:
             return
@@ -189,7 +189,7 @@ class HandlerCallsOpen:
         return self._caller.runs.manager.directory.get(call.name.run_id)
 
     def request(self, call: HandlerCall) -> Request | None:
-        """What a worker gets; None if the run does not wait for the call any more."""
+        """The request for a worker; None if the run no longer waits for the call."""
         run = self._caller.runs.manager.runs.get(call.name.run_id)
         state = run.state if run is not None else None
         if run is None or state is None:
@@ -252,12 +252,12 @@ def _times_left(operation: PendingOperation, time: datetime) -> Iterator[timedel
 
 
 def set_request_timeout(made: Request, seconds: float) -> None:
-    """Tell a handler how long its answer is waited for."""
+    """Set the header that tells a handler how long the caller waits."""
     made.header[_REQUEST_TIMEOUT] = made.header[_JAVAS_REQUEST_TIMEOUT] = milliseconds(timedelta(seconds=seconds))
 
 
 def milliseconds(length: timedelta) -> str:
-    """A duration as Nexus headers have it."""
+    """A duration in the format of Nexus headers."""
     return f"{max(length // timedelta(milliseconds=1), 0)}ms"
 
 

@@ -13,7 +13,7 @@ _UNKNOWN = "unknown/nexus-content"
 
 
 def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
-    """The payload that content is.
+    """The payload for some content.
 
     Args:
         headers: That describe the content, in lower case and without `content-`: such as `type`.

@@ -51,7 +51,7 @@ def _handler_details(kind: str, behavior: Behavior) -> Json:
 
 
 def is_retryable(behavior: Behavior) -> bool | None:
-    """Whether a handler wants to be called again; None if it does not say."""
+    """Whether the failed call should be retried; None if the handler does not say."""
     return _RETRYABLE.get(behavior)
 
 

@@ -1,4 +1,4 @@
-"""Lists in pages: the token of a page is the place at which it begins."""
+"""Splits lists into pages: the token of a page is the position at which it begins."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -29,7 +29,7 @@ def page_of(
         weigh: How many bytes each takes of the answer.
 
     Raises:
-        RpcError: the token is none of ours.
+        RpcError: the token is invalid.
     """
     if token and (not token.isdigit() or len(token) > _DIGITS):
         raise invalid("invalid next_page_token")

@@ -4,7 +4,7 @@ from typing import Any
 
 from temporalio.api.common.v1 import Priority
 
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.backlog import ORDINARY, Rank
 from perdure.frontend.given import UnfitError
 from perdure.runtime.chains import inherited_priority

@@ -1,4 +1,4 @@
-"""Queries that wait for a worker. They leave no trace."""
+"""Queries that wait for a worker. They are not recorded."""
 
 import asyncio
 import uuid
@@ -22,20 +22,20 @@ class Query:
     query_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     answer: "asyncio.Future[Payloads]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     attached: bool = False
-    """Whether it waits for a workflow task, or goes with one."""
+    """Whether it waits for a workflow task, or is attached to one."""
 
     def answered(self, result: Payloads) -> None:
-        """A worker has answered."""
+        """Pass the response of a worker to the caller."""
         if not self.answer.done():
             self.answer.set_result(result)
 
     def failed(self, failure: Failure) -> None:
-        """A worker has answered with a failure."""
+        """Pass the failure that a worker has reported to the caller."""
         if not self.answer.done():
             self.answer.set_exception(QueryFailedError(failure))
 
     def abort(self) -> None:
-        """There is nobody to answer any more."""
+        """Tell the caller that nobody can answer anymore."""
         if not self.answer.done():
             self.answer.set_exception(not_found("the workflow was deleted"))
 
@@ -55,21 +55,21 @@ class Queries:
         self._of_run: dict[str, dict[str, Query]] = {}
 
     def add(self, run_id: str, query: WorkflowQuery) -> Query:
-        """Take in a query."""
+        """Add a query."""
         made = Query(query)
         self._of_run.setdefault(run_id, {})[made.query_id] = made
         return made
 
     def get(self, run_id: str, query_id: str) -> Query | None:
-        """A query that still waits."""
+        """A query that is still waiting."""
         return self._of_run.get(run_id, {}).get(query_id)
 
     def attached(self, run_id: str) -> list[Query]:
-        """Those that go with the next workflow task of a run, or with the one that a worker has."""
+        """The queries attached to the next workflow task of a run, or to the one that a worker has."""
         return [query for query in self._of_run.get(run_id, {}).values() if query.attached]
 
     def abort(self, run_id: str) -> None:
-        """The run is gone."""
+        """Abort the queries of a deleted run."""
         for query in self._of_run.pop(run_id, {}).values():
             query.abort()
 
@@ -78,7 +78,7 @@ class Queries:
         self._of_run.pop(run_id, None)
 
     def drop(self, run_id: str, query_id: str) -> None:
-        """Nobody waits any more."""
+        """Remove a query whose caller no longer waits."""
         known = self._of_run.get(run_id, {})
         known.pop(query_id, None)
         if not known:

@@ -8,7 +8,7 @@ from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend.matching import Destination, Matching, key_of
 from perdure.frontend.queries import Query
 from perdure.frontend.queues import Kind, Offer, QueueName
-from perdure.frontend.runs import Runs
+from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.versions import Versions, queue_of
 from perdure.frontend.visibility import Visibility
 
@@ -20,7 +20,7 @@ class QueryDispatch:
     """Offers queries to workers."""
 
     def __init__(
-        self, runs: Callable[[], Runs], matching: Matching, versions: Versions, visibility: Visibility
+        self, runs: Callable[[], RunGateway], matching: Matching, versions: Versions, visibility: Visibility
     ) -> None:
         self._runs = runs
         self._matching = matching

@@ -38,7 +38,7 @@ MAX_DIGITS = 100
 
 
 class InvalidQueryError(Exception):
-    """The filter cannot be understood; the message says what is wrong, and where."""
+    """A filter is invalid; the message says what is wrong, and where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def parse(text: str, convert: Convert = _as_written, lists: Collection[str] = ()
 
 
 def quoted(text: str) -> str:
-    """Write a text as a filter reads it."""
+    """Quote a text for a filter."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
@@ -243,7 +243,7 @@ def _negated(found: bool | None) -> bool | None:
 
 
 def _joined(found: Iterator[bool | None], *, decisive: bool) -> bool | None:
-    """What several conditions come to: OR if True decides, AND if False does."""
+    """The result of several conditions: OR if True decides, AND if False does."""
     result: bool | None = not decisive
     for each in found:
         if each is decisive:

@@ -1,4 +1,4 @@
-"""Task queues, in memory: who has something to be done, and who asks for work. All of it can be rebuilt from open runs."""
+"""Task queues, in memory: waiting offers and polling workers. All of it can be rebuilt from open runs."""
 
 import asyncio
 import math
@@ -15,9 +15,9 @@ from perdure.frontend.task_queue_settings import NO_SETTINGS, QueueSettings, Tas
 from perdure.kube.clock import now
 
 DEAD_AFTER = timedelta(seconds=10)
-"""A queue that nobody has polled for so long has no worker: those of a sticky queue have gone."""
+"""After this time without a poll, a queue counts as having no worker."""
 FORGOTTEN_AFTER = timedelta(minutes=5)
-"""A poller that was not seen for so long is not listed any more."""
+"""After this time without a poll, a poller is no longer listed."""
 _RATE_OVER = timedelta(seconds=30)
 _MANY = 1_000
 """Maximum number of queues to keep without a check whether they are still used."""
@@ -28,7 +28,7 @@ MOST_POLLERS = 1_000
 
 
 class Kind(StrEnum):
-    """What is in a queue."""
+    """The kind of offers in a queue."""
 
     WORKFLOW = "workflow"
     ACTIVITY = "activity"
@@ -48,7 +48,7 @@ class QueueName:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Something to be done: a workflow task, an attempt of an activity, a query or a Nexus call to be answered."""
+    """Work for a worker: a workflow task, an attempt of an activity, a query, or a Nexus call."""
 
     run_id: str
     scheduled_event_id: int = 0
@@ -57,12 +57,12 @@ class Offer:
     """ID of the query or of the call."""
     rank: Rank = ORDINARY
     member: str = ""
-    """The member of the fleet that works on the run; empty for this one."""
+    """The member of the fleet that owns the run; empty for this one."""
 
 
 @dataclass(slots=True)
 class _Rate:
-    """How many a second there are, of late: each counts less as time goes by."""
+    """A rate per second, as an exponentially decaying average."""
 
     weight: float = 0.0
     since: datetime = field(default_factory=now)
@@ -79,15 +79,15 @@ class _Rate:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a queue is like."""
+    """Statistics of a queue."""
 
     waiting: int
     age: timedelta
-    """How long the first has waited."""
+    """How long the oldest offer has waited."""
     added: float
-    """How many come to it in a second."""
+    """Offers added per second."""
     dispatched: float
-    """How many are handed out in a second."""
+    """Offers dispatched per second."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class _Queue:
     dispatched: _Rate = field(default_factory=_Rate)
 
     def hand_out(self) -> None:
-        """Give what waits to those who ask for it, as fast as the queue may."""
+        """Dispatch waiting offers to waiting pollers, within the rate limit."""
         while self.offers and self.waiting:
             time = asyncio.get_running_loop().time()
             rank = self.offers.first.rank
@@ -126,7 +126,7 @@ class _Queue:
 
 
 class TaskQueues:
-    """All of them."""
+    """All task queues."""
 
     def __init__(self, moved: Callable[[Offer], None] = lambda _: None) -> None:
         """`moved` is called with each offer in a queue when its last poller leaves."""
@@ -177,7 +177,7 @@ class TaskQueues:
         return self._queues[parts[0]].limits if parts else RateLimits(self._settings_of(name))
 
     def _need_room(self, name: QueueName) -> None:
-        """See that a namespace has not too many queues for another one to be polled.
+        """Check that a namespace may have another polled queue.
 
         Raises:
             RpcError: it has.
@@ -189,7 +189,7 @@ class TaskQueues:
             raise exhausted(f"too many task queues: {MOST_POLLED:,} in a namespace; retry later")
 
     def _forget(self) -> None:
-        """Forget queues that nobody has polled for minutes, and in which nothing is: every worker has one of its own."""
+        """Forget empty queues that nobody has polled for minutes: every worker has a sticky queue of its own."""
         for name, queue in list(self._queues.items()):
             queue.forget_pollers()
             if not (queue.pollers or queue.offers or queue.waiting):
@@ -199,7 +199,7 @@ class TaskQueues:
     # Offers
 
     def settle(self, key: str, offers: Mapping[Offer, QueueName]) -> None:
-        """Set all offers of a key, such as those of a run; what it had before and has no more is withdrawn."""
+        """Set all offers of a key, such as those of a run; earlier offers that are not among them are withdrawn."""
         before = self._of_key.get(key, {})
         for offer, name in before.items():
             if offers.get(offer) != name:
@@ -213,7 +213,7 @@ class TaskQueues:
             self._of_key.pop(key, None)
 
     def give_back(self, key: str, offer: Offer) -> None:
-        """Offer again what a poller could not get; nothing if it was withdrawn meanwhile."""
+        """Return an offer that a poller could not get, unless it was withdrawn meanwhile."""
         name = self._of_key.get(key, {}).get(offer)
         if name is not None and offer not in self._queue(name).offers:
             self._give(offer, name)
@@ -240,7 +240,7 @@ class TaskQueues:
         *,
         per_second: float | None = None,
     ) -> Offer | None:
-        """Wait for something to do; None if nothing comes up in time. The caller checks whether it is still due.
+        """Wait for an offer; None if none comes in time. The caller checks whether it is still due.
 
         Args:
             name: The queue.
@@ -291,9 +291,9 @@ class TaskQueues:
             queue.waiting.remove(poller)
 
     def _desert(self, queue: _Queue) -> None:
-        """The last poller of a queue is gone: its connection has broken, or it has ended the call.
+        """Handle the loss of the last poller of a queue, whose connection broke or whose call ended.
 
-        A worker that only has its hands full ends no call.
+        A busy worker does not end its call.
         """
         queue.last_poll = None
         for offer in list(queue.offers):
@@ -307,13 +307,13 @@ class TaskQueues:
         return bool(queue.waiting) or queue.last_poll + DEAD_AFTER > now()
 
     def close(self, name: QueueName) -> None:
-        """The worker of a sticky queue goes away."""
+        """Close the sticky queue of a worker that shuts down."""
         queue = self._queues.get(name)
         if queue is not None:
             self._desert(queue)
 
     def pollers(self, name: QueueName) -> dict[str, datetime]:
-        """Who has polled a queue lately, and when last."""
+        """The recent pollers of a queue, and when each last polled."""
         queue = self._queues.get(name)
         if queue is None:
             return {}
@@ -321,24 +321,24 @@ class TaskQueues:
         return dict(queue.pollers)
 
     def polled(self) -> tuple[list[QueueName], list[QueueName]]:
-        """The queues that workers poll, or did a moment ago; and those that workers have polled lately."""
+        """The queues that workers poll now or did a moment ago, and those that workers have polled recently."""
         names = list(self._queues)
         return [name for name in names if self.alive(name)], [name for name in names if self.pollers(name)]
 
     def versions(self, name: QueueName) -> list[QueueName]:
-        """The parts of a task queue that workers of different versions poll, or that something waits in."""
+        """The parts of a task queue, by worker version, that are polled or have waiting offers."""
         asked = name.namespace, name.kind, name.name
         return [each for each in self._queues if (each.namespace, each.kind, each.name) == asked]
 
     def statistics(self, name: QueueName) -> Statistics:
-        """How much waits in a queue, and how fast it moves."""
+        """The backlog and the rates of a queue."""
         queue = self._queues.get(name) or _Queue(RateLimits())
         oldest = queue.offers.oldest
         age = timedelta(0) if oldest is None else now() - oldest
         return Statistics(len(queue.offers), age, queue.added.per_second(), queue.dispatched.per_second())
 
     def workers(self, namespace: str) -> dict[str, tuple[set[str], datetime]]:
-        """Who works in a namespace: which queues each has polled lately, and when last."""
+        """The workers of a namespace: the queues that each has polled recently, and when."""
         found: dict[str, tuple[set[str], datetime]] = {}
         for name in list(self._queues):
             if name.namespace != namespace:

@@ -1,4 +1,4 @@
-"""How fast task queues hand out what waits in them. Pure: times are arguments, in seconds of one clock.
+"""Rate limits of task queues. Pure: times are arguments, in seconds of one clock.
 
 The rules are those of Temporal's server (service/matching/ratelimit_manager.go): the rate that
 `UpdateTaskQueueConfig` sets counts before the one that workers ask for, and both allow bursts of one second's worth.
@@ -11,7 +11,7 @@ from perdure.frontend.backlog import Rank
 from perdure.frontend.task_queue_settings import NO_SETTINGS, QueueSettings
 
 _MANY_KEYS = 2_000
-"""Fairness keys whose rate is followed without a look at whether they still wait (matching.fairnessKeyRateLimitCacheSize)."""
+"""Number of fairness keys whose rate is tracked before unused ones are dropped (matching.fairnessKeyRateLimitCacheSize)."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Throttle:
 
     per_second: float
     at_once: float | None = None
-    """How many after a pause; None: as many as in a second."""
+    """The burst after a pause; None: as many as in a second."""
     _due: float = -math.inf
 
     def wait(self, time: float) -> float:
@@ -33,7 +33,7 @@ class Throttle:
 
     @property
     def _burst(self) -> float:
-        """Seconds that may be saved up; of what they are worth, one is for the one that passes."""
+        """Seconds of unused rate that may accumulate, without the one for the current item."""
         at_once = self.per_second if self.at_once is None else self.at_once
         return max(0.0, at_once - 1) / self.per_second
 
@@ -54,7 +54,7 @@ class RateLimits:
 
     @property
     def per_second(self) -> float | None:
-        """How many the queue hands out per second at most; None: no limit."""
+        """Maximum number of tasks that the queue dispatches per second; None: no limit."""
         return self.asked_for if self.settings.rate is None else self.settings.rate
 
     def configure(self, settings: QueueSettings) -> None:
@@ -65,18 +65,18 @@ class RateLimits:
             self._set_rate()
 
     def ask_for(self, per_second: float | None) -> None:
-        """Apply what a worker asks for; the last one that polls decides."""
+        """Apply the rate that a worker requests; the last poll decides."""
         self.asked_for = per_second
         self._set_rate()
 
     def wait(self, time: float, rank: Rank) -> float:
-        """Return the seconds from a time until something of a rank may be handed out; infinite: never at this rate."""
+        """Return the seconds from a time until a task of a rank may be dispatched; infinite: never at this rate."""
         whole = self._whole.wait(time) if self._whole is not None else 0.0
         key = self._key(time, rank)
         return whole if key is None else max(whole, key.wait(time))
 
     def count(self, time: float, rank: Rank) -> None:
-        """Count something of a rank that is handed out."""
+        """Count a dispatched task of a rank."""
         if self._whole is not None:
             self._whole.count(time)
         key = self._key(time, rank)

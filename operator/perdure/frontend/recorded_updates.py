@@ -1,4 +1,4 @@
-"""Brings the updates in memory in line with what runs have recorded."""
+"""Synchronizes the updates in memory with those that runs have recorded."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,13 +10,13 @@ from perdure.controller.workers import Followed
 from perdure.engine import events as ev
 from perdure.engine.history import decode_events
 from perdure.engine.state import RunState
-from perdure.frontend import failures
+from perdure.frontend import failure_messages
 from perdure.frontend.errors import RpcError
-from perdure.frontend.history import update_request
+from perdure.frontend.history_messages import update_request
 from perdure.frontend.large_payloads import LargePayloads
-from perdure.frontend.payloads import payloads
+from perdure.frontend.payload_messages import payloads
+from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.run_reader import View
-from perdure.frontend.runs import Runs
 from perdure.frontend.updates import Update, Updates
 from perdure.kube import client as kube
 from perdure.runtime.callbacks import UPDATE_LOST
@@ -25,14 +25,14 @@ from perdure.runtime.callbacks import UPDATE_LOST
 class RecordedUpdates:
     """Admits the updates that a run has recorded, and ends those of a closed run."""
 
-    def __init__(self, updates: Updates, runs: Callable[[], Runs], payloads: LargePayloads) -> None:
+    def __init__(self, updates: Updates, runs: Callable[[], RunGateway], payloads: LargePayloads) -> None:
         self._updates = updates
         self._runs = runs
         self._payloads = payloads
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def readmit(self, view: View) -> None:
-        """Take in the updates that a reset has brought to a run, and no worker has accepted or rejected."""
+        """Admit the updates that a reset has passed to a run, and no worker has accepted or rejected."""
         code, run_id = view.state.code if view.state is not None else None, view.entry.uid
         admitted = code.admitted if code else {}
         wanted = {name: event_id for name, event_id in admitted.items() if self._updates.get(run_id, name) is None}
@@ -42,7 +42,7 @@ class RecordedUpdates:
                 self._updates.admit(run_id, event.update_id, request, event.principal)
 
     def closed(self, run: Followed, state: RunState) -> None:
-        """A run has closed: accepted updates that have not ended fail, and the others get an answer."""
+        """Answer the updates of a closed run: accepted ones without an outcome fail."""
         records = state.code.updates if state.code else {}
         for update in self._updates.open(run.ref.uid):
             record = records.get(update.update_id)
@@ -53,10 +53,10 @@ class RecordedUpdates:
                 if isinstance(event, ev.WorkflowExecutionUpdateCompleted):
                     self._spawn(self._end_update(run.ref.namespace, update, event))
             else:
-                update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+                update.end(Outcome(failure=failure_messages.to_proto(UPDATE_LOST)))
 
     async def _end_update(self, namespace: str, update: Update, event: ev.WorkflowExecutionUpdateCompleted) -> None:
-        """Tell what an update has come to. If that cannot be read now, clients ask again."""
+        """Pass the outcome of an update to its callers. If it cannot be read now, clients ask again."""
         try:
             update.end(await self._payloads.whole(namespace, lambda: outcome_of(event)))
         except (RpcError, kube.ApiError, *kube.TRANSIENT):
@@ -69,14 +69,14 @@ class RecordedUpdates:
 
 
 def _tail_of(run: Followed) -> tuple[ev.AnyEvent, ...]:
-    """The end of the history of a run that this process works on."""
+    """The end of the history of a run that this process owns."""
     return decode_events(run.object["status"]["history"]["events"])
 
 
 def outcome_of(event: ev.WorkflowExecutionUpdateCompleted) -> Outcome:
-    """What an update has come to."""
+    """The outcome of an update."""
     if event.failure is not None:
-        return Outcome(failure=failures.to_proto(event.failure))
+        return Outcome(failure=failure_messages.to_proto(event.failure))
     outcome = Outcome()
     outcome.success.SetInParent()
     found = payloads(event.result)

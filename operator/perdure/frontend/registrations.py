@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perdure.engine.versioning import DeploymentVersion
-from perdure.frontend.deployments import Deployment, Deployments, registered
+from perdure.frontend.deployments import Deployments, WorkerDeployment, registered
 from perdure.frontend.errors import RpcError
 from perdure.frontend.namespace_registry import NamespaceRegistry
 from perdure.frontend.queues import Kind
@@ -13,9 +13,9 @@ from perdure.frontend.rates import Throttle
 from perdure.kube.clock import now
 
 _BURST = 20
-"""Writes of a namespace that wait for nothing; after that, one a second."""
+"""Number of writes of a namespace that are not delayed; after that, one per second."""
 _MANY = 1_000
-"""Throttles that are kept without a look at whether they still hold anything back."""
+"""Number of throttles that are kept before unused ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,12 @@ _Waiting = dict[Registration, asyncio.Future[None]]
 
 
 class Registrations:
-    """What to register. What comes while a namespace waits for its next write goes with that."""
+    """Registers task queues. Registrations that come while a namespace waits for its next write are combined in it."""
 
     def __init__(
-        self, registry: NamespaceRegistry[Deployment], removable: Callable[[str], Callable[[DeploymentVersion], bool]]
+        self,
+        registry: NamespaceRegistry[WorkerDeployment],
+        removable: Callable[[str], Callable[[DeploymentVersion], bool]],
     ) -> None:
         """Create registrations.
 

@@ -1,10 +1,10 @@
-"""Which right in Kubernetes each RPC needs: the one that the same request with kubectl needs. Pure.
+"""The permission in Kubernetes that each RPC requires: the same that kubectl would need. Pure.
 
-Workers need a right of their own, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): with it they
-decide about runs, and do their activities, through the frontend, which says what is valid; it lets them write no status.
+Workers need a separate permission, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): it allows them to
+decide runs and to execute activities through the frontend, which validates everything; it does not allow them to write a status.
 
-The same goes for clients: each right to write an object has a counterpart for the frontend alone, such as ``create``
-``workflowruns/temporal``. With it a client does what the frontend offers, and cannot write the object itself.
+Likewise for clients: each permission to write an object has a counterpart for the frontend only, such as ``create``
+``workflowruns/temporal``. It allows a client to use the frontend, and not to write the object itself.
 """
 
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ DEPRECATED = frozenset(
 )
 """Earlier forms of worker versioning, which are not supported."""
 FREE = frozenset({"GetSystemInfo", "GetClusterInfo", "GetSearchAttributes"}) | DEPRECATED
-"""What any authenticated user can request; it reveals nothing about a namespace."""
+"""RPCs for all authenticated users; they reveal nothing about a namespace."""
 _RIGHTS: dict[str, tuple[Right, ...]] = {
     "StartWorkflowExecution": (_START,),
     "SignalWithStartWorkflowExecution": (_START, _TELL),
@@ -148,7 +148,7 @@ _RIGHTS: dict[str, tuple[Right, ...]] = {
 
 
 def needed(rpc: str) -> tuple[Right, ...]:
-    """The rights that an RPC needs; whatever is not listed is for workers."""
+    """The permissions that an RPC requires; RPCs that are not listed are for workers."""
     return _RIGHTS.get(rpc, (_WORK,))
 
 
@@ -166,7 +166,7 @@ _WORKER, _CLIENT = "perdure-temporal-worker", "perdure-temporal-client"
 
 
 def remedy(user: str, namespace: str | None, right: Right) -> str:
-    """What grants a user a right: one of the roles that the chart brings, where that has it.
+    """How to grant a permission to a user: with one of the roles of the chart, if one includes it.
 
     Args:
         user: The user.

@@ -1,9 +1,9 @@
 """Events about worker deployments: which versions new and upgrading workflows go to."""
 
 from perdure.api.reasons import EventReason
-from perdure.frontend.deployments import Deployment, Deployments
+from perdure.frontend.deployments import Deployments, WorkerDeployment
 from perdure.kube import client as kube
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 
 
 def report(recorder: Recorder, config_map: kube.Object, before: Deployments, after: Deployments) -> None:
@@ -17,7 +17,7 @@ def report(recorder: Recorder, config_map: kube.Object, before: Deployments, aft
     """
     about = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": config_map["metadata"]}
     for name, now in after.items():
-        was = before.get(name, Deployment(create_time=now.create_time))
+        was = before.get(name, WorkerDeployment(create_time=now.create_time))
         if now.current != was.current:
             note = f"Worker deployment `{name}`: the current version is {_version(now.current)}, was {_version(was.current)}"
             reason = EventReason.CURRENT_VERSION_CHANGED
@@ -32,7 +32,7 @@ def _version(build_id: str) -> str:
     return f"`{build_id}`" if build_id else "unversioned"
 
 
-def _ramp(deployment: Deployment) -> str:
+def _ramp(deployment: WorkerDeployment) -> str:
     if deployment.ramping is None:
         return "no version is ramping"
     return f"{deployment.percentage:g}% go to {_version(deployment.ramping)}"

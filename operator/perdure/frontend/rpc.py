@@ -1,4 +1,4 @@
-"""An RPC, however it arrives: who calls, may they, is there room, and what went wrong."""
+"""The processing of an RPC over any transport: authentication, authorization, limits, and errors."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from perdure.frontend.connections import Peer
 from perdure.frontend.door import WAITING, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
-from perdure.frontend.namespaces import namespace_of
+from perdure.frontend.rpc_namespaces import namespace_of
 from perdure.frontend.service.call import CallContext
 from perdure.kube import client as kube
 from perdure.observe import metrics
@@ -69,7 +69,7 @@ class Rpc:
         """Authenticate the caller, then read the message, and handle it.
 
         Raises:
-            RpcError: whatever went wrong.
+            RpcError: the RPC failed.
         """
         try:
             response = await self._handle(call)
@@ -105,7 +105,7 @@ class Rpc:
 
 
 def status_of(rpc: str, error: Exception) -> RpcError:
-    """The error of an RPC as callers get it."""
+    """The status that the caller gets for an error."""
     if isinstance(error, RpcError):
         return error
     if isinstance(error, UnfitError):

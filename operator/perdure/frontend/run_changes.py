@@ -1,4 +1,4 @@
-"""What waits for a change of a run: long polls, and requests that are answered once a run is in some state."""
+"""Notifies long polls, and other requests that wait for a state of a run, of its changes."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -6,20 +6,20 @@ from contextlib import contextmanager
 
 
 class RunChanges:
-    """The changes of runs, for those who wait for them."""
+    """Lets callers wait for changes of runs."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     def changed(self, run_id: str) -> None:
-        """A run has come to a new state."""
+        """Notify the callers that wait for a change of a run."""
         for waiting in self._waiting.pop(run_id, set()):
             if not waiting.done():
                 waiting.set_result(None)
 
     @contextmanager
     def next_change(self, run_id: str) -> Iterator[asyncio.Future[None]]:
-        """Gives what is done once a run has come to a new state, or has gone."""
+        """Return a future that is done once a run has changed or was deleted."""
         changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(run_id, set()).add(changed)
         try:
@@ -28,7 +28,7 @@ class RunChanges:
             self._waiting.get(run_id, set()).discard(changed)
 
     async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float | None) -> bool:
-        """Wait until something is so of a run, looked at whenever it changes; whether it is. `seconds` None: for ever."""
+        """Wait until a condition of a run holds, checked at each change; returns whether it does. `seconds` None: no limit."""
         try:
             async with asyncio.timeout(seconds):
                 while not so():

@@ -34,7 +34,7 @@ class RunFinder:
         self._changes = changes
 
     def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
-        """The run that is meant: by run id, or the newest of a workflow id.
+        """Find a run by its run ID, or the newest run of a workflow ID.
 
         Raises:
             RpcError: there is none.
@@ -58,7 +58,7 @@ class RunFinder:
         return entry
 
     def activity(self, namespace: str, activity_id: str, run_id: str) -> Entry:
-        """The standalone activity that is meant: by run ID, or the newest of an activity ID.
+        """Find a standalone activity by its run ID, or the newest of an activity ID.
 
         Raises:
             RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
@@ -72,7 +72,7 @@ class RunFinder:
         return self._standalone(namespace, activity_id, run_id, RunKind.ACTIVITY)
 
     def operation(self, namespace: str, operation_id: str, run_id: str) -> Entry:
-        """The standalone Nexus operation that is meant: by run ID, or the newest of an operation ID.
+        """Find a standalone Nexus operation by its run ID, or the newest of an operation ID.
 
         Raises:
             RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
@@ -95,7 +95,7 @@ class RunFinder:
     async def reach(
         self, namespace: str, execution: WorkflowExecution, seconds: float, *, first_run_id: str = ""
     ) -> Entry:
-        """The run that is meant, as `entry`: a client never sees the gap in which one run has closed and the next has not begun.
+        """Find a run like `entry`, but if it has closed and continues in another run that has not started yet, wait for that.
 
         Raises:
             RpcError: there is none, or the one that follows is not there in time.
@@ -116,7 +116,7 @@ class RunFinder:
     async def along(
         self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Told]]
     ) -> _Told:
-        """Do something with a run; if it closes first and continues in another one, with that.
+        """Do something with a run or, if it closes first and continues in another run, with that run.
 
         Args:
             entry: The run.
@@ -140,7 +140,7 @@ class RunFinder:
                 entry = after
 
     async def has_begun(self, run_id: str, seconds: float) -> bool:
-        """Whether a run has begun, or never will; waited for."""
+        """Wait until a run has started, or never will; returns whether it has."""
 
         def so() -> bool:
             entry, run = self._manager.directory.get(run_id), self._manager.runs.get(run_id)
@@ -160,7 +160,7 @@ class RunFinder:
 
 
 def gone(entry: Entry) -> RpcError:
-    """The error of a run that was deleted."""
+    """Build the error for a run that was deleted."""
     return not_found(_NOT_FOUND[entry.kind].format(entry.workflow_id))
 
 

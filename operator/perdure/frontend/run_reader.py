@@ -1,4 +1,4 @@
-"""Runs as they are recorded: their state and their history, as far back as it goes."""
+"""Reads the recorded state and history of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class View:
 
     @property
     def tail(self) -> list[kube.Object]:
-        """The end of the history, as JSON: what is not sealed yet."""
+        """The end of the history that is not sealed yet, as JSON."""
         found: list[kube.Object] = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
         return found
 
@@ -45,7 +45,7 @@ class View:
 
     @property
     def unsealed(self) -> int:
-        """The ID of the first event that is not sealed. Sealing can leave no event over."""
+        """The ID of the first event that is not sealed; after all events are sealed, that of the next event."""
         if self.tail:
             begins: int = self.tail[0]["eventId"]
             return begins
@@ -90,7 +90,7 @@ class RunReader:
         return run is None or run.gone or not run.unrecorded
 
     async def view_of_worker(self, entry: Entry) -> View:
-        """A run as a worker that takes its task sees it, with a start that is not recorded yet.
+        """A run as the worker that takes its task sees it, including a start that is not recorded yet.
 
         Raises:
             RpcError: it is gone, or the API server cannot be asked.
@@ -112,7 +112,7 @@ class RunReader:
             raise damaged(str(error)) from error
 
     async def history(self, view: View, first: int = 1) -> tuple[ev.AnyEvent, ...]:
-        """The history of a run from an event on; where its beginning is sealed, that is read too.
+        """The history of a run from an event on, including sealed events.
 
         Raises:
             RpcError: the API server cannot be asked, or something of it is missing.

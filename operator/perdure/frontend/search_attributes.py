@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from perdure.api import labels
 from perdure.api.searching import REGISTRY
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.errors import invalid, namespace_not_found, unavailable
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -16,7 +16,7 @@ _FRESH = timedelta(seconds=10)
 _TRIES = 20
 
 
-class Registry:
+class SearchAttributeRegistry:
     """Reads and writes the registered search attributes of namespaces."""
 
     def __init__(self, client: Callable[[], kube.Client], in_use: Callable[[str], Mapping[str, str]]) -> None:

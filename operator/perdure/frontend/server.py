@@ -1,4 +1,4 @@
-"""The gRPC server: finds the handler of an RPC, and gives what goes wrong the form that SDKs understand."""
+"""The gRPC server: finds the handlers of RPCs, and returns errors in the form that SDKs understand."""
 
 import asyncio
 import ipaddress
@@ -21,12 +21,12 @@ from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
-from perdure.frontend.peers.server import PeerSettings, peered
+from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.rpc import Handler, Rpc
 from perdure.frontend.rpc_types import SERVICES
-from perdure.frontend.runs import Runs
-from perdure.frontend.service.activities import Activities
+from perdure.frontend.run_gateway import RunGateway
+from perdure.frontend.service.activity_tasks import ActivityTasks
 from perdure.frontend.service.batches import Batches
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.changing import Changing
@@ -44,9 +44,10 @@ from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.system import System
 from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.service.task_queue_config import TaskQueueConfigs
-from perdure.frontend.service.tasks import WorkflowTasks
+from perdure.frontend.service.update_with_start import UpdateWithStart
 from perdure.frontend.service.updating import Updating
 from perdure.frontend.service.workers import TaskWorkers
+from perdure.frontend.service.workflow_tasks import WorkflowTasks
 from perdure.frontend.service.workflows import Workflows
 from perdure.frontend.tls import Served, encryption
 from perdure.kube import client as kube
@@ -62,22 +63,24 @@ class Frontend(Core):
 
     def attach(self, manager: Manager) -> None:
         """Serve the runs of a manager."""
-        self.runs = Runs(manager)
+        self.runs = RunGateway(manager)
 
     def handlers(self) -> dict[str, Handler]:
         """Every RPC that is offered, by its name."""
         dispatch = TaskDispatch(self)
         starting = Starting(self, dispatch)
+        updating = Updating(self)
         found: dict[str, Handler] = {}
         for service in (
             dispatch,
             WorkflowTasks(self, dispatch),
-            Activities(self),
+            ActivityTasks(self),
             StandaloneActivities(self),
             StandaloneNexusOperations(self),
             starting,
             Workflows(self),
-            Updating(self, starting),
+            updating,
+            UpdateWithStart(self, starting, updating),
             Histories(self),
             Listing(self),
             Scheduling(self),
@@ -106,7 +109,7 @@ async def _deprecated(request: Any, call: CallContext) -> Any:
 def _handlers_of(service: object) -> dict[str, Handler]:
     """The methods of a part of the frontend that are RPCs of Temporal's API, which has a request for each of them.
 
-    The generated servicers cannot be used: gRPC would give them messages that it has read before anyone knows who calls.
+    The generated servicers cannot be used: gRPC would read whole messages before the caller is authenticated.
     """
     rpcs = {method: "".join(map(str.capitalize, method.split("_"))) for method in vars(type(service))}
     return {
@@ -118,7 +121,7 @@ def _handlers_of(service: object) -> dict[str, Handler]:
 
 @asynccontextmanager
 async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
-    """Serve at an address such as ``127.0.0.1:7233``, and the HTTP API at that of the settings; gives the port of gRPC.
+    """Serve gRPC at an address such as ``127.0.0.1:7233``, and the HTTP API at that of the settings; yields the gRPC port.
 
     Raises:
         RuntimeError: an address cannot be had, or no TLS certificate.
@@ -186,8 +189,8 @@ def _listening(address: str) -> socket.socket:
 def _http_api(
     frontend: Frontend, offered: Sequence[Rpc], door: Door, listening: socket.socket, shown: Served | None
 ) -> AbstractAsyncContextManager[None]:
+    from perdure.frontend.http.http_server import serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
-    from perdure.frontend.http.server import serve_http  # noqa: PLC0415 (the same)
 
     nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
     context = shown.context() if shown else None
@@ -195,7 +198,7 @@ def _http_api(
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
-    """The call of a Nexus handler by a client. It is no RPC of Temporal's API, but passes the same door."""
+    """The call of a Nexus handler by a client. It is not an RPC of Temporal's API, but passes the same checks."""
     manager, handler = frontend.runs.manager, NexusDispatch(frontend).dispatch_nexus_task
     served, ready = manager.served, manager.first_lists.wait
     return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
@@ -217,9 +220,9 @@ def _peers(chosen: Settings) -> PeerSettings:
 
 
 async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tuple[Door, Door]:
-    """What guards the ports: for users, and for other members of the fleet.
+    """The admission of callers: users, and other members of the fleet.
 
-    Reviews have connections of their own: strangers must not take those of the operator.
+    Token reviews use separate connections, so that strangers cannot exhaust those of the operator.
     """
     if not frontend.settings.authentication:
         return Door(None), Door(None)
@@ -234,7 +237,7 @@ async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tupl
 
 
 def options(chosen: Settings) -> list[tuple[str, int]]:
-    """Options of gRPC's core: what a connection may cost, and how long it may last."""
+    """Options of gRPC's core: limits of memory, streams, and lifetime for connections."""
     return [
         ("grpc.max_receive_message_length", MAX_READ),
         ("grpc.max_send_message_length", MAX_ANSWER),

@@ -12,10 +12,10 @@ from temporalio.api.failure.v1 import Failure as ProtoFailure
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, RunState
-from perdure.frontend import failures, links
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.enums import to_enum
-from perdure.frontend.history import retry_policy
+from perdure.frontend.history_messages import retry_policy
 from perdure.frontend.visibility import VisibilityRecord
 from perdure.kube import client as kube
 from perdure.runtime.chains import extras_of
@@ -30,7 +30,7 @@ def activity_of(state: RunState) -> PendingActivity | None:
 
 
 def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
-    """What a standalone activity that has closed has come to.
+    """The outcome of a closed standalone activity.
 
     Args:
         history: Its events; of a long history, the last ones.
@@ -45,24 +45,24 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
             made.result.payloads.extend(data.from_json(ended.result))
             made.result.SetInParent()
         case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
-            made.failure.CopyFrom(failures.to_proto(ended.failure))
+            made.failure.CopyFrom(failure_messages.to_proto(ended.failure))
             made.retry_state = to_enum(RetryState, ended.retry_state.value)
         case ev.ActivityTaskCanceled():
             made.failure.CopyFrom(_canceled(history, ended))
         case _:  # a timeout of the run itself, which only a manifest can set
             failure = ev.failure_of(closing) or Failure(kind=FailureKind.SERVER, message="the outcome was not kept")
-            made.failure.CopyFrom(failures.to_proto(failure))
+            made.failure.CopyFrom(failure_messages.to_proto(failure))
     return made
 
 
 def _canceled(history: Sequence[ev.AnyEvent], ended: ev.ActivityTaskCanceled) -> ProtoFailure:
-    """One that had not started says why it was canceled; else the worker has said what it wanted."""
+    """The cancellation: with its reason if the activity had not started, otherwise with the details of the worker."""
     asked = _cancellation(history)
     details = ended.details
     if not ended.started_event_id and asked is not None:
         details = asked.cause
     failure = Failure(kind=FailureKind.CANCELLED, message="Activity canceled", details=details)
-    made = failures.to_proto(failure)
+    made = failure_messages.to_proto(failure)
     made.canceled_failure_info.identity = asked.identity if asked is not None else ""
     return made
 
@@ -72,7 +72,7 @@ def _cancellation(history: Sequence[ev.AnyEvent]) -> ev.WorkflowExecutionCancelR
 
 
 def pending_state(activity: PendingActivity) -> str:
-    """How an open activity stands, as the API's PendingActivityState has it."""
+    """The state of an open activity as PendingActivityState."""
     if activity.cancel_requested:
         return "CancelRequested"
     if activity.paused:
@@ -83,7 +83,7 @@ def pending_state(activity: PendingActivity) -> str:
 def described(
     run: kube.Object, record: VisibilityRecord, state: RunState, history: Sequence[ev.AnyEvent], now: datetime
 ) -> ActivityExecutionInfo:
-    """What is known of a standalone activity, with its heartbeat details and its last failure.
+    """Describe a standalone activity, with its heartbeat details and its last failure.
 
     Args:
         run: Its WorkflowRun.
@@ -176,7 +176,7 @@ def _describe_last_attempt(
             completed, failure = ended.event_time, ended.failure
     _set_time(made, "last_attempt_complete_time", completed)
     if failure is not None:
-        made.last_failure.CopyFrom(failures.to_proto(failure))
+        made.last_failure.CopyFrom(failure_messages.to_proto(failure))
 
 
 def _set_time(made: Any, field: str, time: datetime | None) -> None:

@@ -11,10 +11,10 @@ from temporalio.api.nexus.v1 import NexusOperationExecutionInfo
 from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.state import PendingOperation, RunState
-from perdure.frontend import failures, links
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.enums import to_enum
-from perdure.frontend.pending_operations import TIMEOUTS, set_calls, set_cancellation, set_time, state_of
+from perdure.frontend.pending_nexus_operations import TIMEOUTS, set_calls, set_cancellation, set_time, state_of
 from perdure.frontend.visibility import VisibilityRecord
 from perdure.kube import client as kube
 from perdure.runtime.chains import extras_of
@@ -29,7 +29,7 @@ def operation_of(state: RunState) -> PendingOperation | None:
 
 
 def outcome_of(history: Sequence[ev.AnyEvent]) -> Payload | ProtoFailure:
-    """What a standalone Nexus operation that has closed has come to: the result, or why there is none.
+    """The outcome of a closed standalone Nexus operation.
 
     Args:
         history: Its events; of a long history, the last ones.
@@ -46,7 +46,7 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> Payload | ProtoFailure:
         return data.one_payload(ended.result)
     # The history says whose operation it was; here, that is known.
     failure = ended.failure.cause or ended.failure if ended is not None else ev.failure_of(closing)
-    return failures.to_proto(failure or Failure(kind=FailureKind.SERVER, message="the outcome was not kept"))
+    return failure_messages.to_proto(failure or Failure(kind=FailureKind.SERVER, message="the outcome was not kept"))
 
 
 def _end(
@@ -60,7 +60,7 @@ def _end(
 def described(
     run: kube.Object, record: VisibilityRecord, state: RunState, history: Sequence[ev.AnyEvent], now: datetime
 ) -> NexusOperationExecutionInfo:
-    """What is known of a standalone Nexus operation.
+    """Describe a standalone Nexus operation.
 
     Args:
         run: Its WorkflowRun.
@@ -124,7 +124,7 @@ def _describe_calls(
         return
     if not isinstance(ended, ev.NexusOperationTimedOut) or calls.due <= time:  # a call was due, or its answer has come
         made.last_attempt_complete_time.FromDatetime(ended.event_time)
-        made.last_attempt_failure.CopyFrom(failures.to_proto(ended.failure.cause or ended.failure))
+        made.last_attempt_failure.CopyFrom(failure_messages.to_proto(ended.failure.cause or ended.failure))
 
 
 def _describe_cancellation(

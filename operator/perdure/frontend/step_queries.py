@@ -12,7 +12,7 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from perdure.api.names import pod_name
 from perdure.engine.failures import Failure
 from perdure.engine.state import PendingActivity, RunState
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.language.awaiting import awaited, known_signals
 from perdure.language.interpreter import load_memory, progress
 from perdure.language.memory import Memory
@@ -42,7 +42,7 @@ _MAX_TEXT = 300
 
 @dataclass(frozen=True, slots=True)
 class QueriedRun:
-    """A run that is asked."""
+    """A run that answers queries."""
 
     name: str
     namespace: str
@@ -52,7 +52,7 @@ class QueriedRun:
 
     @property
     def memory(self) -> Memory:
-        """What the run remembers."""
+        """The memory of the interpreter."""
         return load_memory(self.state.memory)
 
     def steps(self) -> tuple[StepView, ...]:
@@ -94,7 +94,7 @@ def _as_json(step: StepView) -> dict[str, Any]:
 
 
 def _stack(run: QueriedRun) -> Iterator[str]:
-    """A line for each step that is open, and what is known of it."""
+    """A line for each open step, with its details."""
     if run.state.closed:
         yield f"The run has closed: {run.phase}."
         return
@@ -111,7 +111,7 @@ def _stack(run: QueriedRun) -> Iterator[str]:
 def _now(
     run: QueriedRun, path: str, activities: dict[str, PendingActivity], waits: dict[str, list[str]]
 ) -> Iterator[str]:
-    """What an open step is doing."""
+    """What an open step is doing now."""
     activity = activities.get(path)
     if activity is not None:
         yield _attempt(activity)

@@ -1,20 +1,20 @@
-"""What namespaces store in ConfigMaps for the frontend."""
+"""The registries of what namespaces store in ConfigMaps for the frontend."""
 
 from datetime import timedelta
 
-from perdure.frontend.deployments import Deployment
+from perdure.frontend.deployments import WorkerDeployment
 from perdure.frontend.namespace_registry import EntryKind
 from perdure.frontend.task_queue_settings import TaskQueueSettings
 
 
-def _check_routing(deployment: Deployment) -> None:
+def _check_routing(deployment: WorkerDeployment) -> None:
     for build in (deployment.current, deployment.ramping):
         if build and build not in deployment.versions:
             raise ValueError(f"it routes to version '{build}', which it does not have")
 
 
 WORKER_DEPLOYMENTS = EntryKind(
-    type=Deployment,
+    type=WorkerDeployment,
     noun="worker deployment",
     config_map="perdure-worker-deployments",
     fresh=timedelta(seconds=10),

@@ -1,4 +1,4 @@
-"""Encryption of the frontend: where its certificate comes from, and how clients learn to trust it.
+"""TLS of the frontend: the source of its certificate, and how clients get the authorities to trust.
 
 A certificate of its own is stored in one Secret, which the chart creates empty. What clients should trust is published as a
 ConfigMap in each namespace that is served, so that pods can mount it.
@@ -24,10 +24,10 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _EVERY_SECONDS = 20.0
-"""So soon a pod in a new namespace can mount what to trust."""
+"""How soon a pod in a new namespace can mount the authorities."""
 _RETRY_SECONDS = 2.0
 _TRIES = 15
-"""Of the first look at the Secret: the rights of an operator that was just installed take a moment to be known."""
+"""Timeout for reading the Secret first: permissions take a moment to apply after an installation."""
 CA = "ca.crt"
 
 
@@ -41,11 +41,11 @@ class Material:
     """Authorities of the certificates that clients must show; None: they need none."""
 
     def configuration(self) -> Any:
-        """It, for gRPC."""
+        """The configuration for gRPC."""
         return grpc.ssl_server_certificate_configuration([(self.key, self.certificate)], self.clients)
 
     def context(self) -> ssl.SSLContext:
-        """It, for asyncio."""
+        """The SSL context for asyncio."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         # OpenSSL reads keys from files only: this one is in memory.
@@ -63,13 +63,13 @@ class Certificate(Protocol):
     """Where a certificate comes from."""
 
     def material(self) -> Material:
-        """What to serve from now on."""
+        """Return the certificate to serve from now on."""
 
     def bundle(self) -> str:
         """The authorities that clients should trust, PEM; empty where that is not known."""
 
     async def renew(self) -> None:
-        """Check whether it must be replaced."""
+        """Replace the certificate if necessary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Files:
         return Material(self.key.read_bytes(), self.certificate.read_bytes(), clients)
 
     def bundle(self) -> str:
-        """What is next to the certificate: cert-manager puts it there."""
+        """The file next to the certificate in which cert-manager stores the authorities."""
         beside = self.certificate.with_name(CA)
         return beside.read_text(encoding="ascii") if beside.exists() else ""
 
@@ -142,7 +142,7 @@ class Own:
             return
 
     async def first(self) -> None:
-        """Have a certificate.
+        """Ensure that there is a certificate.
 
         Raises:
             RuntimeError: the Secret cannot be read or written; the message says what to do.
@@ -195,7 +195,7 @@ class Trust:
             return ()
         if self._others.names:
             return self._others.names
-        found = await self._client.list_all(f"{kube.CORE}/namespaces")
+        found = await self._client.lists.all(f"{kube.CORE}/namespaces")
         names = (each["metadata"]["name"] for each in found if not each["metadata"].get("deletionTimestamp"))
         return (name for name in names if name in self._others)
 
@@ -203,7 +203,7 @@ class Trust:
         """The ConfigMaps of that name. The rights are bound to the name, which such lists have to name, too."""
         for namespace in [None] if self._others is not None and not self._others.names else sorted(wanted):
             url = kube.path(kube.CORE, namespace, "configmaps")
-            for each in await self._client.list_all(url, fieldSelector=f"metadata.name={self._name}"):
+            for each in await self._client.lists.all(url, fieldSelector=f"metadata.name={self._name}"):
                 yield each
 
     async def _write(self, namespace: str, known: kube.Object | None, bundle: str) -> None:
@@ -218,7 +218,7 @@ class Trust:
 
 @asynccontextmanager
 async def encryption(chosen: Settings, client: kube.Client, served: ServedNamespaces) -> AsyncIterator["Served | None"]:
-    """What servers show; None: they serve in the clear. For the length of the block it is renewed.
+    """The certificate of the servers, renewed for the length of the block; None to serve without TLS.
 
     Args:
         chosen: Settings.
@@ -252,10 +252,10 @@ async def encryption(chosen: Settings, client: kube.Client, served: ServedNamesp
 
 
 class Served:
-    """What servers show in their handshakes.
+    """The certificate that servers present in their handshakes.
 
-    At each handshake gRPC asks for another configuration, from several threads, and replaces the one it has without a lock:
-    handshakes at the same time then end the process. So there is an answer only where something has changed, and once.
+    At each handshake, gRPC asks for a new configuration, from several threads, and replaces its own without a lock, so that
+    simultaneous handshakes can crash the process. Therefore a configuration is returned only once after each change.
     """
 
     def __init__(self, material: Material, bundle: str = "") -> None:
@@ -284,7 +284,7 @@ class Served:
         return name_in(self.material.certificate)
 
     def credentials(self) -> Any:
-        """It, for a server of gRPC."""
+        """The credentials for a gRPC server."""
         return grpc.dynamic_ssl_server_credentials(
             self.material.configuration(),
             self.fetch,
@@ -292,11 +292,11 @@ class Served:
         )
 
     def context(self) -> ssl.SSLContext:
-        """It, for a server of asyncio."""
+        """The SSL context for an asyncio server."""
         return _RenewedContext(self)
 
     def update(self, material: Material, bundle: str = "") -> None:
-        """Serve something else from the next handshake on."""
+        """Serve another certificate from the next handshake on."""
         self._bundle = bundle
         if material != self.material:
             self.material = material
@@ -335,7 +335,7 @@ class _RenewedContext(ssl.SSLContext):
 
 
 async def _renew(certificate: Certificate, served: Served, trust: Trust | None) -> None:
-    """Renew the certificate in time, and publish whom to trust."""
+    """Renew the certificate in time, and publish the authorities to trust."""
     while True:
         try:
             await certificate.renew()

@@ -1,4 +1,4 @@
-"""Task tokens: what a worker shows to answer for what it was given. Opaque to it; a wrong one is refused, not trusted."""
+"""Task tokens: identify the task in the response of a worker. They are opaque to workers, and never trusted."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from perdure.frontend.errors import invalid, not_found
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k", tag=True):
-    """What every token says."""
+    """The common fields of all tokens."""
 
     namespace: str
     run_id: str
@@ -19,7 +19,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class WorkflowTaskToken(Token, frozen=True, kw_only=True, tag="w"):
-    """One handing out of a workflow task."""
+    """Identifies a dispatched workflow task."""
 
     scheduled: int
     started: int
@@ -27,14 +27,14 @@ class WorkflowTaskToken(Token, frozen=True, kw_only=True, tag="w"):
     epoch: str
 
     def engine(self) -> TaskToken:
-        """As the engine knows it."""
+        """The token of the engine."""
         return TaskToken(
             scheduled_event_id=self.scheduled, started_event_id=self.started, attempt=self.attempt, epoch=self.epoch
         )
 
 
 class ActivityToken(Token, frozen=True, kw_only=True, tag="a"):
-    """One handing out of an attempt."""
+    """Identifies a dispatched attempt of an activity."""
 
     scheduled: int
     attempt: int
@@ -43,7 +43,7 @@ class ActivityToken(Token, frozen=True, kw_only=True, tag="a"):
 
 
 class QueryToken(Token, frozen=True, kw_only=True, tag="q"):
-    """A query that is not attached to a workflow task."""
+    """Identifies a query that is not attached to a workflow task."""
 
     query: str
 
@@ -57,7 +57,7 @@ class NexusToken(Token, frozen=True, kw_only=True, tag="n"):
 
 
 class PageToken(Token, frozen=True, kw_only=True, tag="h"):
-    """Where the next page of a history begins."""
+    """The position of the next page of a history."""
 
     from_event_id: int
     close_only: bool = False

@@ -11,9 +11,9 @@ from temporalio.api.update.v1 import Request as UpdateRequest
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
-from perdure.frontend import failures
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import to_engine
+from perdure.frontend import failure_messages
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import to_engine
 from perdure.frontend.command_conversion import BadCommandError, whole
 from perdure.frontend.given import (
     OversizeError,
@@ -43,7 +43,7 @@ class KnownUpdates:
 
 
 def asked_by(request: UpdateRequest) -> dict[str, Any]:
-    """What the command that accepts an update records of the request.
+    """The part of the request that the acceptance of an update records.
 
     Raises:
         UnfitError: the arguments or the header cannot be kept.
@@ -59,7 +59,7 @@ def asked_by(request: UpdateRequest) -> dict[str, Any]:
 
 
 class UpdateMessages:
-    """Reads the messages of one answer."""
+    """Reads the messages of one response."""
 
     def __init__(self, updates: KnownUpdates | None) -> None:
         """`updates` can be accepted and rejected; None: anything."""
@@ -67,7 +67,7 @@ class UpdateMessages:
         self._decided: set[str] = set()
 
     def read(self, message: Message, answered: TaskAnswer) -> None:
-        """Add what a message says to the answer.
+        """Apply a message to the response.
 
         Raises:
             BadCommandError: it cannot be applied.
@@ -95,7 +95,7 @@ class UpdateMessages:
             )
         elif message.body.Unpack(rejection):
             self._need_asked(update, rejection.rejected_request)
-            answered.rejected[update] = failures.to_json(rejection.failure)
+            answered.rejected[update] = failure_messages.to_json(rejection.failure)
         elif message.body.Unpack(response):
             failed = response.outcome.HasField("failure")
             answered.completed.append(update)
@@ -104,14 +104,14 @@ class UpdateMessages:
                     update_id=update,
                     identity=response.meta.identity,
                     result=None if failed else whole(response.outcome.success),
-                    failure=failures.to_json(response.outcome.failure) if failed else None,
+                    failure=failure_messages.to_json(response.outcome.failure) if failed else None,
                 )
             )
         else:
             raise BadCommandError(BAD_UPDATE, f"unknown message {message.body.type_url}")
 
     def _need_asked(self, update: str, request: UpdateRequest) -> None:
-        """An update is answered once, if it was asked for; one that only the worker still knows comes with the answer."""
+        """Check that an update is open; if only the worker knows it, the response includes the request."""
         if self._updates is None:
             return
         if update in self._updates.accepted or update in self._decided:

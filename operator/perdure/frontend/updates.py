@@ -1,4 +1,4 @@
-"""Updates that wait for a worker, and who waits for them. Until a worker has accepted one, it is nowhere but here."""
+"""Updates that wait for a worker, and their callers. Until a worker accepts an update, it exists only in memory."""
 
 import asyncio
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ MAX_TOTAL = 2_000
 
 
 class AbortedError(Exception):
-    """The workflow has closed before a worker has accepted the update."""
+    """The workflow closed before a worker accepted the update."""
 
 
 @dataclass(slots=True)
@@ -24,40 +24,40 @@ class Update:
     update_id: str
     request: Request
     principal: str = ""
-    """The user that has asked for it, as the API server says."""
+    """The user that requested it, as the API server reports."""
     accepted: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
     aborted: bool = False
     rejected: bool = False
     sent: bool = False
-    """Whether a worker was asked; it may have lost that."""
+    """Whether it was sent to a worker, which may have lost it."""
     callers: int = 0
-    """How many calls wait for it."""
+    """The number of calls that wait for it."""
 
     def accept(self) -> None:
-        """A worker has taken it on."""
+        """Note that a worker has accepted it."""
         self.accepted.set()
 
     def end(self, outcome: Outcome) -> None:
-        """It has come to its end; also where the task that tells so has closed the workflow."""
+        """Set its outcome, also if the task that reports it closes the workflow."""
         self.outcome, self.aborted = outcome, False
         self.accepted.set()
         self.ended.set()
 
     def reject(self, outcome: Outcome) -> None:
-        """A worker has rejected it; nothing is recorded of it."""
+        """Note that a worker has rejected it; this is not recorded."""
         self.rejected = True
         self.end(outcome)
 
     def abort(self) -> None:
-        """The workflow has closed."""
+        """Abort it because the workflow has closed."""
         self.aborted = True
         self.accepted.set()
         self.ended.set()
 
     def message(self, sequencing_event_id: int) -> Message:
-        """How a worker gets it."""
+        """The message for a worker."""
         body = AnyMessage()
         body.Pack(self.request)
         return Message(
@@ -75,18 +75,18 @@ class Updates:
         self._of_run: dict[str, dict[str, Update]] = {}
 
     def get(self, run_id: str, update_id: str) -> Update | None:
-        """An update that is waited for."""
+        """An update that callers wait for."""
         return self._of_run.get(run_id, {}).get(update_id)
 
     def admit(self, run_id: str, update_id: str, request: Request, principal: str = "") -> Update:
-        """Take in an update, or find it taken in already."""
+        """Add an update, or return the existing one."""
         return self._of_run.setdefault(run_id, {}).setdefault(update_id, Update(update_id, request, principal))
 
     @contextmanager
     def awaited(self, run_id: str, update: Update) -> Iterator[None]:
-        """Keep an update for the length of the block. One that no worker has accepted goes with the last call that waits for it.
+        """Keep an update for the length of the block. Unless a worker accepts it, it is removed with the last call that waits.
 
-        Otherwise clients could fill the memory with updates for workflows that no worker takes on.
+        Otherwise clients could fill the memory with updates for workflows without a worker.
         """
         update.callers += 1
         try:
@@ -97,7 +97,7 @@ class Updates:
                 self.forget(run_id, update.update_id)
 
     def in_flight(self, run_id: str) -> int:
-        """How many updates of a run have not ended."""
+        """The number of updates of a run without an outcome."""
         return sum(not update.ended.is_set() for update in self._of_run.get(run_id, {}).values())
 
     def to_be_asked(self, run_id: str) -> list[Update]:
@@ -105,11 +105,11 @@ class Updates:
         return [update for update in self._of_run.get(run_id, {}).values() if not update.accepted.is_set()]
 
     def open(self, run_id: str) -> list[Update]:
-        """The updates of a run that have not ended."""
+        """The updates of a run without an outcome."""
         return [update for update in self._of_run.get(run_id, {}).values() if not update.ended.is_set()]
 
     def abort(self, run_id: str) -> None:
-        """The run is gone, and with it its updates."""
+        """Abort the updates of a deleted run."""
         for update in self._of_run.pop(run_id, {}).values():
             if not update.ended.is_set():
                 update.abort()
@@ -119,7 +119,7 @@ class Updates:
         self._of_run.pop(run_id, None)
 
     def forget(self, run_id: str, update_id: str) -> None:
-        """Its outcome is in the history now, or nobody asks for it anymore."""
+        """Forget an update whose outcome is recorded, or that nobody waits for."""
         known = self._of_run.get(run_id, {})
         known.pop(update_id, None)
         if not known:

@@ -23,7 +23,7 @@ _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _WORKERS_COME_WITHIN = timedelta(seconds=30)
 """After a restart of the operator."""
 NOT_READ = DeploymentVersion(deployment_name="?", build_id="?")
-"""No worker polls for it: what the routing of the worker deployments decides waits until that was read."""
+"""The version of tasks whose routing is not read yet; no worker polls for it."""
 
 
 def version_of(options: Any) -> DeploymentVersion | None:
@@ -59,7 +59,7 @@ class Versions:
 
     def __init__(
         self,
-        registry: NamespaceRegistry[deployments.Deployment],
+        registry: NamespaceRegistry[deployments.WorkerDeployment],
         matching: Matching,
         pinned: Callable[[str], Collection[DeploymentVersion]],
     ) -> None:
@@ -77,9 +77,9 @@ class Versions:
         self._begun = now()
 
     async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
-        """The queue that a worker polls, once its version is registered. Only the first poll of each queue writes.
+        """The queue that a worker polls, after its version is registered. Only the first poll of each queue writes.
 
-        Unversioned workers need no worker deployments: what surely is for them is given to them also if those cannot be read.
+        Unversioned workers need no worker deployments: they get the tasks that are certainly theirs even if those cannot be read.
 
         Args:
             name: The task queue that the poll names.

@@ -1,4 +1,4 @@
-"""Which runs there are, as clients list them: an index in memory, filled by what the controller sees and writes.
+"""The index of runs for lists, in memory, updated with what the controller reads and writes.
 
 A namespace may have tens of thousands of finished runs. Each is kept as a few packed bytes. Search attributes and a memo that are
 large are not kept: they are read from the API server when a client lists the run, or filters by them.
@@ -22,7 +22,7 @@ from perdure.api.searching import PREDEFINED, SYSTEM
 from perdure.controller.directory import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Filter
 from perdure.kube import client as kube
@@ -52,11 +52,11 @@ _BREATH = 1_000
 
 
 class NotKeptError(Exception):
-    """A filter names a search attribute of a run whose search attributes are not kept in memory."""
+    """A filter needs the search attributes of a run that are not kept in memory."""
 
 
 class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What clients see of a run in a list."""
+    """The fields of a run in lists."""
 
     namespace: str
     run_id: str
@@ -80,7 +80,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     finds: bool = True
     """Whether the search attributes are kept."""
     refused: bool = False
-    """It did not start, because its workflow ID was in use."""
+    """Whether it did not start because its workflow ID was in use."""
     kind: RunKind = RunKind.WORKFLOW
     """What it is: its ID and type are those of that."""
     endpoint: str = ""
@@ -90,7 +90,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has a history, or ever had. One that was refused is not a run to Temporal's clients."""
+        """Whether it has or had a history. A rejected run is not visible to Temporal's clients."""
         return not self.refused and bool(self.history_length or self.close_time)
 
     def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
@@ -138,7 +138,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
                 return attribute_field(self.search_attributes, name)
 
     def info(self, *, registered: bool = True) -> WorkflowExecutionInfo:
-        """As Temporal's API has it; search attributes with their registered types, or with those that were sent."""
+        """The record as a message of Temporal's API; search attributes have their registered types, or those that were sent."""
         made = WorkflowExecutionInfo(
             execution=WorkflowExecution(workflow_id=self.workflow_id, run_id=self.run_id),
             type=WorkflowType(name=self.workflow_type),
@@ -223,7 +223,7 @@ def status_named(phase: str) -> str:
 
 
 def record_of(obj: kube.Object) -> VisibilityRecord:
-    """What clients see of a run. What a damaged `status.state` does not tell is as if it had never been told."""
+    """The record of a run, without what a damaged `status.state` does not reveal."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
     state = mapping(status.get("state"))
@@ -319,14 +319,14 @@ class Visibility:
         """By run ID, when a run has started whose start is not recorded yet."""
 
     def started(self, run_id: str, time: datetime) -> None:
-        """A run has started, which is not recorded yet.
+        """Add a run whose start is not recorded yet.
 
         Its object says to the second when it was created, which does not tell which of two runs is the newer one.
         """
         self._started[run_id] = time
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
-        """A run is there, has changed, or is gone."""
+        """Process the creation, change, or deletion of a run."""
         namespace, uid = obj["metadata"]["namespace"], obj["metadata"]["uid"]
         if deleted:
             self._drop(namespace, uid)
@@ -367,7 +367,7 @@ class Visibility:
     async def find(
         self, namespace: str, query: Filter, kind: RunKind = RunKind.WORKFLOW
     ) -> tuple[list[str], list[str]]:
-        """Find the runs of a kind that a filter takes.
+        """Find the runs of a kind that match a filter.
 
         A run whose workflow id is taken has not begun, and is left out.
 
@@ -409,7 +409,7 @@ _DECODER = msgspec.msgpack.Decoder(VisibilityRecord)
 
 
 def _packed(record: VisibilityRecord) -> bytes:
-    """What is listed of a finished run, without what is large or said twice."""
+    """The packed record of a finished run, without what is large or redundant."""
     own = record.run_id
     finding, memo = _size(record.search_attributes), _size(record.memo)
     return _ENCODER.encode(

@@ -23,7 +23,7 @@ from perdure.controller.tools import Tools
 from perdure.controller.workers import Workers
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.client import Client
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.retention import MIB, Limits
 
@@ -140,7 +140,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         The runs and schedules, and the Operations; neither works yet.
     """
     recorder = Recorder(client, instance=options.instance, routine=options.routine_events)
-    client.skipped = Undecoded(recorder).report
+    client.lists.skipped = Undecoded(recorder).report
     settings = PodSettings(
         service_account=options.activity_identity, sidecar_image=options.sidecar_image, pod_ttl=options.pod_ttl
     )
@@ -157,7 +157,7 @@ def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tupl
         shards=_shards(client, options, recorder),
     )
     served = ServedNamespaces(options.namespaces, options.excluded)
-    client.serves = served.__contains__
+    client.lists.serves = served.__contains__
     manager = Manager(tools, served, workers=options.workers, kept=options.finished)
     operations = Operations(tools, manager.runs, manager.schedules, manager.first_lists, served)
     return manager, operations

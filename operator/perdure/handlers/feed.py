@@ -50,7 +50,7 @@ class Feed:
 
     def __init__(self, client: kube.Client, taken: ObjectTaker) -> None:
         """`client` has a pool of its own, without a limit: a watch holds its connection."""
-        self.headers = client.session.headers
+        self.headers = client.connection.session.headers
         self.closed = False
         self._client = client
         self._taken = taken
@@ -72,8 +72,8 @@ class Feed:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         if query.get("watch") != "true":
-            headers = {**(options.pop("headers", None) or {}), **self._client.authorization()}
-            return await self._client.session.request(method, url, headers=headers, **options)
+            headers = {**(options.pop("headers", None) or {}), **self._client.connection.authorization()}
+            return await self._client.connection.session.request(method, url, headers=headers, **options)
         path = parts.path.removeprefix(urlsplit(self._client.access.server).path.rstrip("/"))
         if "sendInitialEvents" in query:
             self._versions.pop(path, None)
@@ -115,11 +115,11 @@ class Feed:
         version = await self._taken.listed(plural, namespace)
         selectors = {key: query[key] for key in ("labelSelector", "fieldSelector") if key in query}
         if not version:
-            async for page in self._client.pages(path, **selectors):
+            async for page in self._client.lists.pages(path, **selectors):
                 version = page.version
                 # The API server leaves these out of the items of its own kinds.
                 head = f'{{"type":"ADDED","object":{{"kind":"{page.kind}","apiVersion":"{page.api_version}",'.encode()
-                for number, (raw, obj) in enumerate(self._client.objects(page)):
+                for number, (raw, obj) in enumerate(self._client.lists.objects(page)):
                     if not self._taken.takes(plural, obj):
                         whole = {"kind": page.kind, "apiVersion": page.api_version, **obj}
                         yield _line({"type": "ADDED", "object": whole}, head + bytes(raw).lstrip()[1:] + b"}")
@@ -136,14 +136,14 @@ class Feed:
                 event = decode(raw)
             except UndecodableError as error:
                 found = undecodable(raw, str(error))
-                self._client.skip(found)
+                self._client.lists.skip(found)
                 if found.stored is not None:
                     self._versions[path] = found.stored.version
                 continue
             obj = event["object"]
             if event["type"] == "ERROR":
                 raise kube.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
-            if self._client.concerns(kube.namespace_of(obj)):
+            if self._client.lists.concerns(kube.namespace_of(obj)):
                 yield _line(event, raw)
             # Only now: an event that kopf has not taken comes again.
             self._versions[path] = obj["metadata"]["resourceVersion"]

@@ -17,7 +17,7 @@ from perdure.handlers.settings import NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
-from perdure.observe import garbage, health, logs
+from perdure.observe import health, logs, python_gc
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python
@@ -43,7 +43,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
     ):
         temporal = Temporal(options.temporal_address, os.environ)
         manager, operations = assemble(client, options, temporal.workers())
-        watching.skipped, watching.serves = client.skipped, client.serves
+        watching.lists.skipped, watching.lists.serves = client.lists.skipped, client.lists.serves
         feed = Feed(watching, manager)
         registry = kopf.OperatorRegistry()
         login.register(registry, access.server, feed)
@@ -87,7 +87,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                 name="watches",
             )
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
-            garbage.settle()
+            python_gc.settle()
             try:
                 done, _ = await asyncio.wait({*work, watches}, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:

@@ -6,7 +6,7 @@ import kopf
 
 from perdure.controller.manager import Manager
 from perdure.controller.operations.operations import Operations
-from perdure.handlers.routes import Route, routes
+from perdure.handlers.watch_routes import WatchRoute, routes
 
 _DELETED = "DELETED"
 
@@ -17,7 +17,7 @@ def register(registry: kopf.OperatorRegistry, manager: Manager, operations: Oper
         _register(registry, route)
 
 
-def _register(registry: kopf.OperatorRegistry, route: Route) -> None:
+def _register(registry: kopf.OperatorRegistry, route: WatchRoute) -> None:
     labels = {route.label: kopf.PRESENT} if route.label else None
 
     @kopf.on.event(

@@ -18,10 +18,10 @@ from perdure.language.compiled_actions import (
     Parallel,
     Return,
     RunActivity,
+    RunChild,
     SetVariables,
     SignalRun,
     Sleep,
-    StartChild,
     Switch,
     Timeout,
     WaitForSignal,
@@ -52,13 +52,14 @@ def action_of(step: Step, templates: Templates) -> Action:  # noqa: C901, PLR091
         )
     if step.wait_for_signal is not None:
         given = step.wait_for_signal
-        return WaitForSignal(given.name, timeout_of(templates, "waitTimeout", given.timeout))
+        limit = timeout_of(templates, "waitTimeout", given.timeout)
+        return WaitForSignal(given.name, limit, given.approval, get("waitMessage"))
     if step.wait_until is not None:
         timeout = timeout_of(templates, "waitTimeout", step.wait_until.timeout)
         return WaitUntil(templates["condition"], timeout)
     if step.child_workflow is not None:
         child = step.child_workflow
-        return StartChild(
+        return RunChild(
             child,
             get("input"),
             get("workflowId"),

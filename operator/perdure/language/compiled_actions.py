@@ -35,6 +35,8 @@ class WaitForSignal:
 
     name: str
     timeout: Timeout
+    approval: bool = False
+    message: Template | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class WaitUntil:
 
 
 @dataclass(frozen=True, slots=True)
-class StartChild:
+class RunChild:
     """`childWorkflow`."""
 
     call: ChildWorkflow
@@ -137,7 +139,7 @@ Action = (
     | Sleep
     | WaitForSignal
     | WaitUntil
-    | StartChild
+    | RunChild
     | CallBlock
     | Switch
     | Parallel

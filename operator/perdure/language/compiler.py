@@ -55,11 +55,11 @@ def compile_as_far(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
 
     Where something was found, the program only serves for further checks: what is wrong in it is left out.
     """
-    compiler = _Compiler(spec)
+    compiler = _WorkflowCompiler(spec)
     return compiler.compile(), compiler.findings
 
 
-class _Compiler:
+class _WorkflowCompiler:
     def __init__(self, spec: WorkflowSpec) -> None:
         self.spec = spec
         self.findings: list[Finding] = []
@@ -235,7 +235,9 @@ class _Compiler:
 class _FlowCompiler:
     """Compiles one list of steps."""
 
-    def __init__(self, compiler: _Compiler, path: str, names: frozenset[str], params: InputCheck | None = None) -> None:
+    def __init__(
+        self, compiler: _WorkflowCompiler, path: str, names: frozenset[str], params: InputCheck | None = None
+    ) -> None:
         self.compiler = compiler
         self.path = path
         self.names = names
@@ -381,6 +383,7 @@ _VALUES = (
     ("timeout", "timeout"),
     ("onStart", "on_start.input"),
     ("waitTimeout", "wait_for_signal.timeout"),
+    ("waitMessage", "wait_for_signal.message"),
     ("waitTimeout", "wait_until.timeout"),
     ("executionTimeout", "child_workflow.execution_timeout"),
     ("runTimeout", "child_workflow.run_timeout"),

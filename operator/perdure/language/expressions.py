@@ -184,12 +184,12 @@ def compile_template(value: Any, *, path: str = "", names: Collection[str] | Non
     Raises:
         ExpressionError: An expression does not parse or type-check, reads an unknown name, or is too long.
     """
-    return Template(_Compiler(names).part(value, path, 0), path)
+    return Template(_TemplateCompiler(names).part(value, path, 0), path)
 
 
 def compile_condition(value: str, *, path: str = "", names: Collection[str] | None = None) -> Template:
     """Compile a string that must be one ``${…}``, and give true or false when evaluated."""
-    part = _Compiler(names).part(value, path, 0)
+    part = _TemplateCompiler(names).part(value, path, 0)
     if not isinstance(part, _Expression):
         raise ExpressionError(
             str(value), path, "a condition must be one expression and nothing else, such as ${input.nights > 0}"
@@ -200,7 +200,7 @@ def compile_condition(value: str, *, path: str = "", names: Collection[str] | No
 # --- compiling -------------------------------------------------------------------------------------------------------
 
 
-class _Compiler:
+class _TemplateCompiler:
     """Walks a value and compiles its strings."""
 
     def __init__(self, names: Collection[str] | None) -> None:
@@ -261,11 +261,11 @@ class _Compiler:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _ExpressionSource:
     source: str
 
 
-def _split(text: str, path: str) -> Iterator[str | _Source]:
+def _split(text: str, path: str) -> Iterator[str | _ExpressionSource]:
     """The literal pieces and the expressions of a string."""
     literal: list[str] = []
     at = 0
@@ -281,7 +281,7 @@ def _split(text: str, path: str) -> Iterator[str | _Source]:
         end = _closing(text, start + 2)
         if end < 0:
             raise ExpressionError(text[start + 2 :], path, "the closing } is missing; write $${ for a literal ${")
-        yield _Source(text[start + 2 : end])
+        yield _ExpressionSource(text[start + 2 : end])
         at = end + 1
     literal.append(text[at:])
     if any(literal):

@@ -96,6 +96,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The branches of a parallel step that have closed."""
     result: Outcome | None = None
     """How the step has ended, while its `onEnd` runs."""
+    note: str = ""
+    """What people should know while it waits."""
     limits: dict[str, timedelta] = {}
     """The timeouts that expressions gave: `timeout` of the step, `waitTimeout` of its wait."""
 
@@ -141,6 +143,7 @@ class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     name: str
     input: Any = None
     identity: str = ""
+    principal: str = ""
     time: datetime
 
 

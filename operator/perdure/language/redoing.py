@@ -61,7 +61,7 @@ def redo(
         NondeterminismError, UndecidableError: The program decides differently.
         ValueError: There is nothing to redo, or a step has not started; as a sentence.
     """
-    seen = _Observer(program, run, input=input, start_time=start_time)
+    seen = _RedoTracer(program, run, input=input, start_time=start_time)
     history.retrace(events, seen)
     trace, begun = seen.trace, seen.begun
     for step in steps:
@@ -102,7 +102,7 @@ class _Trace(dict[str, Traced]):
         super().__setitem__(path, traced)
 
 
-class _Observer(Tracer):
+class _RedoTracer(Tracer):
     def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
         super().__init__(program, run, input=input, start_time=start_time)
         self.trace: _Trace = _Trace()
@@ -117,7 +117,7 @@ class _Observer(Tracer):
         return super().decide(memory, event, **options)
 
 
-def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen: _Observer) -> Iterator[int]:
+def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen: _RedoTracer) -> Iterator[int]:
     """The points before what failed and was not caught: an activity's failure, or the beginning of anything else."""
     trace = seen.trace
     failed = [Path.parse(path) for path, each in trace.items() if each.status is Status.FAILED]

@@ -45,7 +45,7 @@ def last_task(
     points = history.decision_points(events)
     if not points:
         raise ValueError("nothing was decided yet")
-    observer = _Observer(program, run, input=input, start_time=start_time)
+    observer = _EndObserver(program, run, input=input, start_time=start_time)
     history.retrace(events, observer)
     outcome, point = observer.outcome, observer.point
     if outcome is None:
@@ -60,7 +60,7 @@ def last_task(
     return point if begun is None else newest_before(points, begun)
 
 
-class _Observer(Interpreter):
+class _EndObserver(Interpreter):
     """An interpreter that notes when the main steps were bound to end, and how."""
 
     def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002

@@ -12,10 +12,10 @@ from perdure.language.compiled_actions import (
     Parallel,
     Return,
     RunActivity,
+    RunChild,
     SetVariables,
     SignalRun,
     Sleep,
-    StartChild,
     Switch,
     WaitForSignal,
     WaitUntil,
@@ -166,7 +166,7 @@ def kind_and_target(action: Action) -> tuple[str, str]:  # noqa: C901, PLR0911, 
             return "waitForSignal", action.name
         case WaitUntil():
             return "waitUntil", ""
-        case StartChild():
+        case RunChild():
             reference = action.call.workflow
             return "childWorkflow", reference.name or reference.type or ""
         case CallBlock():

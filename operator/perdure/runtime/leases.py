@@ -10,9 +10,9 @@ from perdure.api.names import pod_name
 from perdure.engine.inputs import HeartbeatRead
 from perdure.runtime import payloads
 from perdure.runtime.attempts import Attempt, KubeObject, RunRef
+from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.ownership import is_attempt
 from perdure.runtime.pods import LONGEST_DEADLINE, attempt_annotations, attempt_labels
-from perdure.runtime.times import read_time
 
 TOO_LARGE_KEY = "perdure.dev/details-too-large"
 """The only key of the object that replaces heartbeat details above the limit; its value is their size in bytes."""

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from perdure.runtime.attempts import KubeObject
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 SIGNALS: Final = {
     1: "SIGHUP",

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import date
 
 from perdure.api.calendars import Calendar
-from perdure.schedule import fields
+from perdure.schedule import calendar_fields
+from perdure.schedule.calendar_fields import read_field
 from perdure.schedule.days import SHORTEST, WEEK, Months, read_days, read_plain
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.fields import read_field
 
 DAY = 86_400
 MOST_WORK = 50_000
@@ -46,15 +46,15 @@ class Matcher:
             InvalidTimesError: A field cannot be read.
         """
         return cls(
-            second=read_field(fields.SECOND, calendar.second),
-            minute=read_field(fields.MINUTE, calendar.minute),
-            hour=read_field(fields.HOUR, calendar.hour),
-            day_of_month=read_plain(fields.DAY_OF_MONTH, calendar.day_of_month),
-            month=read_field(fields.MONTH, calendar.month),
-            day_of_week=read_plain(fields.DAY_OF_WEEK, calendar.day_of_week),
-            year=read_field(fields.YEAR, calendar.year),
+            second=read_field(calendar_fields.SECOND, calendar.second),
+            minute=read_field(calendar_fields.MINUTE, calendar.minute),
+            hour=read_field(calendar_fields.HOUR, calendar.hour),
+            day_of_month=read_plain(calendar_fields.DAY_OF_MONTH, calendar.day_of_month),
+            month=read_field(calendar_fields.MONTH, calendar.month),
+            day_of_week=read_plain(calendar_fields.DAY_OF_WEEK, calendar.day_of_week),
+            year=read_field(calendar_fields.YEAR, calendar.year),
             months=read_days(calendar.day_of_month, calendar.day_of_week),
-            follows_the_clock=fields.follows_the_clock(calendar.hour),
+            follows_the_clock=calendar_fields.follows_the_clock(calendar.hour),
         )
 
     def matches(self, wall: int) -> bool:
@@ -77,7 +77,12 @@ class Matcher:
     @property
     def every_day(self) -> bool:
         """Whether every day matches."""
-        fields_of_days = (fields.DAY_OF_MONTH, fields.MONTH, fields.DAY_OF_WEEK, fields.YEAR)
+        fields_of_days = (
+            calendar_fields.DAY_OF_MONTH,
+            calendar_fields.MONTH,
+            calendar_fields.DAY_OF_WEEK,
+            calendar_fields.YEAR,
+        )
         values = (self.day_of_month, self.month, self.day_of_week, self.year)
         return all(value == kind.full for value, kind in zip(values, fields_of_days, strict=True))
 
@@ -89,11 +94,11 @@ class Matcher:
     def next_miss(self, wall: int) -> int | None:
         """The first wall time from `wall` on that does not match; None where it matches until the end of 2100."""
         while self.matches(wall):
-            if self.second != fields.SECOND.full:
+            if self.second != calendar_fields.SECOND.full:
                 wall += 1
-            elif self.minute != fields.MINUTE.full:
+            elif self.minute != calendar_fields.MINUTE.full:
                 wall += 60 - wall % 60
-            elif self.hour != fields.HOUR.full:
+            elif self.hour != calendar_fields.HOUR.full:
                 wall += 3600 - wall % 3600
             else:
                 wall = self._next_stretch(date.fromordinal(wall // DAY + _EPOCH)) * DAY
@@ -103,9 +108,12 @@ class Matcher:
 
     def _next_stretch(self, day: date) -> int:
         """The first day after those that match together with a day, whole days of which match: its month, or its year."""
-        if (self.day_of_month, self.day_of_week) != (fields.DAY_OF_MONTH.full, fields.DAY_OF_WEEK.full):
+        if (self.day_of_month, self.day_of_week) != (
+            calendar_fields.DAY_OF_MONTH.full,
+            calendar_fields.DAY_OF_WEEK.full,
+        ):
             following = day.toordinal() + 1
-        elif self.month == fields.MONTH.full:
+        elif self.month == calendar_fields.MONTH.full:
             following = date(day.year + 1, 1, 1).toordinal()
         else:
             following = date(day.year, day.month, 1).toordinal() + _length(day.year, day.month)
@@ -257,7 +265,7 @@ class WallTimes:
         return None if found is None else found * 3600 + _lowest(minutes) * 60 + _lowest(seconds)
 
 
-_END = (date(fields.LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY
+_END = (date(calendar_fields.LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY
 
 
 def _lowest(values: int) -> int:

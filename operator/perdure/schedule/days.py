@@ -18,9 +18,9 @@ from functools import cache
 
 from croniter import croniter_range
 
-from perdure.schedule import fields
+from perdure.schedule import calendar_fields
+from perdure.schedule.calendar_fields import read_field
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.fields import read_field
 
 WEEK = 7
 SHORTEST = 28
@@ -57,10 +57,10 @@ def read_days(day_of_month: str, day_of_week: str) -> Months:
     Raises:
         InvalidTimesError: A field cannot be read.
     """
-    of_month = _field(fields.DAY_OF_MONTH, day_of_month, _of_month)
-    of_week = _field(fields.DAY_OF_WEEK, day_of_week, _of_week)
-    dates = read_plain(fields.DAY_OF_MONTH, day_of_month)
-    plain = read_plain(fields.DAY_OF_WEEK, day_of_week)
+    of_month = _field(calendar_fields.DAY_OF_MONTH, day_of_month, _of_month)
+    of_week = _field(calendar_fields.DAY_OF_WEEK, day_of_week, _of_week)
+    dates = read_plain(calendar_fields.DAY_OF_MONTH, day_of_month)
+    plain = read_plain(calendar_fields.DAY_OF_WEEK, day_of_week)
     weekdays = [sum(1 << day for day in range(1, 32) if plain >> (first + day - 1) % WEEK & 1) for first in range(WEEK)]
     return tuple(
         tuple(
@@ -71,7 +71,7 @@ def read_days(day_of_month: str, day_of_week: str) -> Months:
     )
 
 
-def read_plain(kind: fields.Field, text: str) -> int:
+def read_plain(kind: calendar_fields.Field, text: str) -> int:
     """The part of a field that names the same days in every month, as a set; empty if there is none."""
     plain = [item for item in text.split(",") if not depends_on_month(item)]
     return read_field(kind, ",".join(plain)) if plain else 0
@@ -83,7 +83,7 @@ def depends_on_month(item: str) -> bool:
     return any(form.fullmatch(item) for form in (_BEFORE_LAST, _NEAREST, _NTH, _LAST_WEEKDAY)) or item == "LW"
 
 
-def _field(kind: fields.Field, text: str, read: Callable[[str, str], _Days]) -> list[_Days]:
+def _field(kind: calendar_fields.Field, text: str, read: Callable[[str, str], _Days]) -> list[_Days]:
     try:
         return [read(item.strip().upper(), item.strip()) for item in text.split(",") if depends_on_month(item)]
     except InvalidTimesError as error:
@@ -122,7 +122,7 @@ def _of_week(item: str, written: str) -> _Days:
 
 
 def _weekday(text: str) -> int:
-    return read_field(fields.DAY_OF_WEEK, text).bit_length() - 1
+    return read_field(calendar_fields.DAY_OF_WEEK, text).bit_length() - 1
 
 
 @cache

@@ -9,7 +9,7 @@ from perdure.api.schedule import OverlapPolicy
 from perdure.engine.failures import Failure
 
 
-class Outcome(StrEnum):
+class RunOutcome(StrEnum):
     """How a chain of runs closed: the phase of its last run."""
 
     COMPLETED = "Completed"
@@ -25,7 +25,7 @@ class RunClosed:
 
     name: str
     """Of the WorkflowRun that the schedule created."""
-    outcome: Outcome
+    outcome: RunOutcome
     time: datetime
     result: Any = None
     failure: Failure | None = None

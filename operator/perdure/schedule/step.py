@@ -7,8 +7,9 @@
 A step has no side effects. Its state is committed first; then `schedule/effects.py` lists the runs to create and to stop. So a
 crash at any instant neither loses nor repeats a start: before the commit the times are still due, after it the runs have names.
 
-Each part is a module: `cursor` (changes of the spec, pauses, clocks), `closing`, `creation`, `triggers`, `backfill` and `pausing`
-(inputs), `catchup` (times that are due), `retrying`, `overlap` and `starting` (the buffer), `recent` (what the status shows).
+Each part is a module: `cursor` (changes of the spec, pauses, clocks), `closed_runs`, `creation`, `triggers`, `backfill`, and
+`pausing` (inputs), `catchup` (times that are due), `retrying`, `overlap` and `starting` (the buffer), `recent` (what the status
+shows).
 
 The behavior is that of Temporal (service/worker/scheduler) unless docs/schedules.md says otherwise.
 """
@@ -24,7 +25,7 @@ from perdure.engine.inputs import Answer
 from perdure.schedule import inputs as inp
 from perdure.schedule.backfill import add_backfill, buffer_backfills
 from perdure.schedule.catchup import buffer_due
-from perdure.schedule.closing import record_closed
+from perdure.schedule.closed_runs import record_closed
 from perdure.schedule.creation import record_created, record_refused, rename
 from perdure.schedule.cursor import apply_changes
 from perdure.schedule.draft import Note, ScheduleDraft

@@ -27,7 +27,7 @@ from perdure.api.schedule import CanonicalSpec, ScheduleSpec
 from perdure.schedule.calendar import Matcher, WallTimes, Work, by_days
 from perdure.schedule.cron import CronTimes, read_cron, without_comment
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.zones import NEAR, Span, Zone, embedded_zone, named_zone
+from perdure.schedule.zones import NEAR, OffsetSpan, Zone, embedded_zone, named_zone
 
 FURTHEST = timedelta(days=40 * 366)
 """How far a search looks ahead."""
@@ -55,7 +55,7 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class _Every:
+class _IntervalTimes:
     """An interval."""
 
     every: int
@@ -135,7 +135,7 @@ class _ByCalendar:
         """The first of these wall times that does not exist and counts as the instant `at`."""
         return self._skipped(at, self.zone.span(at))
 
-    def _skipped(self, at: int, span: Span) -> int | None:
+    def _skipped(self, at: int, span: OffsetSpan) -> int | None:
         if at != span.start or not self.moves or span.offset <= span.before:
             return None
         wall = self.times.next(at + span.before)
@@ -162,7 +162,7 @@ class Times:
         self._excluded_by_days = by_days(self._excluded.matchers)
         self._work = Work()
         matchers = [*parts.calendars, *map(Matcher.of, self.calendars[len(spec.calendars) :])]
-        self._rules: list[_ByCalendar | _Every] = [
+        self._rules: list[_ByCalendar | _IntervalTimes] = [
             *map(self._by_calendar, matchers),
             *map(_every, self.intervals),
         ]
@@ -383,8 +383,8 @@ def _zone(named: Mapping[str, str], data: str | None) -> Zone:
         raise error.below("spec.timeZoneData" if data else next(iter(named))) from error
 
 
-def _every(interval: Interval) -> _Every:
-    return _Every(interval.every // _SECOND, interval.offset // _SECOND)
+def _every(interval: Interval) -> _IntervalTimes:
+    return _IntervalTimes(interval.every // _SECOND, interval.offset // _SECOND)
 
 
 def _jitter(seed: str, nominal: datetime, most: timedelta) -> timedelta:

@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """A stretch of time in which clocks run as usual."""
 
     start: int
@@ -57,7 +57,7 @@ class Zone:
         """The wall time at an instant."""
         return at + self.offset(at)
 
-    def span(self, at: int) -> Span:
+    def span(self, at: int) -> OffsetSpan:
         """The span around an instant, cut to two days before and after it."""
         start, end = at - NEAR, at + NEAR
         before = offset = self.offset(at)
@@ -67,7 +67,7 @@ class Zone:
                     start, before = change, old
                 elif at < change < end:
                     end = change
-        return Span(start, end, offset, before)
+        return OffsetSpan(start, end, offset, before)
 
     def _changes_in(self, year: int) -> tuple[tuple[int, int], ...]:
         """The changes of a year (UTC), in order: the instant, and the offset before."""

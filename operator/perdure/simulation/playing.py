@@ -6,6 +6,7 @@ manifests, scenario ─▶ objects in the API server ─▶ the operator ─▶ 
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import timedelta
@@ -13,6 +14,7 @@ from random import Random
 from typing import Any
 
 from perdure.api.common import API_VERSION
+from perdure.api.labels import CREATED_BY_ANNOTATION
 from perdure.engine import history
 from perdure.handlers.assembly import OperatorOptions
 from perdure.kube import clock
@@ -21,14 +23,14 @@ from perdure.runtime.chains import parent_of
 from perdure.simulation.cast import Cast
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import DeadlockError, TooLateError, VirtualLoop
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.process import Operator, task_factory
-from perdure.simulation.cluster.registry import Write
 from perdure.simulation.cluster.session import Session
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from perdure.simulation.players import ChildPlayer, Role, SimulatedChain, workflow_id_of
-from perdure.simulation.pods import ScriptedKubelet
 from perdure.simulation.scenario import Scenario
 from perdure.simulation.script import Script, stand_in
+from perdure.simulation.scripted_pods import ScriptedKubelet
 from perdure.simulation.transcript import EndlessError, Transcript
 
 LONGEST = timedelta(days=36_525)
@@ -141,7 +143,7 @@ class Play:
         given = {} if scenario.input is None else {"input": scenario.input}
         for signal in scenario.signals:
             what = {"name": signal.name} | ({} if signal.input is None else {"input": signal.input})
-            self._ask_at(signal.at, "signal", what, signal.workflow_id)
+            self._ask_at(signal.at, "signal", what, signal.workflow_id, signal.sender)
         terminate = {"reason": "terminated"}
         for at, verb, what in (
             (scenario.pause_at, "pause", {}),
@@ -153,23 +155,25 @@ class Play:
                 self._ask_at(at, verb, what, None)
         self._create("workflowruns", "WorkflowRun", lead.name, {**lead.spec.dump(), **given})
 
-    def _ask_at(self, at: timedelta, verb: str, what: Object, workflow_id: str | None) -> None:
+    def _ask_at(self, at: timedelta, verb: str, what: Object, workflow_id: str | None, user: str = "") -> None:
         self._asked += 1
-        self._loop.call_at(at.total_seconds(), self._ask, f"scenario-{self._asked}", verb, what, workflow_id)
+        self._loop.call_at(at.total_seconds(), self._ask, f"scenario-{self._asked}", verb, what, workflow_id, user)
 
-    def _ask(self, name: str, verb: str, what: Object, workflow_id: str | None) -> None:
+    def _ask(self, name: str, verb: str, what: Object, workflow_id: str | None, user: str) -> None:
         """Ask a run for something, by an Operation as people do."""
         wanted = workflow_id or self._lead.role.workflow_id
         if any(player.open and workflow_id_of(player) == wanted for player in self.transcript.players):
-            self._create(
-                "operations", "Operation", name, {"target": {"kind": "WorkflowRun", "workflowId": wanted}, verb: what}
-            )
+            spec = {"target": {"kind": "WorkflowRun", "workflowId": wanted}, verb: what}
+            self._create("operations", "Operation", name, spec, {CREATED_BY_ANNOTATION: user} if user else {})
         else:
             told = f"`{what.get('name', verb)}` came to nobody: no such run is open"
             self.transcript.note(self._lead.current, "", "Skipped", told)
 
-    def _create(self, plural: str, kind: str, name: str, spec: Object) -> None:
-        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    def _create(
+        self, plural: str, kind: str, name: str, spec: Object, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        metadata = {"name": name, **({"annotations": dict(annotations)} if annotations else {})}
+        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         self._server.create(plural, body, namespace=self._lead.role.namespace)
 
     # Children that the scenario speaks for

@@ -170,6 +170,9 @@ class ScriptedSignal(ScenarioModel):
     input: Json = None
     """What it carries. Default nothing."""
 
+    sender: Annotated[str, Field(max_length=253)] = ""
+    """The user who sends it, for approvals. Default: unknown."""
+
     workflow_id: Identifier | None = None
     """Which of the simulated runs gets it. Default: the one that the scenario is about."""
 

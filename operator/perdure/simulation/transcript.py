@@ -10,7 +10,7 @@ from perdure.engine.state import RunState
 from perdure.language.program import Program
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.simulation.cluster.loop import VirtualLoop
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object
 from perdure.simulation.players import (
     ChildPlayer,
@@ -22,7 +22,7 @@ from perdure.simulation.players import (
     make_run,
     outcome_of,
 )
-from perdure.simulation.pods import Started
+from perdure.simulation.scripted_pods import Started
 from perdure.simulation.timeline import Moment, length, tell, why
 
 _MANY = 50

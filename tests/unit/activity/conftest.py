@@ -16,6 +16,7 @@ import pytest
 
 import perdure
 from perdure.activity._context import Context
+from threads import join
 
 SOURCE = Path(perdure.__file__).parent.parent
 PATH = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/order-42-5-2"
@@ -48,7 +49,7 @@ class ApiServer:
     def stop(self) -> None:
         if self._thread.is_alive():
             self._server.shutdown()
-            self._thread.join()
+            join(self._thread)
         self._server.server_close()
 
     @property
@@ -179,10 +180,10 @@ class Pod:
             if context.heartbeats is not None:
                 atexit.unregister(context.heartbeats.flush)
                 with context.heartbeats._changed:
-                    context.heartbeats._superseded = "the test is over"
+                    context.heartbeats._status.supersede("the test is over")
                     context.heartbeats._changed.notify_all()
                 if context.heartbeats._thread is not None:
-                    context.heartbeats._thread.join()
+                    join(context.heartbeats._thread)
                 context.heartbeats._lease.close()
 
 

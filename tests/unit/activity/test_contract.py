@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.activity import ApplicationError, CancelledError, _heartbeats
+from perdure.activity import ApplicationError, CancelledError, _attempt_status, _heartbeats
 from perdure.activity._context import Context
 from perdure.activity._report import error_document
 from perdure.activity._run import _run
@@ -16,7 +16,7 @@ from perdure.api.workflow import Activity
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.runtime import Attempt, PodSettings, RunRef, build_pod, outcome
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 RUN = RunRef(namespace="shop", name="order-42", uid="uid-42", workflow_id="order")
 DEFINITION = Activity.parse({"name": "charge", "startToCloseTimeout": "5m", "container": {"image": "a"}})
@@ -54,7 +54,7 @@ def ended(pod: dict[str, Any], code: int, message: str) -> dict[str, Any]:
 def test_the_names_on_leases_are_the_same() -> None:
     assert _heartbeats.DETAILS_ANNOTATION == labels.HEARTBEAT_DETAILS_ANNOTATION
     assert _heartbeats.RESULT_ANNOTATION == labels.RESULT_ANNOTATION
-    assert _heartbeats.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
+    assert _attempt_status.CANCEL_ANNOTATION == labels.CANCEL_REQUESTED_ANNOTATION
 
 
 def test_times_that_the_pod_writes_are_read() -> None:

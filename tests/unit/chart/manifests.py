@@ -1,6 +1,6 @@
 """Finds manifests among those that the chart renders."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from unit.chart.conftest import Manifest
 
@@ -19,3 +19,43 @@ def named(manifests: Sequence[Manifest], kind: str, name: str) -> Manifest:
 def operator_container(manifests: Sequence[Manifest]) -> Manifest:
     (container,) = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]["containers"]
     return container
+
+
+EVERYTHING = (
+    "podDisruptionBudget.enabled=true",
+    "networkPolicy.enabled=true",
+    'networkPolicy.ingressFrom=[{"namespaceSelector": {}}]',
+    'definitionFence.inlineDefinitions="Deny"',
+    "serviceMonitor.enabled=true",
+    'serviceMonitor.labels={"release": "prometheus"}',
+    'prometheusRule={"enabled": true, "labels": {"release": "prometheus"}}',
+    "grafanaDashboard.enabled=true",
+    'commonLabels={"team": "flow"}',
+    'podAnnotations={"a": "b"}',
+    'nodeSelector={"disk": "fast"}',
+    'tolerations=[{"operator": "Exists"}]',
+    'affinity={"podAntiAffinity": {}}',
+    'imagePullSecrets=[{"name": "pull"}]',
+    'priorityClassName="high"',
+    'extraEnv=[{"name": "A", "value": "b"}]',
+    "ui.enabled=true",
+    'ui.podAnnotations={"a": "b"}',
+    'ui.tolerations=[{"operator": "Exists"}]',
+    'ui.extraEnv=[{"name": "TEMPORAL_BANNER_TEXT", "value": "b"}]',
+)
+
+
+def rules(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
+    for role in of_kind(manifests, "Role", "ClusterRole"):
+        for rule in role["rules"]:
+            yield role["metadata"]["name"], rule
+
+
+def granted(role: Manifest, group: str) -> dict[str, set[str]]:
+    """Verbs by resource of one API group."""
+    verbs: dict[str, set[str]] = {}
+    for rule in role["rules"]:
+        if group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                verbs.setdefault(resource, set()).update(rule["verbs"])
+    return verbs

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,200 +10,16 @@ import yaml
 
 from perdure.api import labels
 from perdure.frontend.configuration import Settings
-from perdure.frontend.endpoints import CONFIG_MAP
 from unit.chart.conftest import CHART, REPOSITORY, Helm, Manifest, Render
-from unit.chart.manifests import NAMESPACED, named, of_kind, operator_container
+from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules
 
 pytestmark = pytest.mark.cluster
-
-EVERYTHING = (
-    "podDisruptionBudget.enabled=true",
-    "networkPolicy.enabled=true",
-    'networkPolicy.ingressFrom=[{"namespaceSelector": {}}]',
-    'definitionFence.inlineDefinitions="Deny"',
-    "serviceMonitor.enabled=true",
-    'serviceMonitor.labels={"release": "prometheus"}',
-    'prometheusRule={"enabled": true, "labels": {"release": "prometheus"}}',
-    "grafanaDashboard.enabled=true",
-    'commonLabels={"team": "flow"}',
-    'podAnnotations={"a": "b"}',
-    'nodeSelector={"disk": "fast"}',
-    'tolerations=[{"operator": "Exists"}]',
-    'affinity={"podAntiAffinity": {}}',
-    'imagePullSecrets=[{"name": "pull"}]',
-    'priorityClassName="high"',
-    'extraEnv=[{"name": "A", "value": "b"}]',
-    "ui.enabled=true",
-    'ui.podAnnotations={"a": "b"}',
-    'ui.tolerations=[{"operator": "Exists"}]',
-    'ui.extraEnv=[{"name": "TEMPORAL_BANNER_TEXT", "value": "b"}]',
-)
-PERDURE_KINDS = {
-    "workflows",
-    "workflowruns",
-    "schedules",
-    "retrypolicies",
-    "workflowlimits",
-    "operations",
-    "deadletters",
-    "historysegments",
-    "payloads",
-}
-
-
-def rules(manifests: Sequence[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    for role in of_kind(manifests, "Role", "ClusterRole"):
-        for rule in role["rules"]:
-            yield role["metadata"]["name"], rule
-
-
-def granted(role: Manifest, group: str) -> dict[str, set[str]]:
-    """Verbs by resource of one API group."""
-    verbs: dict[str, set[str]] = {}
-    for rule in role["rules"]:
-        if group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                verbs.setdefault(resource, set()).update(rule["verbs"])
-    return verbs
 
 
 @pytest.mark.parametrize("settings", [(), EVERYTHING, (NAMESPACED, *EVERYTHING)], ids=["default", "all", "ns"])
 def test_lint_is_content(helm: Helm, settings: Sequence[str]) -> None:
     done = helm("lint", "--strict", str(CHART), *[x for s in settings for x in ("--set-json", s)])
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-# --- Rights -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("settings", [EVERYTHING, (NAMESPACED,)], ids=["cluster", "namespaces"])
-def test_no_role_has_a_wildcard_or_reads_secrets_but_the_operators_own(render: Render, settings: Sequence[str]) -> None:
-    secret = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
-    own = {**secret, "resourceNames": ["perdure-temporal-tls"]}
-    for name, rule in rules(render(*settings)):
-        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
-        assert "secrets" not in rule["resources"] or (name == "perdure-temporal-tls" and rule == own), name
-        assert not {"escalate", "impersonate"} & set(rule["verbs"]), name
-
-
-def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) -> None:
-    operator = named(render(), "ClusterRole", "perdure")
-    own = granted(operator, "perdure.dev")
-    assert own == {
-        "workflows": {"get", "list", "watch"},
-        "retrypolicies": {"get", "list", "watch"},
-        "retrypolicies/status": {"patch"},
-        "workflowlimits": {"get", "list", "watch"},
-        "workflowlimits/status": {"patch"},
-        "operations": {"get", "list", "watch", "create", "delete"},
-        "operations/status": {"patch"},
-        "schedules": {"get", "list", "watch", "create", "update", "delete"},
-        "schedules/status": {"patch"},
-        "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
-        "workflowruns/status": {"patch"},
-        "deadletters": {"get", "list", "create"},
-        "deadletters/status": {"patch"},
-        "historysegments": {"get", "create"},
-        "payloads": {"get", "list", "create", "patch", "delete"},
-        "workflows/status": {"patch"},
-    }
-    assert granted(operator, "")["pods/log"] == {"get"}
-    assert granted(operator, "")["persistentvolumeclaims"] == {"get", "list", "create", "patch", "delete"}
-    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
-
-
-def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Render) -> None:
-    operator = named(render(), "ClusterRole", "perdure")
-    assert [x["resourceNames"] for x in operator["rules"] if "bind" in x["verbs"]] == [["perdure-activity"]]
-    assert granted(operator, "rbac.authorization.k8s.io") == {
-        "rolebindings": {"create"},
-        "clusterroles": {"bind"},
-    }
-    assert granted(operator, "")["serviceaccounts"] == {"create"}
-
-
-def test_account_binding_and_role_of_activities_have_one_name(render: Render) -> None:
-    manifests = render('activity.serviceAccountName="beat"')
-    named(manifests, "ClusterRole", "beat")
-    operator = named(manifests, "ClusterRole", "perdure")
-    assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {
-        "beat",
-        "perdure-search-attributes",
-        "perdure-task-queues",
-        "perdure-temporal-ca",
-        "perdure-worker-deployments",
-    }
-    account = {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
-    assert account in operator_container(manifests)["env"]
-
-
-def test_activities_may_only_renew_leases(render: Render) -> None:
-    role = named(render(), "ClusterRole", "perdure-activity")
-    assert granted(role, "coordination.k8s.io") == {"leases": {"get", "patch"}}
-    assert granted(role, "perdure.dev") == {"activities": {"heartbeat"}}
-    assert len(role["rules"]) == 2
-
-
-def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> None:
-    manifests = render()
-    view = granted(named(manifests, "ClusterRole", "perdure-view"), "perdure.dev")
-    edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
-    assert set(view) == PERDURE_KINDS
-    assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
-    assert set(edit) == PERDURE_KINDS - {"historysegments", "payloads"} | {"workflowruns/tasks"}
-    assert edit["deadletters"] == {"delete", "deletecollection"}
-    left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
-    of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]
-    assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]
-
-
-def test_who_is_on_call_reads_everything_and_writes_operations_only(render: Render) -> None:
-    role = named(render("rbac.aggregate=false"), "ClusterRole", "perdure-on-call")
-    assert not [key for key in role["metadata"]["labels"] if "aggregate" in key]
-    may = granted(role, "perdure.dev")
-    assert set(may) == PERDURE_KINDS
-    assert may.pop("operations") == {"get", "list", "watch", "create", "delete"}
-    assert all(verbs == {"get", "list", "watch"} for verbs in may.values())
-
-
-def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm, render: Render) -> None:
-    manifests = render(NAMESPACED)
-    (binding,) = of_kind(manifests, "ClusterRoleBinding")
-    reviews = named(manifests, "ClusterRole", binding["roleRef"]["name"])
-    assert granted(reviews, "authentication.k8s.io") == {"tokenreviews": {"create"}}
-    assert granted(reviews, "authorization.k8s.io") == {"subjectaccessreviews": {"create"}}
-    assert len(reviews["rules"]) == 2
-    roles = [role for role in of_kind(manifests, "Role") if role["metadata"]["name"] == "perdure"]
-    assert [granted(role, "")["namespaces"] for role in roles] == [{"get"}, {"get"}]
-    everywhere = named(render(), "ClusterRole", "perdure-temporal")
-    assert granted(everywhere, "")["namespaces"] == {"get", "list"}
-    assert "namespaces" not in granted(named(render(), "ClusterRole", "perdure"), "")
-
-    def notes(*settings: str) -> str:
-        flags = [part for setting in settings for part in ("--set-json", setting)]
-        return helm(
-            "install", "perdure", str(CHART), "--dry-run=client", "--namespace", "perdure-system", *flags
-        ).stdout
-
-    assert "has one ClusterRole, perdure-temporal" in notes(NAMESPACED)
-    assert "ClusterRole, perdure-temporal" not in notes()
-    assert "ClusterRole, perdure-temporal" not in notes(NAMESPACED, "temporal.enabled=false")
-
-
-def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Render) -> None:
-    alone = ("temporal.enabled=false",)
-    manifests = render(NAMESPACED, *alone)
-    assert not of_kind(manifests, "ClusterRoleBinding")
-    assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
-    roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
-    assert [x["metadata"]["namespace"] for x in roles] == ["perdure-system", "team-a", "team-b"]
-    assert [x["metadata"]["namespace"] for x in bindings] == ["perdure-system", "team-a", "team-b"]
-    roles = [x for x in roles if x["metadata"]["name"] != "perdure-fleet"]
-    (cluster_role,) = [x for x in of_kind(render(*alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
-    assert all(x["rules"] == cluster_role["rules"] for x in roles)
-    assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)
-    env = {x["name"]: x.get("value") for x in operator_container(manifests)["env"]}
-    assert env["PERDURE_WATCH_NAMESPACES"] == "team-a,team-b"
 
 
 # --- The operator's pod -----------------------------------------------------------------------------------------------
@@ -429,33 +245,6 @@ def test_affinity_and_tolerations_of_several_operators_can_be_chosen(render: Ren
     assert len(pod["tolerations"]) == 3
 
 
-def test_a_worker_may_work_and_read_and_nothing_else(render: Render) -> None:
-    worker = granted(named(render(), "ClusterRole", "perdure-temporal-worker"), "perdure.dev")
-    assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
-
-
-def test_a_temporal_client_writes_through_the_frontend_only(render: Render) -> None:
-    client = granted(named(render(), "ClusterRole", "perdure-temporal-client"), "perdure.dev")
-    assert client == {
-        "workflowruns": {"get", "list"},
-        "schedules": {"get", "list"},
-        "workflowruns/temporal": {"create"},
-        "operations/temporal": {"create"},
-        "schedules/temporal": {"create", "update", "delete"},
-    }
-
-
-def test_nexus_endpoints_are_written_by_the_operator_and_managed_by_administrators(render: Render) -> None:
-    manifests = render()
-    operator = named(manifests, "Role", "perdure-temporal-nexus")
-    (rule,) = operator["rules"]
-    assert (rule["resourceNames"], set(rule["verbs"])) == ([CONFIG_MAP], {"get", "update"})
-    assert named(manifests, "ConfigMap", CONFIG_MAP)["metadata"]["namespace"] == operator["metadata"]["namespace"]
-    admin = granted(named(manifests, "ClusterRole", "perdure-temporal-nexus-admin"), "perdure.dev")
-    assert admin == {"nexusendpoints": {"get", "list", "create", "update", "delete"}}
-    assert not [each for each in render("temporal.enabled=false") if "nexus" in each["metadata"]["name"]]
-
-
 def test_the_image_is_the_charts_version_unless_said_otherwise(render: Render) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
     digest = "sha256:" + "0" * 64
@@ -478,121 +267,6 @@ def test_each_port_has_callers_of_its_own(render: Render) -> None:
     )
     assert callers(*settings) == {"http": some, "temporal": others, "temporal-http": others}
     assert callers(*settings, "temporal.enabled=false") == {"http": some}
-
-
-# --- The Web UI -------------------------------------------------------------------------------------------------------
-
-
-def web_ui(manifests: Sequence[Manifest]) -> tuple[Manifest, dict[str, Any]]:
-    """Its pod, and its environment."""
-    pod = named(manifests, "Deployment", "perdure-ui")["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    return pod, {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
-
-
-def test_the_web_ui_speaks_to_the_frontend_with_tls_and_has_no_token(render: Render) -> None:
-    manifests = render("ui.enabled=true")
-    pod, env = web_ui(manifests)
-    assert env == {
-        "TEMPORAL_ADDRESS": "perdure-temporal.perdure-system.svc:7233",
-        "TEMPORAL_UI_PORT": "8080",
-        "TEMPORAL_DEFAULT_NAMESPACE": "default",
-        "TEMPORAL_DISABLE_WRITE_ACTIONS": "false",
-        "TEMPORAL_NOTIFY_ON_NEW_VERSION": "false",
-        "TEMPORAL_DISABLE_NEWS_FETCH": "true",
-        "TEMPORAL_TLS_CA": "/frontend-ca/ca.crt",
-        "TEMPORAL_TLS_ENABLE_HOST_VERIFICATION": "true",
-    }
-    assert env["TEMPORAL_ADDRESS"].partition(":")[0] in {
-        x["name"]: x.get("value", "") for x in operator_container(manifests)["env"]
-    }["PERDURE_TEMPORAL_TLS_NAMES"].split(",")
-    assert pod["automountServiceAccountToken"] is False
-    (volume,) = pod["volumes"]
-    assert volume["configMap"]["name"] == "perdure-temporal-ca"
-    assert pod["containers"][0]["image"] == "docker.io/temporalio/ui:2.55.0"
-    assert web_ui(render("ui.enabled=true", "ui.readOnly=true"))[1]["TEMPORAL_DISABLE_WRITE_ACTIONS"] == "true"
-    clear, without = web_ui(render("ui.enabled=true", "temporal.tls.enabled=false"))
-    assert not {name for name in without if "TLS" in name}
-    assert "volumes" not in clear
-
-
-def test_the_web_ui_meets_the_restricted_pod_security_standard(render: Render) -> None:
-    pod, _ = web_ui(render("ui.enabled=true"))
-    assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, 1000)
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    context = pod["containers"][0]["securityContext"]
-    assert (context["readOnlyRootFilesystem"], context["allowPrivilegeEscalation"]) == (True, False)
-    assert context["capabilities"] == {"drop": ["ALL"]}
-
-
-def test_services_and_policies_keep_the_web_ui_and_the_operator_apart(render: Render) -> None:
-    manifests = render(*EVERYTHING)
-    labels_of = {
-        name: named(manifests, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
-        for name in ("perdure", "perdure-ui")
-    }
-
-    def selected(selector: Manifest) -> list[str]:
-        return [name for name, found in labels_of.items() if selector.items() <= found.items()]
-
-    assert {x["metadata"]["name"]: selected(x["spec"]["selector"]) for x in of_kind(manifests, "Service")} == {
-        "perdure": ["perdure"],
-        "perdure-temporal": ["perdure"],
-        "perdure-ui": ["perdure-ui"],
-    }
-    policies = {x["metadata"]["name"]: x["spec"] for x in of_kind(manifests, "NetworkPolicy")}
-    assert {name: selected(spec["podSelector"]["matchLabels"]) for name, spec in policies.items()} == {
-        "perdure": ["perdure"],
-        "perdure-ui": ["perdure-ui"],
-    }
-    assert policies["perdure-ui"]["ingress"] == []
-    (frontend,) = [rule for rule in policies["perdure-ui"]["egress"] if "to" in rule]
-    assert selected(frontend["to"][0]["podSelector"]["matchLabels"]) == ["perdure"]
-    some, others = [{"podSelector": {"matchLabels": {"a": "b"}}}], [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
-    narrow = render(
-        *EVERYTHING,
-        f"networkPolicy.uiIngressFrom={json.dumps(some)}",
-        f"networkPolicy.temporalIngressFrom={json.dumps(others)}",
-    )
-    assert named(narrow, "NetworkPolicy", "perdure-ui")["spec"]["ingress"][0]["from"] == some
-    callers = [rule["from"] for rule in named(narrow, "NetworkPolicy", "perdure")["spec"]["ingress"][1:]]
-    assert callers[0] == others
-    assert selected(callers[1][0]["podSelector"]["matchLabels"]) == ["perdure-ui"]
-
-
-def test_users_log_in_to_the_web_ui_with_oidc(helm: Helm, render: Render) -> None:
-    oidc = {"providerUrl": "https://id.example.com", "clientId": "perdure", "clientSecretName": "ui"}
-    called = {**oidc, "callbackUrl": "https://flows.example.com/auth/sso/callback"}
-    tokens = "temporal.authentication.acceptClusterTokens=true"
-    _, env = web_ui(render("ui.enabled=true", tokens, f"ui.oidc={json.dumps(called)}"))
-    assert {name: value for name, value in env.items() if "AUTH" in name} == {
-        "TEMPORAL_AUTH_ENABLED": "true",
-        "TEMPORAL_AUTH_PROVIDER_URL": "https://id.example.com",
-        "TEMPORAL_AUTH_CLIENT_ID": "perdure",
-        "TEMPORAL_AUTH_CLIENT_SECRET": {"secretKeyRef": {"name": "ui", "key": "clientSecret"}},
-        "TEMPORAL_AUTH_CALLBACK_URL": "https://flows.example.com/auth/sso/callback",
-        "TEMPORAL_AUTH_SCOPES": "openid,profile,email",
-        "TEMPORAL_AUTH_USE_ID_TOKEN_AS_BEARER": "true",
-    }
-
-    def refused(*settings: str) -> str:
-        flags = [part for setting in ("ui.enabled=true", *settings) for part in ("--set-json", setting)]
-        return helm("template", "perdure", str(CHART), *flags).stderr
-
-    assert "acceptClusterTokens must be true" in refused(f"ui.oidc={json.dumps(called)}")
-    assert "ui.oidc.callbackUrl must be set" in refused(tokens, f"ui.oidc={json.dumps(oidc)}")
-    assert "temporal.enabled must be true" in refused("temporal.enabled=false")
-    assert "ui.clientCertificateSecretName must be set" in refused('temporal.tls.clientCASecretName="clients"')
-
-
-def test_the_web_ui_shows_the_client_certificate_that_the_frontend_requires(render: Render) -> None:
-    secret = 'ui.clientCertificateSecretName="cert"'
-    pod, env = web_ui(render("ui.enabled=true", 'temporal.tls.clientCASecretName="clients"', secret))
-    assert (env["TEMPORAL_TLS_CERT"], env["TEMPORAL_TLS_KEY"]) == (
-        "/client-certificate/tls.crt",
-        "/client-certificate/tls.key",
-    )
-    assert {"secretName": "cert", "defaultMode": 288} in [volume.get("secret") for volume in pod["volumes"]]
 
 
 def test_extras_are_off_until_asked_for(render: Render) -> None:

@@ -13,6 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from threads import join
+
 
 @dataclass(frozen=True)
 class Log:
@@ -133,14 +135,14 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer
             pass
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     kubeconfig(folder, monkeypatch, f"http://127.0.0.1:{http.server_port}")
     try:
         yield api
     finally:
         http.shutdown()
-        thread.join()
+        join(thread)
         http.server_close()
 
 

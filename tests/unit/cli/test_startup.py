@@ -54,6 +54,7 @@ CALLS: dict[str, list[str]] = {
     "query": ["run", "status"],
     "rerun": ["run"],
     "reset": ["run", "--event-id", "4"],
+    "reset-activity": ["run", "--step", "a"],
     "result": ["run"],
     "retry": ["run"],
     "retrypolicy": ["preview", "policy"],

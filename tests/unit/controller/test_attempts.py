@@ -20,7 +20,7 @@ from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.held_pods import HeldPods
-from perdure.controller.runs.attempts.run_attempts import Attempts
+from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
@@ -29,7 +29,7 @@ from perdure.engine.run_step import RunTransition
 from perdure.engine.state import PendingActivity, RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import Attempt, PodSettings, RunRef
 from perdure.runtime.pods import build_pod
@@ -66,7 +66,7 @@ def state_of(*numbers: int, stuck: bool = False) -> RunState:
 
 
 @asynccontextmanager
-async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[Attempts, list[str]]]:
+async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tuple[RunAttempts, list[str]]]:
     told: list[str] = []
     async with Client.open(Access(server="http://127.0.0.1:1"), user_agent="perdure-test") as client:
         recorder = Recorder(client, instance="test")
@@ -81,7 +81,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             blobs=Blobs(client),
         )
         meta = {"namespace": RUN.namespace, "name": RUN.name, "uid": RUN.uid, "resourceVersion": "1"}
-        found = Attempts(
+        found = RunAttempts(
             tools,
             RUN,
             Record(client, {"metadata": meta}),
@@ -181,7 +181,7 @@ def failed_pod(number: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Attempts, Node, list[str]]]:
+async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RunAttempts, Node, list[str]]]:
     """An attempt that has failed, and whose node has been asked for its log."""
     node, woken = Node(), list[str]()
     monkeypatch.setattr(Client, "text", lambda _self, url, **query: node.text(url, **query))

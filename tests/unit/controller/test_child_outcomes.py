@@ -1,7 +1,6 @@
 """What a run hears of its children; with an API server on loopback."""
 
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -9,7 +8,6 @@ from aiohttp.test_utils import RawTestServer
 
 from engine.coded import Coded
 from engine.script import application, seconds
-from perdure.controller.directory import Directory
 from perdure.controller.runs.child_outcomes import ChildOutcomes
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
@@ -24,6 +22,7 @@ from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import child_run
+from unit.controller.managers import manager_over
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
 FACTS = RunFacts(name="kid", uid="uid-2", first_uid="uid-2", generation=1, progress="", definition=None)
@@ -70,19 +69,19 @@ async def test_a_parent_hears_why_its_child_was_not_retried(
         assert request.path.endswith(f"/workflowruns/{made['metadata']['name']}")
         return web.json_response(made)
 
-    directory = Directory()
-    directory.put(made)
     async with (
         RawTestServer(answer) as server,
         Client.open(Access(server=str(server.make_url("")).rstrip("/")), user_agent="test") as client,
     ):
-        peers = cast("Any", SimpleNamespace(directory=directory))
-        pending, nothing = PendingInputs(lambda: None), cast("Any", None)
-        effects = Effects(client, PARENT, None, peers, nothing, pending, lambda: None, nothing)
+        manager, pending, refused = manager_over(client), PendingInputs(lambda: None), list[str]()
+        manager.directory.put(made)
+        peers, policies = manager.runs, manager.tools.policies
+        effects = Effects(client, PARENT, None, peers, policies, pending, lambda: None, refused.append)
         outcomes = ChildOutcomes(effects, pending)
         outcomes.observe_child("uid-2")
         (heard,) = await outcomes.gather(parent.state)
     assert isinstance(heard, inp.ChildClosed)
+    assert refused == []
     assert (heard.outcome, heard.retry_state) == (outcome, want)
     parent.at(9, heard)
     closed: Any = parent.events[-2]

@@ -30,7 +30,7 @@ from perdure.controller.workflows.definitions import Definitions
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.commits import RESTORED_LABEL
@@ -353,7 +353,7 @@ async def test_the_history_of_a_run_that_was_edited_is_not_continued_by_a_reset(
         run = copy.deepcopy(store.objects["workflowruns/order"])
         run["status"]["history"]["events"][0]["input"] = "forged"
         with pytest.raises(RefusedError, match="damaged") as caught:
-            await reset(manager.client, manager.definitions, run, Reset(event_id=1), request_id="asked")
+            await reset(manager.client, manager.tools.definitions, run, Reset(event_id=1), request_id="asked")
     assert caught.value.reason is ConditionReason.STATE_DAMAGED
 
 

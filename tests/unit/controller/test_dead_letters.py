@@ -23,9 +23,10 @@ from perdure.engine.effects import WriteDeadLetter
 from perdure.engine.inputs import EffectDone
 from perdure.kube.access import Access
 from perdure.kube.client import Client
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.deadletters import dead_letter
+from unit.controller.managers import manager_over
 
 
 def test_a_dead_letter_has_the_input_that_a_redrive_needs() -> None:
@@ -151,10 +152,12 @@ async def test_a_dead_letter_whose_name_is_taken_gets_another_and_only_one() -> 
     store.objects[first] = forged
     async with clients(store) as client:
         for _ in range(2):  # a crash after the first: it is found then
-            nothing, pending = cast("Any", None), PendingInputs(lambda: None)
-            effects = Effects(client, ref, None, nothing, nothing, pending, lambda: None, nothing)
+            manager, pending, refused = manager_over(client), PendingInputs(lambda: None), list[str]()
+            peers, policies = manager.runs, manager.tools.policies
+            effects = Effects(client, ref, None, peers, policies, pending, lambda: None, refused.append)
             await effects.apply(state, {**run, "status": status}, coded.now)
             assert pending.first() == [EffectDone(effect=WriteDeadLetter(9))]
+            assert refused == []
     assert store.objects.pop(first) is forged
     [(name, written)] = store.objects.items()
     assert name.startswith("deadletters/order-9-")

@@ -3,15 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import orjson
 from aiohttp import web
 
 from engine.coded import Coded
 from perdure.api.parent_close_policy import ParentClosePolicy
-from perdure.controller.directory import Directory
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
 from perdure.engine import commands as cmd
@@ -22,6 +20,7 @@ from perdure.engine.state import RunState
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.runtime.attempts import RunRef
+from unit.controller.managers import manager_over
 
 PARENT = RunRef(name="order", namespace="shop", uid="uid-1", workflow_id="order")
 RUN: dict[str, Any] = {"metadata": {"name": "order", "namespace": "shop", "uid": "uid-1"}, "spec": {}, "status": {}}
@@ -52,10 +51,10 @@ async def applying(quota: Quota, refused: list[str]) -> AsyncIterator[tuple[Effe
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     address = "http://{}:{}".format(*runner.addresses[0][:2])
-    peers = cast("Any", SimpleNamespace(directory=Directory()))
     async with Client.open(Access(server=address), user_agent="test") as client:
-        pending = PendingInputs(lambda: None)
-        yield Effects(client, PARENT, None, peers, cast("Any", None), pending, lambda: None, refused.append), pending
+        manager, pending = manager_over(client), PendingInputs(lambda: None)
+        peers, policies = manager.runs, manager.tools.policies
+        yield Effects(client, PARENT, None, peers, policies, pending, lambda: None, refused.append), pending
     await runner.cleanup()
 
 

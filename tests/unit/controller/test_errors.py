@@ -1,6 +1,7 @@
 """Work outside of a queue waits for what is made elsewhere, such as a compiled definition."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
@@ -8,13 +9,15 @@ import pytest
 from perdure.controller.errors import NotYetError, RefusedError, when_ready
 from perdure.controller.workflows.definitions import Definitions
 from perdure.language.program import InvalidWorkflowError, Program
+from unit.controller.managers import client_of_nothing
 
 NAP = {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}
 
 
 @pytest.fixture
-def definitions() -> Definitions:
-    return Definitions(cast("Any", None))
+async def definitions() -> AsyncIterator[Definitions]:
+    async with client_of_nothing() as client:
+        yield Definitions(client)
 
 
 async def test_it_waits_until_a_definition_is_compiled(definitions: Definitions) -> None:

@@ -3,20 +3,16 @@
 import gc
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
 
 from perdure.controller.manager import Manager
-from perdure.frontend.configuration import Settings
-from perdure.frontend.server import Frontend
-from perdure.handlers.assembly import OperatorOptions, assemble
-from perdure.kube.access import Access
-from perdure.kube.client import Client
 from perdure.kube.clock import now
+from unit.controller.managers import client_of_nothing, manager_over
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "cli" / "recorded" / "whole.json").read_text())
@@ -38,11 +34,9 @@ def finished(number: int, size: int) -> Json:
 
 
 @pytest.fixture
-def manager() -> Manager:
-    client = Client(Access(server="http://nowhere"), cast("Any", None))
-    frontend = Frontend(Settings(authentication=False))
-    made, _ = assemble(client, OperatorOptions(), frontend)
-    return made
+async def manager() -> AsyncIterator[Manager]:
+    async with client_of_nothing() as client:
+        yield manager_over(client)
 
 
 @pytest.fixture

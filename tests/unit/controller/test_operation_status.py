@@ -14,7 +14,7 @@ from perdure.controller.operations.operation_actions import (
     ResetRun,
     action_of,
 )
-from perdure.controller.operations.operation_status import Outcome, finished, running
+from perdure.controller.operations.operation_status import OperationAnswer, finished, running
 from perdure.engine.inputs import Answer, SignalRequested
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -70,7 +70,7 @@ def test_the_targeted_run_and_the_place_in_the_order_are_recorded_before_deliver
 )
 def test_an_answer_becomes_a_condition(answer: Answer, phase: str, reason: str) -> None:
     started = {"startTime": "2025-12-31T00:00:00Z", "runId": "r-1"}
-    status = finished(operation(started, target=RUN, signal={"name": "go"}), Outcome(answer), NOW)
+    status = finished(operation(started, target=RUN, signal={"name": "go"}), OperationAnswer(answer), NOW)
     condition = status["conditions"][-1]
     assert (status["phase"], condition["type"], condition["reason"]) == (phase, phase, reason)
     assert status["startTime"] == started["startTime"]

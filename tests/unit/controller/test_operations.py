@@ -14,7 +14,7 @@ from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import Answer, SignalRequested
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.requests import arrival
+from perdure.runtime.operation_requests import arrival
 
 
 def operation(version: str, **status: Any) -> dict[str, Any]:

@@ -1,123 +1,21 @@
 """The queue, in virtual time: the loop's clock jumps to the next timer whenever nothing else is left to do."""
 
 import asyncio
-import functools
-import random
-import selectors
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import pairwise
-from typing import Any
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.script import T0, seconds
-from memory import bounded_memory
 from perdure.controller.errors import NotYetError
-from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.observe.metrics import REGISTRY
-
-HOUR = 3600.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
-    """Work fails on purpose here, often."""
-    with structlog.testing.capture_logs():
-        yield
-
-
-class Jumping(selectors.DefaultSelector):
-    """Waits for nothing: where the loop would sleep, time jumps."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(0)
-        if not ready:
-            assert timeout is not None, "nothing is left that could ever happen"
-            self.now += max(timeout, 0)
-        return ready
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self.jumping = Jumping()
-        super().__init__(self.jumping)
-
-    def time(self) -> float:
-        return self.jumping.now
-
-
-def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(*arguments: Any, **options: Any) -> None:
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(test(*arguments, **options))
-
-    return run
-
-
-def told(what: str, queue: str) -> float | None:
-    """The count or the sum of the waits that a queue has reported."""
-    return REGISTRY.get_sample_value(f"perdure_queue_wait_seconds_{what}", {"queue": queue})
-
-
-def elapsed() -> float:
-    return asyncio.get_running_loop().time()
-
-
-@dataclass
-class Bench:
-    """Work that takes a while, may fail, and is written down."""
-
-    takes: float = 0.0
-    clock_is_off: float = 0.0
-    failing: set[str] = field(default_factory=set)
-    done: list[tuple[float, str]] = field(default_factory=list)
-    running: set[str] = field(default_factory=set)
-    most_at_once: int = 0
-
-    async def work(self, key: str) -> None:
-        assert key not in self.running, f"{key} is worked on twice at once"
-        self.done.append((round(elapsed(), 3), key))
-        self.running.add(key)
-        self.most_at_once = max(self.most_at_once, len(self.running))
-        try:
-            await asyncio.sleep(self.takes)
-            if key in self.failing:
-                raise RuntimeError(f"{key} does not work")
-        finally:
-            self.running.discard(key)
-
-    def clock(self) -> datetime:
-        return T0 + seconds(elapsed() + self.clock_is_off)
-
-    def times(self, key: str) -> list[float]:
-        return [when for when, what in self.done if what == key]
-
-    @asynccontextmanager
-    async def queue(self, workers: int = 8, **options: Any) -> AsyncIterator[KeyedQueue[str]]:
-        queue: KeyedQueue[str] = KeyedQueue(self.work, clock=self.clock, workers=workers, **options)
-        async with asyncio.TaskGroup() as group:
-            before = asyncio.all_tasks()
-            queue.start(group)
-            yield queue
-            for task in asyncio.all_tasks() - before:
-                task.cancel()
-
-
-def at(offset: float) -> datetime:
-    return T0 + seconds(offset)
-
+from unit.controller.queue_bench import HOUR, Bench, at, elapsed, in_virtual_time, told
 
 # Single flight
+
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @in_virtual_time
@@ -337,133 +235,6 @@ async def test_what_is_forgotten_has_neither_timer_nor_failures() -> None:
         await asyncio.sleep(0.5)
     start, again, *_ = bench.times("a")
     assert again - start == pytest.approx(0.2)
-
-
-# Timers
-
-
-@in_virtual_time
-async def test_a_key_is_worked_on_at_its_time_and_once() -> None:
-    bench = Bench()
-    async with bench.queue() as queue:
-        queue.wake_at("a", at(HOUR))
-        assert queue.armed == 1
-        await asyncio.sleep(2 * HOUR)
-    assert bench.done == [(HOUR, "a")]
-    assert queue.armed == 0
-
-
-@in_virtual_time
-async def test_a_time_that_has_passed_is_now() -> None:
-    bench = Bench()
-    async with bench.queue() as queue:
-        await asyncio.sleep(5)
-        queue.wake_at("a", at(-100))
-        await asyncio.sleep(5)
-    assert bench.done == [(5, "a")]
-
-
-@pytest.mark.parametrize(
-    ("armed_for", "want"),
-    [
-        ([10, 20], [20]),
-        ([20, 10], [10]),
-        ([10, 10], [10]),
-        ([10, None], []),
-        ([10, None, 10], [10]),
-        ([10, 20, 10], [10]),
-        ([None], []),
-    ],
-    ids=["later", "earlier", "the same", "never", "never, and again", "later and back", "never, from the beginning"],
-)
-def test_only_the_last_time_that_a_key_is_armed_for_counts(armed_for: list[float | None], want: list[float]) -> None:
-    @in_virtual_time
-    async def scenario() -> None:
-        bench = Bench()
-        async with bench.queue() as queue:
-            for offset in armed_for:
-                queue.wake_at("a", None if offset is None else at(offset))
-                await asyncio.sleep(0.001)
-            await asyncio.sleep(HOUR)
-        assert bench.times("a") == want
-
-    scenario()
-
-
-@in_virtual_time
-async def test_arming_neither_wakes_a_key_before_its_time_nor_keeps_it_from_being_woken() -> None:
-    bench = Bench()
-    async with bench.queue() as queue:
-        queue.wake_at("a", at(10))
-        await asyncio.sleep(1)
-        queue.wake("a")
-        await asyncio.sleep(100)
-    assert bench.times("a") == [1, 10]
-
-
-@in_virtual_time
-async def test_thousands_of_timers_fire_in_the_order_of_their_times() -> None:
-    bench = Bench()
-    dice = random.Random(7)
-    times = {f"k{index}": dice.randrange(1, 2_000) for index in range(5_000)}
-    async with bench.queue() as queue:
-        for key, offset in times.items():
-            queue.wake_at(key, at(offset))
-        assert queue.armed == 5_000
-        await asyncio.sleep(2_001)
-    # The sort is stable: equal times come in the order in which they were armed.
-    assert [key for _, key in bench.done] == sorted(times, key=lambda key: times[key])
-    assert all(when == times[key] for when, key in bench.done)
-
-
-@in_virtual_time
-async def test_entries_that_were_rearmed_since_do_not_pile_up() -> None:
-    bench = Bench()
-    async with bench.queue() as queue:
-        with bounded_memory(512 * 1024):  # an entry takes 100 bytes
-            for offset in range(50_000):
-                queue.wake_at("often", at(HOUR + offset))
-        await asyncio.sleep(2 * HOUR + 50_000)
-    assert bench.done == [(HOUR + 49_999, "often")]
-
-
-@in_virtual_time
-async def test_entries_for_the_same_time_do_not_pile_up_either() -> None:
-    bench = Bench()
-    async with bench.queue() as queue:
-        with bounded_memory(512 * 1024):
-            for _ in range(20_000):
-                queue.wake_at("again", None)
-                queue.wake_at("again", at(HOUR))
-        queue.wake_at("other", at(HOUR))
-        await asyncio.sleep(9 * HOUR)
-    assert bench.done == [(HOUR, "again"), (HOUR, "other")]
-
-
-# The wall clock
-
-
-@in_virtual_time
-async def test_a_clock_that_steps_forward_delays_what_has_become_due_by_half_a_minute_at_most() -> None:
-    bench = Bench()
-    async with bench.queue() as queue:
-        queue.wake_at("a", at(10 * HOUR))
-        await asyncio.sleep(100)
-        bench.clock_is_off = 10 * HOUR
-        await asyncio.sleep(31)
-    ((when, _),) = bench.done
-    assert 100 <= when <= 130
-
-
-@in_virtual_time
-async def test_a_clock_that_steps_back_wakes_nothing_before_its_time() -> None:
-    bench = Bench()
-    async with bench.queue() as queue:
-        queue.wake_at("a", at(100))
-        await asyncio.sleep(50)
-        bench.clock_is_off = -HOUR
-        await asyncio.sleep(2 * HOUR)
-    assert bench.times("a") == [HOUR + 100]
 
 
 # Whatever happens

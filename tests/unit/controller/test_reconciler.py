@@ -1,27 +1,35 @@
 """What becomes of a pass that fails, and when the next one comes."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.kube import client as kube
+from perdure.kube.client import Client
 from perdure.kube.clock import now
+from unit.controller.managers import client_of_nothing
 
 CONFLICT = kube.ConflictError(409, "Conflict", "someone has written")
 FULL = kube.TooLargeError(413, "RequestEntityTooLarge", "3 MiB")
 LATER = now() + timedelta(hours=1)
 
 
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with client_of_nothing() as found:
+        yield found
+
+
 class Thing:
     """A kind whose passes end as the test says, and what was called."""
 
-    def __init__(self, ends: Callable[[], Any]) -> None:
+    def __init__(self, client: Client, ends: Callable[[], Any]) -> None:
         meta = {"namespace": "shop", "name": "thing", "uid": "1", "resourceVersion": "7"}
-        self.record = Record(cast("Any", None), {"metadata": meta})
+        self.record = Record(client, {"metadata": meta})
         self.reconciler = Reconciler(self, self.record)
         self.ends = ends
         self.called: list[str] = []
@@ -55,21 +63,21 @@ def failing(error: Exception) -> Callable[[], Any]:
     return ends
 
 
-async def test_a_pass_says_when_the_next_one_comes() -> None:
-    thing = Thing(lambda: LATER)
+async def test_a_pass_says_when_the_next_one_comes(client: Client) -> None:
+    thing = Thing(client, lambda: LATER)
     assert await thing.reconciler.advance() == LATER
     assert thing.called == ["pass"]
 
 
-async def test_what_a_watch_has_shown_is_read_before_the_pass() -> None:
-    thing = Thing(lambda: None)
+async def test_what_a_watch_has_shown_is_read_before_the_pass(client: Client) -> None:
+    thing = Thing(client, lambda: None)
     assert thing.record.observe({"metadata": {"resourceVersion": "9"}})
     await thing.reconciler.advance()
     assert thing.called == ["read again", "pass"]
 
 
-async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pass_succeeds() -> None:
-    thing = Thing(failing(CONFLICT))
+async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pass_succeeds(client: Client) -> None:
+    thing = Thing(client, failing(CONFLICT))
     pauses = []
     for _ in range(12):
         before = now()
@@ -87,38 +95,38 @@ async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pas
     assert wake - before < timedelta(seconds=1)
 
 
-async def test_an_object_without_room_for_its_status_is_not_tried_again() -> None:
-    thing = Thing(failing(FULL))
+async def test_an_object_without_room_for_its_status_is_not_tried_again(client: Client) -> None:
+    thing = Thing(client, failing(FULL))
     assert await thing.reconciler.advance() is None
     assert thing.called == ["pass", "full: 3 MiB"]
 
 
 @pytest.mark.parametrize("error", [kube.ApiError(500, "InternalError", "no"), TimeoutError(), OSError("reset")])
-async def test_trouble_with_the_api_server_says_nothing_about_the_object(error: Exception) -> None:
-    thing = Thing(failing(error))
+async def test_trouble_with_the_api_server_says_nothing_about_the_object(client: Client, error: Exception) -> None:
+    thing = Thing(client, failing(error))
     with pytest.raises(type(error)):
         await thing.reconciler.advance()
     assert thing.called == ["pass", "look again"]
 
 
 @pytest.mark.parametrize("error", [ValueError("no such day"), kube.InvalidError(422, "Invalid", "no such day")])
-async def test_an_object_that_cannot_be_processed_says_so(error: Exception) -> None:
-    thing = Thing(failing(error))
+async def test_an_object_that_cannot_be_processed_says_so(client: Client, error: Exception) -> None:
+    thing = Thing(client, failing(error))
     with pytest.raises(type(error)):
         await thing.reconciler.advance()
     assert thing.called[:2] == ["pass", "look again"]
     assert "no such day" in thing.called[2]
 
 
-async def test_what_is_gone_winds_up_and_has_no_pass() -> None:
-    thing = Thing(lambda: LATER)
+async def test_what_is_gone_winds_up_and_has_no_pass(client: Client) -> None:
+    thing = Thing(client, lambda: LATER)
     thing.record.gone = True
     assert await thing.reconciler.advance() is None
     assert thing.called == ["wind up"]
 
 
-async def test_what_a_pass_finds_gone_winds_up_at_once() -> None:
-    thing = Thing(lambda: LATER)
+async def test_what_a_pass_finds_gone_winds_up_at_once(client: Client) -> None:
+    thing = Thing(client, lambda: LATER)
 
     def ends() -> datetime:
         thing.record.gone = True

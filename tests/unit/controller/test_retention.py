@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pytest
@@ -13,12 +13,14 @@ from perdure.api.labels import PARENT_ANNOTATION
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.informers.index import Index
 from perdure.controller.retention.namespace_retention import NamespaceRetention
+from perdure.controller.runs.run import Run
 from perdure.kube.access import Access
 from perdure.kube.client import ApiError, Client
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe.metrics import REGISTRY
 from perdure.runtime.retention import Limits
+from unit.controller.managers import manager_over
 
 Json = dict[str, Any]
 
@@ -76,10 +78,13 @@ async def stored() -> AsyncIterator[Stored]:
 
 async def enforce(stored: Stored, limits: Limits, *, works_on: tuple[str, ...] = ()) -> list[str]:
     """Let an operator, which works on some runs, look at the namespace once; the names of the runs that it has deleted."""
-    index = Index(runs=dict.fromkeys(works_on, cast("Any", None)))
-    for obj in stored.runs.values():
-        index.directory.put(obj)
+    index = Index()
     async with Client.open(Access(server=stored.address), user_agent="test") as client:
+        manager = manager_over(client)
+        for obj in stored.runs.values():
+            index.directory.put(obj)
+            if obj["metadata"]["uid"] in works_on:
+                index.runs[obj["metadata"]["uid"]] = Run(manager.tools, manager.runs, obj, lambda: None)
         retention = NamespaceRetention(
             client,
             Recorder(client, instance="test"),

@@ -26,7 +26,7 @@ from perdure.handlers.main import _DEEPEST
 from perdure.language.interpreter import Interpreter
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.requests import StartSignal
+from perdure.runtime.operation_requests import StartSignal
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 IMPOSSIBLE = [

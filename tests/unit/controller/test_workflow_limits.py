@@ -11,7 +11,7 @@ from perdure.controller.limits.workflow_limits import Claim, Full, Granted, Unus
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.limit_queue import LimitQueue
 from unit.controller.stored import Store, serving

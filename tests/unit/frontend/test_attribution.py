@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.engine import events as ev
 from perdure.frontend.audit import recorded
 from perdure.frontend.errors import invalid, not_found
-from perdure.frontend.history import Historian
+from perdure.frontend.history_messages import Historian
 
 USER = "system:serviceaccount:orders:shop"
 

@@ -121,6 +121,7 @@ class Store:
         self.objects: dict[str, dict[str, Any]] = {}
         self.writes: list[str] = []
         self.interrupt: dict[str, Any] | None = None
+        self.lists = self
 
     def put(self, url: str, body: dict[str, Any]) -> None:
         meta = {**body.get("metadata", {}), "resourceVersion": str(len(self.writes))}
@@ -129,7 +130,7 @@ class Store:
     async def get(self, url: str) -> dict[str, Any]:
         return self.objects[url]
 
-    async def list_all(self, url: str, **_: str) -> list[dict[str, Any]]:
+    async def all(self, url: str, **_: str) -> list[dict[str, Any]]:
         kind = url.rpartition("/")[2]
         return [each for key, each in self.objects.items() if key.split("/")[-2] == kind]
 

@@ -25,20 +25,20 @@ from perdure.engine.commands import (
     StartChildWorkflowExecution,
     StartTimer,
 )
-from perdure.frontend import failures, given
-from perdure.frontend import payloads as data
-from perdure.frontend.calendars import to_times
+from perdure.frontend import failure_messages, given
+from perdure.frontend import payload_messages as data
+from perdure.frontend.calendar_messages import to_times
 from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.commands import CommandReader
+from perdure.frontend.command_messages import CommandReader
 from perdure.frontend.errors import RpcError
 from perdure.frontend.given import LONGEST, MAX_BLOB, MAX_INLINE, UnfitError
 from perdure.frontend.paging import page_of
-from perdure.frontend.service.activities import _result
+from perdure.frontend.service.activity_tasks import _result
 from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.scheduling import _asked
 from perdure.frontend.service.system import check_registered
 from perdure.frontend.service.updating import check_update
-from perdure.frontend.starts import run_asked_for
+from perdure.frontend.start_requests import run_asked_for
 
 NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
 NOT_FINE = Duration(nanos=2_000_000_000)
@@ -274,9 +274,9 @@ def test_options_and_schedules_say_which_field_cannot_be() -> None:
 def test_a_delay_that_a_failure_asks_for_cannot_be_negative() -> None:
     failed = Failure(application_failure_info={"next_retry_delay": NEGATIVE})
     with pytest.raises(UnfitError, match="next_retry_delay"):
-        failures.to_json(failed)
+        failure_messages.to_json(failed)
     failed = Failure(application_failure_info={"next_retry_delay": ENDLESS})
-    assert failures.to_json(failed).next_retry_delay == LONGEST
+    assert failure_messages.to_json(failed).next_retry_delay == LONGEST
 
 
 def test_a_duration_that_is_not_set_is_none() -> None:

@@ -19,8 +19,8 @@ from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.frontend import guard as of_guard
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
-from perdure.frontend.namespaces import namespace_of
 from perdure.frontend.rights import needed
+from perdure.frontend.rpc_namespaces import namespace_of
 from perdure.kube import clock
 
 CLIENT_RPCS = (

@@ -32,10 +32,10 @@ from perdure.frontend.door import Door
 from perdure.frontend.endpoints import EndpointRegistry
 from perdure.frontend.guard import Guard
 from perdure.frontend.http import shorthand
+from perdure.frontend.http.http_routes import Routes
+from perdure.frontend.http.http_server import serve_http
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
-from perdure.frontend.http.routes import Routes
-from perdure.frontend.http.server import serve_http
 from perdure.frontend.rpc import Rpc
 from perdure.frontend.server import Frontend, rpcs
 from perdure.frontend.tls import Material, Served

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -20,6 +20,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.manager import Manager
 from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
+from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import Listing
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.access import Access
@@ -51,11 +52,11 @@ class Stage:
 
     async def list(self, query: str, **page: Any) -> ListWorkflowExecutionsResponse:
         request = ListWorkflowExecutionsRequest(namespace=NAMESPACE, query=query, **page)
-        return await self.listing.list_workflow_executions(request, cast("Any", None))
+        return await self.listing.list_workflow_executions(request, CallContext(None))
 
     async def count(self, query: str) -> CountWorkflowExecutionsResponse:
         request = CountWorkflowExecutionsRequest(namespace=NAMESPACE, query=query)
-        return await self.listing.count_workflow_executions(request, cast("Any", None))
+        return await self.listing.count_workflow_executions(request, CallContext(None))
 
 
 @pytest.fixture

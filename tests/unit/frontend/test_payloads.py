@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from temporalio.api.common.v1 import Payload
 
 from perdure.engine.opaque import plain
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

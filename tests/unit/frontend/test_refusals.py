@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.retry import RetryPolicy
 from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.commands import CommandReader
+from perdure.frontend.command_messages import CommandReader
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.service.batches import _request

@@ -14,11 +14,11 @@ from temporalio.api.schedule.v1 import CalendarSpec, IntervalSpec, Range, Schedu
 
 from perdure.api import labels
 from perdure.api.names import schedule_name
-from perdure.frontend import schedules
-from perdure.frontend.calendars import from_times, to_times
-from perdure.frontend.schedules import Told
-from perdure.schedule.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
-from perdure.schedule.runs import id_of, scheduled_run, workflow_id_of
+from perdure.frontend import schedule_messages
+from perdure.frontend.calendar_messages import from_times, to_times
+from perdure.frontend.schedule_messages import Told
+from perdure.schedule.calendar_fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
+from perdure.schedule.run_manifests import id_of, scheduled_run, workflow_id_of
 from perdure.schedule.state import Running, ScheduleState, Start
 
 NOW = datetime(2026, 11, 21, 14, 0, tzinfo=UTC)
@@ -47,7 +47,7 @@ def asked(**spec: Any) -> Schedule:
 def made_of(said: Schedule, schedule_id: str = "nightly", **told: Any) -> dict[str, Any]:
     """The object as the API server would have stored it."""
     name = schedule_name(schedule_id, 220)
-    obj = schedules.new_schedule(
+    obj = schedule_messages.new_schedule(
         said, {"Key": "Keyword"}, namespace="shop", name=name, schedule_id=schedule_id, told=Told(**told), identity="me"
     )
     obj["metadata"] |= {"uid": "u-1", "generation": 1, "creationTimestamp": "2026-11-21T13:00:00Z"}
@@ -74,7 +74,7 @@ calendars = st.builds(
 def test_structured_calendars_come_back_as_they_were_sent(given_: list[Any], excluded: list[Any]) -> None:
     sent = ScheduleSpec(structured_calendar=given_, exclude_structured_calendar=excluded)
     obj = made_of(Schedule(spec=sent, action=asked().action))
-    assert from_times(schedules.spec_of(obj)) == sent
+    assert from_times(schedule_messages.spec_of(obj)) == sent
 
 
 def test_all_that_a_client_says_comes_back() -> None:
@@ -101,19 +101,19 @@ def test_all_that_a_client_says_comes_back() -> None:
     said.policies.catchup_window.CopyFrom(seconds(300))
     said.policies.pause_on_failure = True
     said.state.notes, said.state.paused, said.state.limited_actions, said.state.remaining_actions = "why", True, True, 5
-    assert schedules.described(made_of(said)) == said
+    assert schedule_messages.described(made_of(said)) == said
 
 
 def test_cron_lines_are_described_as_the_calendars_that_they_mean_and_kept_as_they_are() -> None:
     obj = made_of(asked(cron_string=["0 12 * * MON-WED", "@every 90m/5m"]))
-    described = schedules.described(obj)
+    described = schedule_messages.described(obj)
     [calendar] = described.spec.structured_calendar
     assert [(r.start, r.end, r.step) for r in calendar.day_of_week] == [(1, 3, 1)]
     assert [(r.start, r.end, r.step) for r in calendar.day_of_month] == [(1, 31, 1)]
     assert not calendar.year
     assert described.spec.interval == [IntervalSpec(interval=seconds(5400), phase=seconds(300))]
     described.policies.pause_on_failure = True
-    changed = schedules.changed_schedule(obj, described, {}, Told())
+    changed = schedule_messages.changed_schedule(obj, described, {}, Told())
     assert changed["spec"]["cron"] == ["0 12 * * MON-WED", "@every 90m/5m"]
     assert changed["spec"]["pauseOnFailure"] is True
 
@@ -124,7 +124,7 @@ def test_without_a_workflow_id_runs_are_named_after_the_schedule() -> None:
     said.action.start_workflow.workflow_id = ""
     obj = made_of(said)
     assert "workflowId" not in obj["spec"]["workflowRunTemplate"]["spec"]
-    assert schedules.described(obj).action.start_workflow.workflow_id == obj["metadata"]["name"]
+    assert schedule_messages.described(obj).action.start_workflow.workflow_id == obj["metadata"]["name"]
 
 
 def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
@@ -134,9 +134,9 @@ def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
         "metadata": {"labels": {"team": "accounts"}},
         "spec": {**obj["spec"]["workflowRunTemplate"]["spec"], "ttlSecondsAfterFinished": 60},
     }
-    wanted = schedules.described(obj)
+    wanted = schedule_messages.described(obj)
     wanted.action.start_workflow.workflow_type.name = "Other"
-    changed = schedules.changed_schedule(obj, wanted, {}, Told())["spec"]
+    changed = schedule_messages.changed_schedule(obj, wanted, {}, Told())["spec"]
     assert (changed["successfulRunsHistoryLimit"], changed["retryPolicy"]) == (7, {"name": "patient"})
     template = changed["workflowRunTemplate"]
     assert template["metadata"] == {"labels": {"team": "accounts"}}
@@ -150,7 +150,7 @@ def test_structured_calendars_come_before_those_in_words() -> None:
     ]
     both = {"calendar": [CalendarSpec(hour="5")], "structured_calendar": structured}
     excluded = {f"exclude_{name}": said for name, said in both.items()}
-    described = from_times(schedules.spec_of(made_of(asked(**both, **excluded))))
+    described = from_times(schedule_messages.spec_of(made_of(asked(**both, **excluded))))
     for calendars_ in (described.structured_calendar, described.exclude_structured_calendar):
         assert [each.hour[0].start for each in calendars_] == [1, 5]
 
@@ -159,7 +159,7 @@ def test_calendars_in_words_mean_what_temporal_means() -> None:
     times = to_times(ScheduleSpec(calendar=[CalendarSpec(hour="3,5-7/2", day_of_week="Fri-Mon")]))
     [written] = times["calendars"]
     assert written["minute"] == "0"
-    described = from_times(schedules.spec_of(made_of(asked(calendar=[CalendarSpec(day_of_week="Fri-Mon")]))))
+    described = from_times(schedule_messages.spec_of(made_of(asked(calendar=[CalendarSpec(day_of_week="Fri-Mon")]))))
     days = {day for r in described.structured_calendar[0].day_of_week for day in range(r.start, r.end + 1, r.step)}
     assert days == {5, 6, 0, 1}
 
@@ -188,7 +188,7 @@ def test_what_cannot_be_said_is_refused_by_its_name(change: Any, field: str) -> 
 def test_1_the_window_has_temporals_default_and_least() -> None:
     made = made_of(asked())
     assert made["spec"]["catchupWindow"] == "365d"
-    assert schedules.described(made).policies.catchup_window == seconds(365 * 86_400)
+    assert schedule_messages.described(made).policies.catchup_window == seconds(365 * 86_400)
     short = asked()
     short.policies.catchup_window.CopyFrom(seconds(0))
     assert made_of(short)["spec"]["catchupWindow"] == "10s"
@@ -217,8 +217,8 @@ def test_9_an_empty_field_would_match_nothing_and_is_refused_but_for_the_year(em
 def test_a_pause_in_the_status_is_a_pause_and_its_reason_is_the_note() -> None:
     obj = made_of(asked())
     obj["status"] = {"paused": {"by": "Failure", "reason": "run `x` is Failed", "time": "2026-11-21T13:30:00Z"}}
-    assert schedules.described(obj).state.paused
-    assert schedules.described(obj).state.notes == "run `x` is Failed"
+    assert schedule_messages.described(obj).state.paused
+    assert schedule_messages.described(obj).state.notes == "run `x` is Failed"
 
 
 def test_actions_that_are_left_are_told_by_the_status_that_knows_the_spec() -> None:
@@ -226,28 +226,28 @@ def test_actions_that_are_left_are_told_by_the_status_that_knows_the_spec() -> N
     said.state.limited_actions, said.state.remaining_actions = True, 5
     obj = made_of(said)
     obj["status"] = {"observedGeneration": 1, "remainingActions": 2}
-    assert schedules.described(obj).state.remaining_actions == 2
-    assert len(schedules.info(obj, NOW).future_action_times) == 2
+    assert schedule_messages.described(obj).state.remaining_actions == 2
+    assert len(schedule_messages.info(obj, NOW).future_action_times) == 2
     obj["metadata"]["generation"] = 2
-    assert schedules.described(obj).state.remaining_actions == 5
+    assert schedule_messages.described(obj).state.remaining_actions == 5
 
 
 def test_remaining_actions_are_shown_though_their_number_is_not_limited() -> None:
     said = asked(interval=[IntervalSpec(interval=seconds(60))])
     said.state.remaining_actions = 30
     obj = made_of(said)
-    assert schedules.described(obj).state == said.state
-    assert len(schedules.info(obj, NOW).future_action_times) == 10
+    assert schedule_messages.described(obj).state == said.state
+    assert len(schedule_messages.info(obj, NOW).future_action_times) == 10
     said.state.remaining_actions = 0
-    changed = schedules.changed_schedule(obj, said, {}, schedules.told_of(obj))
-    assert schedules.described(changed).state == said.state
+    changed = schedule_messages.changed_schedule(obj, said, {}, schedule_messages.told_of(obj))
+    assert schedule_messages.described(changed).state == said.state
 
 
 def test_a_maximum_interval_is_shown_though_it_is_the_default_one() -> None:
     said = asked()
     policy = RetryPolicy(maximum_attempts=1, maximum_interval=seconds(100))
     said.action.start_workflow.retry_policy.CopyFrom(policy)
-    assert schedules.described(made_of(said)).action.start_workflow.retry_policy == policy
+    assert schedule_messages.described(made_of(said)).action.start_workflow.retry_policy == policy
 
 
 def test_recent_actions_tell_workflow_ids() -> None:
@@ -264,10 +264,10 @@ def test_recent_actions_tell_workflow_ids() -> None:
             }
         ],
     }
-    [action] = schedules.info(obj, NOW).recent_actions
+    [action] = schedule_messages.info(obj, NOW).recent_actions
     assert action.start_workflow_result.workflow_id == "report-2026-11-21T13:30:00Z"
     assert action.start_workflow_status == 2
-    assert schedules.entry(obj, NOW).info.workflow_type.name == "Report"
+    assert schedule_messages.entry(obj, NOW).info.workflow_type.name == "Report"
 
 
 def test_a_run_that_is_about_to_be_made_is_not_told_of_yet() -> None:
@@ -283,7 +283,7 @@ def test_a_run_that_is_about_to_be_made_is_not_told_of_yet() -> None:
         "recentActions": [{"scheduledTime": time, "actualTime": time, **run} for run in runs],
         "runningWorkflows": [{"workflowRun": "made"}, {"workflowRun": "to-be-made"}],
     }
-    told = schedules.info(schedules.with_runs(obj, {"made": "r-3"}.get), NOW)
+    told = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), NOW)
     assert [each.start_workflow_result.run_id for each in told.recent_actions] == ["r-1", "", "r-3"]
     assert [each.run_id for each in told.running_workflows] == ["r-3"]
     assert len(obj["status"]["runningWorkflows"]) == 2
@@ -301,7 +301,7 @@ def test_20_ten_recent_and_ten_future_actions_are_described_and_five_of_each_lis
         for minute in range(12)
     ]
     obj["status"] = {"counts": {"actions": 12}, "recentActions": done}
-    for told, count in ((schedules.info(obj, NOW), 10), (schedules.entry(obj, NOW).info, 5)):
+    for told, count in ((schedule_messages.info(obj, NOW), 10), (schedule_messages.entry(obj, NOW).info, 5)):
         recent = [action.schedule_time.ToDatetime().minute for action in told.recent_actions]
         assert recent == list(range(12 - count, 12))
         future = [time.ToDatetime().minute for time in told.future_action_times]
@@ -343,7 +343,7 @@ def test_any_text_is_an_id(schedule_id: str) -> None:
 
 
 def test_filters_know_the_id_the_pause_and_search_attributes() -> None:
-    find = schedules.lookup(made_of(asked(), search_attributes={"Team": "accounts"}))
+    find = schedule_messages.lookup(made_of(asked(), search_attributes={"Team": "accounts"}))
     assert [find(name) for name in ("ScheduleId", "TemporalSchedulePaused", "Team", "Other")] == [
         "nightly",
         False,
@@ -354,14 +354,14 @@ def test_filters_know_the_id_the_pause_and_search_attributes() -> None:
 
 def test_times_are_told_with_jitter_and_never_before_they_are_due() -> None:
     obj = made_of(asked(interval=[IntervalSpec(interval=seconds(60))], jitter=seconds(30)))
-    times = list(islice(schedules.between(obj, schedules.spec_of(obj), NOW), 20))
+    times = list(islice(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW), 20))
     assert times == sorted(times)
     assert all(NOW < time <= NOW + timedelta(minutes=21) for time in times)
     assert len({time.second for time in times}) > 1
 
 
 def test_days_that_depend_on_the_month_come_back_as_text() -> None:
-    described = from_times(schedules.spec_of(made_of(asked(cron_string=["0 6 L * *", "0 7 * * MON#1"]))))
+    described = from_times(schedule_messages.spec_of(made_of(asked(cron_string=["0 6 L * *", "0 7 * * MON#1"]))))
     assert [each.day_of_month for each in described.calendar] == ["L", "*"]
     assert [each.day_of_week for each in described.calendar] == ["*", "MON#1"]
     assert not described.structured_calendar

@@ -10,7 +10,7 @@ from temporalio.api.query.v1 import WorkflowQuery
 from temporalio.api.update.v1 import Acceptance, Rejection, Request
 
 from perdure.frontend.command_conversion import BadCommandError
-from perdure.frontend.commands import CommandReader
+from perdure.frontend.command_messages import CommandReader
 from perdure.frontend.errors import RpcError
 from perdure.frontend.queries import Queries
 from perdure.frontend.update_messages import KnownUpdates

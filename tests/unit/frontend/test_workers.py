@@ -9,12 +9,12 @@ from temporalio.api.enums.v1 import WorkerStatus
 from temporalio.api.worker.v1 import WorkerHeartbeat
 
 from perdure.frontend import queues as of_queues
-from perdure.frontend import workers as of_workers
+from perdure.frontend import worker_registry as of_workers
 from perdure.frontend.errors import RpcError, unauthenticated
 from perdure.frontend.given import UnfitError
 from perdure.frontend.paging import MAX_BYTES, page_of
 from perdure.frontend.queues import FORGOTTEN_AFTER, Kind, Offer, QueueName, TaskQueues
-from perdure.frontend.workers import KnownWorkers, field_of, listed
+from perdure.frontend.worker_registry import KnownWorkers, field_of, listed
 from perdure.kube import clock
 
 QUEUE = QueueName("default", Kind.WORKFLOW, "orders")

@@ -120,7 +120,7 @@ async def stage() -> AsyncIterator[Stage]:
     async with Client.open(Access(server=address), user_agent="test", connections=0) as client:
         feed = Feed(client, taken)
         skipped: list[Undecodable] = []
-        client.skipped = skipped.append
+        client.lists.skipped = skipped.append
         yield Stage(server, taken, feed, Kopf(feed, address), skipped, client)
     await runner.cleanup()
 
@@ -143,7 +143,7 @@ async def test_a_kind_is_listed_page_by_page_and_watched_from_there(stage: Stage
 
 
 async def test_kopf_is_not_told_of_namespaces_that_are_not_served(stage: Stage) -> None:
-    stage.client.serves = ServedNamespaces(excluded=("team-*",)).__contains__
+    stage.client.lists.serves = ServedNamespaces(excluded=("team-*",)).__contains__
     elsewhere = [run(name, version).replace('"default"', '"team-a"') for name, version in (("x", 2), ("y", 9))]
     stage.server.pages = [lambda: page(7, run("a", 1), elsewhere[0])]
     stage.server.streams = [[event("ADDED", run("b", 8)), event("ADDED", elsewhere[1])], []]

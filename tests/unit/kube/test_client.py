@@ -309,7 +309,7 @@ async def test_a_list_is_read_page_by_page_with_its_selectors(server: Server, cl
         return web.json_response({"metadata": {"continue": following} if following else {}, "items": items})
 
     server.answer = page
-    assert await client.list_all(PODS, labelSelector="a=b,c") == [one, two, three]
+    assert await client.lists.all(PODS, labelSelector="a=b,c") == [one, two, three]
     assert [dict(request.query) for request in server.asked] == [
         {"limit": "100", "labelSelector": "a=b,c"},
         {"limit": "200", "labelSelector": "a=b,c", "continue": "a+/="},
@@ -325,13 +325,13 @@ async def test_a_list_that_breaks_off_is_an_error_not_half_a_list(server: Server
 
     server.answer = page
     with pytest.raises(ApiError, match="too old"):
-        await client.list_all(PODS)
+        await client.lists.all(PODS)
 
 
 async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
     server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perdure.kube.client._PAGE_BYTES", 100_000)
+    monkeypatch.setattr("perdure.kube.object_lists._PAGE_BYTES", 100_000)
     objects = [{"metadata": {"name": str(number)}, "blob": "x" * 30_000} for number in range(10)]
     objects[4]["blob"] = "x" * 300_000  # larger than a page may be: it comes by itself
 
@@ -342,7 +342,7 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
         return web.json_response({"metadata": meta, "items": objects[begin:end]})
 
     server.answer = page
-    assert await client.list_all(PODS) == objects
+    assert await client.lists.all(PODS) == objects
     assert {request.query["limit"] for request in server.asked} == {"100", "25", "6", "1", "2"}
 
 
@@ -356,13 +356,13 @@ async def test_an_object_of_a_list_that_cannot_be_decoded_is_skipped_and_reporte
     )
     server.answer = lambda _: web.Response(body=body)
     skipped: list[Undecodable] = []
-    client.skipped = skipped.append
-    pages = [page async for page in client.pages(PODS)]
+    client.lists.skipped = skipped.append
+    pages = [page async for page in client.lists.pages(PODS)]
     assert [(page.version, page.kind, len(page.items)) for page in pages] == [("9", "Pod", 3)]
-    assert await client.list_all(PODS) == [{"a": "]}"}, {"b": []}]
+    assert await client.lists.all(PODS) == [{"a": "]}"}, {"b": []}]
     stored = Stored(namespace="shop", name="deep", uid="u", version="1")
     assert [(found.kind, found.stored) for found in skipped] == [("Pod", stored)]
-    assert [stored] == [each async for page in client.versions(PODS) for each in page]
+    assert [stored] == [each async for page in client.lists.versions(PODS) for each in page]
 
 
 async def test_lists_leave_out_the_namespaces_that_are_not_served(server: Server, client: Client) -> None:
@@ -373,11 +373,11 @@ async def test_lists_leave_out_the_namespaces_that_are_not_served(server: Server
     items = ",".join([json.dumps(pod("shop")), json.dumps(pod("team-a")), unreadable])
     server.answer = lambda _: web.Response(body=f'{{"kind": "PodList", "metadata": {{}}, "items": [{items}]}}')
     skipped: list[Undecodable] = []
-    client.skipped = skipped.append
-    client.serves = lambda namespace: namespace != "team-a"
-    assert await client.list_all(PODS) == [pod("shop")]
-    assert [each.namespace async for page in client.versions(PODS) for each in page] == ["shop"]
-    assert [each["metadata"]["namespace"] async for each in client.each_metadata(PODS)] == ["shop"]
+    client.lists.skipped = skipped.append
+    client.lists.serves = lambda namespace: namespace != "team-a"
+    assert await client.lists.all(PODS) == [pod("shop")]
+    assert [each.namespace async for page in client.lists.versions(PODS) for each in page] == ["shop"]
+    assert [each["metadata"]["namespace"] async for each in client.lists.each_metadata(PODS)] == ["shop"]
     assert skipped == []
 
 
@@ -391,7 +391,7 @@ async def test_versions_are_read_without_the_objects(server: Server, client: Cli
     meta = {"namespace": "default", "name": "web", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
     server.answer = lambda _: web.json_response({"metadata": {}, "items": [{"metadata": meta}]})
     stored = Stored(namespace="default", name="web", uid="u", version="7", labels={"a": "b"})
-    assert [page async for page in client.versions(PODS)] == [[stored]]
+    assert [page async for page in client.lists.versions(PODS)] == [[stored]]
     assert "as=PartialObjectMetadataList" in server.asked[0].headers["Accept"]
     server.answer = lambda _: web.json_response({"metadata": meta})
     assert await client.stored(WEB) == stored
@@ -474,8 +474,8 @@ def test_a_client_that_is_closed_in_the_middle_of_a_request_leaves_no_connection
 
 async def test_no_request_waits_without_end(server: Server) -> None:
     async with Client.open(Access(server=server.address), user_agent="u") as opened:
-        assert opened.session.timeout.total
-        assert opened.session.timeout.sock_connect
+        assert opened.connection.session.timeout.total
+        assert opened.connection.session.timeout.sock_connect
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../secrets/x", "a%2fb", "a?b"])

@@ -15,6 +15,7 @@ import trustme
 from perdure.kube.access import Access
 from perdure.kube.errors import NotFoundError
 from perdure.kube.light import TRANSIENT, LightClient
+from threads import join
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -41,13 +42,13 @@ def serving(answer: Callable[[Handler], None], tls: ssl.SSLContext | None = None
     http.daemon_threads = True
     if tls is not None:
         http.socket = tls.wrap_socket(http.socket, server_side=True)
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield f"{'https' if tls else 'http'}://127.0.0.1:{http.server_port}"
     finally:
         http.shutdown()
-        thread.join()
+        join(thread)
         http.server_close()
 
 
@@ -171,7 +172,7 @@ async def test_requests_go_through_the_proxy() -> None:
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Tunnel)
     Tunnel.answer = staticmethod(lambda handler: handler.reply({"a": 1}))
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         access = Access(server="http://far.example:8001", proxy=f"http://127.0.0.1:{http.server_port}")
@@ -179,6 +180,6 @@ async def test_requests_go_through_the_proxy() -> None:
             assert await client.get("/a") == {"a": 1}
     finally:
         http.shutdown()
-        thread.join()
+        join(thread)
         http.server_close()
     assert paths == ["far.example:8001"]

@@ -23,7 +23,6 @@ from perdure.language.program import with_defaults
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SCOPE = RunScope(name="order-1", namespace="shop", workflow_id="order", run_id="uid-1", attempt=1)
 ACTIVITIES = [{"name": name, "container": {"image": "i"}, "startToCloseTimeout": "60s"} for name in ("work", "undo")]
-
 Command = TypeVar("Command")
 
 
@@ -169,3 +168,30 @@ class Play:
     def carried(self) -> tuple[CarriedSignal, ...]:
         assert isinstance(self.last, cmd.ContinueAsNewWorkflowExecution)
         return self.last.signals
+
+
+def do(name: str, value: str = "null", **modifiers: str) -> str:
+    more = "".join(f", {key}: {quoted(text)}" for key, text in modifiers.items())
+    return f"{{name: {name}, activity: {{name: work, input: {quoted(value)}}}{more}}}"
+
+
+def quoted(text: str) -> str:
+    return f"'{text}'" if text.startswith("$") else text
+
+
+# Blocks
+
+ECHO = "blocks: [{name: echo, steps: [" + do("inner", "${params}") + "], output: '${steps.inner.output}'}]"
+SEEN = """
+blocks:
+- name: see
+  steps:
+  - name: note
+    activity:
+      name: work
+      input:
+        status: "${run.status}"
+        type: "${run.failure == null ? 'none' : run.failure.type}"
+        suppressed: "${run.status == 'Failed' ? run.failure.failure.?suppressed.orValue([]).size() : 0}"
+finally: {block: see}
+"""

@@ -1,79 +1,20 @@
 """What a run of a YAML workflow does, step by step, through the real engine; times are seconds since the start."""
 
-import json
-import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine.script import T0, Drive, application, seconds
-from perdure.api.workflow import WorkflowSpec
 from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.failures import Failure, FailureKind, RetryState
-from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.retry import RetryPolicy
-from perdure.engine.state import RunState, RunStatus, as_recorded
+from perdure.engine.state import RunStatus
 from perdure.engine.step import next_wake, start
-from perdure.language.compiler import compile_program
-from perdure.language.interpreter import Interpreter, Refuser, RunScope, load_memory, progress
-from perdure.language.memory import Memory, Status, StepRecord
-from perdure.language.program import InvalidWorkflowError, Program, with_defaults
-
-Json = dict[str, Any]
-
-SCOPE = RunScope(name="order-1", namespace="shop", workflow_id="order", run_id="uid-1", attempt=1)
-
-
-def work(name: str = "work", **options: Any) -> Json:
-    options.setdefault("startToCloseTimeout", "60s")
-    return {"name": name, "container": {"image": "i"}, **options}
-
-
-def make(*steps: Json, activities: tuple[Json, ...] = (work(),), **spec: Any) -> Program:
-    return compile_program(WorkflowSpec.parse({"activities": list(activities), "steps": list(steps), **spec}))
-
-
-def interpreter(program: Program, given_input: Any = None) -> Interpreter:
-    return Interpreter(program, SCOPE, input=with_defaults(program, given_input), start_time=T0)
-
-
-def run(program: Program, given_input: Any = None) -> Drive:
-    """A run of the program, after its first pass."""
-    drive = Drive(interpreter(program, given_input))  # type: ignore[arg-type]
-    first = ev.WorkflowExecutionStarted(
-        event_id=1,
-        event_time=T0,
-        workflow_type="t",
-        workflow_id="order",
-        input=with_defaults(program, given_input),
-        original_execution_run_id="uid-1",
-        first_execution_run_id="uid-1",
-    )
-    drive.take(start(first, drive.script))
-    return drive
-
-
-def do(name: str = "do", activity: str = "work", **call: Any) -> Json:
-    return {"name": name, "activity": {"name": activity, **call}}
-
-
-def memory(drive: Drive) -> Memory:
-    return load_memory(drive.state.memory)
-
-
-def main(drive: Drive) -> dict[str, StepRecord]:
-    """The main steps that have begun."""
-    return memory(drive).frames[""].steps
-
-
-def failure(drive: Drive) -> Failure:
-    assert drive.state.status is RunStatus.FAILED
-    assert drive.failure is not None
-    return drive.failure
-
+from perdure.language.interpreter import Refuser, progress
+from perdure.language.memory import Status
+from perdure.language.program import InvalidWorkflowError, with_defaults
+from unit.language.deciding import Json, do, failure, main, make, memory, restored, run, work
 
 # Activities
 
@@ -494,136 +435,3 @@ def test_progress_counts_the_steps_that_have_succeeded() -> None:
 def test_the_same_name_does_for_a_step_an_activity_and_a_variable() -> None:
     drive = run(make({"name": "work", "set": {"work": 1}}, do("again", input="${vars.work + steps.work.output.work}")))
     assert drive.open.input == 2
-
-
-# Whatever happens
-
-values = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "ü", 1.5, [1, {"a": None}], {}]))
-templates = st.one_of(
-    values,
-    st.sampled_from(
-        [
-            "${input.n}",
-            "${vars}",
-            "${vars.v}",
-            "${steps.s0.output}",
-            "${steps.s1.output}",
-            "${steps.?s2.output}",
-            "${steps.s3.startTime}",
-            "${steps.map(s, s)}",
-            "${now}",
-            "${now - run.startTime}",
-            "${run}",
-            "at ${now}, ${input}",
-        ]
-    ),
-)
-bodies = st.one_of(
-    st.builds(
-        lambda given_input, attempts, close: {
-            "activity": {
-                "name": "work",
-                "input": given_input,
-                "retryPolicy": {"exponential": {"maximumAttempts": attempts}},
-                **({"scheduleToCloseTimeout": close} if close else {}),
-            }
-        },
-        templates,
-        st.integers(0, 3),
-        st.sampled_from([None, "2s", "50s"]),
-    ),
-    st.sampled_from(
-        [
-            {"sleep": {"duration": "0s"}},
-            {"sleep": {"duration": "7s"}},
-            {"sleep": {"duration": "${duration('3s')}"}},
-            {"sleep": {"duration": "${input.n}"}},
-            {"sleep": {"until": "${now + duration('1500ms')}"}},
-            {"sleep": {"until": "2026-01-01T00:00:09Z"}},
-        ]
-    ),
-    st.builds(lambda name, value: {"set": {name: value}}, st.sampled_from("vw"), templates),
-    st.builds(lambda name, value: {"set": {name: value}}, st.sampled_from("vw"), values),
-    st.builds(lambda value: {"return": {"output": value}}, templates),
-    st.builds(lambda value: {"fail": {"message": "m ${vars}", "details": value}}, templates),
-)
-
-
-def looking_back(body: Json, index: int) -> Json:
-    """The body of the step at `index`, its references turned to steps before it; the first one refers to none."""
-
-    def earlier(match: re.Match[str]) -> str:
-        return f"steps.{match[1]}s{min(int(match[2]), index - 1)}{match[3]}" if index else "vars"
-
-    changed: Json = json.loads(re.sub(r"steps\.(\??)s(\d)(\.\w+)", earlier, json.dumps(body)))
-    return changed
-
-
-definitions = st.builds(
-    lambda steps, output: {
-        "activities": [work()],
-        "steps": [{"name": f"s{index}", **looking_back(body, index)} for index, body in enumerate(steps)],
-        **({} if output is None else {"output": output}),
-    },
-    st.lists(bodies, min_size=4, max_size=7),
-    st.one_of(st.none(), templates),
-)
-outcomes = st.lists(
-    st.tuples(
-        st.sampled_from(["started", "completed", "completed", "completed", "failed", "lost", "nothing"]),
-        values,
-        st.sampled_from([0.0, 0.25, 1.0, 10.0, 70.0]),
-    ),
-    max_size=15,
-)
-
-
-def as_inputs(state: RunState, kind: str, value: Any, drive: Drive) -> list[AttemptInput]:
-    if kind == "nothing" or not state.activities:
-        return []
-    event, attempt = drive.open.scheduled_event_id, drive.open.attempt
-    match kind:
-        case "started":
-            return [AttemptStarted(scheduled_event_id=event, attempt=attempt, time=drive.now)]
-        case "completed":
-            return [AttemptCompleted(scheduled_event_id=event, attempt=attempt, result=value)]
-        case "failed":
-            failed = application(details=value)
-            return [AttemptFailed(scheduled_event_id=event, attempt=attempt, failure=failed)]
-        case _:
-            lost = Failure(kind=FailureKind.SERVER, message="gone")
-            return [AttemptLost(scheduled_event_id=event, attempt=attempt, failure=lost)]
-
-
-def restored(state: RunState) -> RunState:
-    """The state as a restart finds it: plain JSON, written and read."""
-    return history.decode_state(json.loads(json.dumps(history.encode(state))))
-
-
-@given(definitions, outcomes, st.sampled_from([{"n": 1}, {"n": "4s"}, None]))
-def test_a_restart_anywhere_changes_nothing_and_every_history_replays(
-    definition: Json, happenings: list[Any], given_input: Any
-) -> None:
-    program = compile_program(WorkflowSpec.parse(definition))
-    live, restarted = run(program, given_input), run(program, given_input)
-    offset = 0.0
-    for kind, value, wait in happenings:
-        offset += wait
-        assert restarted.last is not None
-        # Another process: it has what was stored, and compiles the definition anew.
-        again = Drive(interpreter(compile_program(WorkflowSpec.parse(definition)), given_input))  # type: ignore[arg-type]
-        again.history = restarted.history
-        again.last = type(restarted.last)(restored(restarted.state), (), (), durable=False, more=False)
-        again.now = live.now
-        restarted = again
-        inputs = as_inputs(live.state, kind, value, live)
-        live.at(offset, *inputs)
-        restarted.at(offset, *inputs)
-        assert restarted.last is not None
-        assert live.last is not None
-        assert restarted.last.events == live.last.events
-        assert history.encode(restarted.state) == history.encode(live.state)
-    assert restored(live.state) == restored(restarted.state)
-    told = history.decode_events(json.loads(json.dumps(history.encode(live.history))))
-    replayed = history.replay(told, interpreter(program, given_input))
-    assert history.encode(replayed) == history.encode(as_recorded(live.state))

@@ -10,7 +10,14 @@ from perdure.api import labels
 from perdure.api.operation import Operation
 from perdure.engine import inputs as inp
 from perdure.runtime.chains import created_by
-from perdure.runtime.requests import MAX_DEPTH, MAX_PAYLOAD, request_of, run_to_start, start_signal_of, too_much
+from perdure.runtime.operation_requests import (
+    MAX_DEPTH,
+    MAX_PAYLOAD,
+    request_of,
+    run_to_start,
+    start_signal_of,
+    too_much,
+)
 
 RUN = {"kind": "WorkflowRun", "name": "order"}
 WHO = "operation/ask-1"

@@ -467,3 +467,26 @@ def test_children_that_start_themselves_are_stopped_at_the_limit_of_nesting() ->
     played = play(recursive, "input: 0")
     assert played.phase == "Failed"
     assert "would have 21 ancestors" in json.dumps(played.json)
+
+
+def test_an_approval_has_its_sender() -> None:
+    flow = "steps: [{name: ask, waitForSignal: {name: go, approval: true}}]"
+    said = "{at: 5s, name: go, sender: jane, input: {approved: true, comment: fine}}"
+    played = play(flow, f"signals: [{said}]")
+    assert (played.phase, played.report.output) == ("Completed", {"approved": True, "comment": "fine", "by": "jane"})
+    rejected = play(flow, f"signals: [{said.replace('true', 'false')}]")
+    assert rejected.phase == "Failed"
+
+
+def test_hooks_run_around_a_step() -> None:
+    flow = """
+activities: [{name: work, startToCloseTimeout: 1m, container: {image: i}}]
+steps:
+- name: do
+  onStart: {block: tell, input: started}
+  activity: {name: work}
+  onEnd: {block: tell, input: "${step.status}"}
+blocks: [{name: tell, steps: [{name: note, set: {notes: "${vars.?notes.orValue([]) + [params]}"}}]}]
+output: "${vars.notes}"
+"""
+    assert play(flow, "activities: {work: [{after: 1s}]}").report.output == ["started", "Succeeded"]

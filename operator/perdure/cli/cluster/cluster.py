@@ -11,7 +11,7 @@ from perdure import __version__
 from perdure.cli.cluster.diagnosis import Diagnosis
 from perdure.cli.cluster.errors import GoneError
 from perdure.cli.cluster.requests import GET_ONE, Object, Requests
-from perdure.cli.cluster.runs import Runs
+from perdure.cli.cluster.runs import ClusterRuns
 from perdure.cli.errors import CliError
 from perdure.cli.flags import overrides
 from perdure.kube import paths
@@ -34,7 +34,7 @@ class Cluster:
 
     def __init__(self, requests: Requests) -> None:
         self.namespace = requests.namespace
-        self.runs = Runs(requests)
+        self.runs = ClusterRuns(requests)
         self.config_maps = ConfigMaps(requests)
         self.diagnosis = Diagnosis(requests)
         self._requests = requests

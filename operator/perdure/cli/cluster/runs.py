@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perdure.runtime.segments import Past
 
 
-class Runs:
+class ClusterRuns:
     """Finds runs, and reads what belongs to one.
 
     What belongs to a run is read in the namespace of the run, which may be another one than that of the requests.
@@ -133,6 +133,16 @@ class Runs:
             except TRANSIENT:
                 return None
         return see(run, *found)
+
+    async def events(self, run: Object) -> list[Object]:
+        """Read the Events about a run; none if the user has no permission, or the API server does not respond."""
+        url = paths.path(paths.CORE, run["metadata"]["namespace"], "events")
+        about = f"involvedObject.uid={run['metadata']['uid']}"
+        try:
+            found: list[Object] = await self._requests.client.list_all(url, fieldSelector=about)
+        except (errors.ApiError, *TRANSIENT):
+            return []
+        return found
 
     async def pods(self, run: Object) -> list[Object]:
         """Read the pods of a run's attempts.

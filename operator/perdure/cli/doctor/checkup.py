@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.cluster.errors import ForbiddenError
 from perdure.cli.doctor import deployment, installation, operators, permissions, work
-from perdure.cli.doctor.finding import Finding, Result, unknown
+from perdure.cli.doctor.finding import CheckResult, Result, unknown
 from perdure.kube import clock, paths
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from perdure.cli.cluster.diagnosis import Diagnosis
     from perdure.cli.cluster.requests import Object
-    from perdure.cli.doctor.deployment import Deployment
+    from perdure.cli.doctor.deployment import OperatorDeployment
 
 
-async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Finding]:
+async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[CheckResult]:
     """Run all checks.
 
     Args:
@@ -38,7 +38,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Fi
         found = unknown("Operator", error)
     else:
         found = await _explained("Operator", operators.pods(api, operator, system))
-    checks: list[Awaitable[Finding]] = [_explained("Versions", installation.versions(api, operator))]
+    checks: list[Awaitable[CheckResult]] = [_explained("Versions", installation.versions(api, operator))]
     url = paths.path(paths.COORDINATION, system, "leases")
     leases = asyncio.ensure_future(api.list(url, labelSelector=FLEET_LABEL))
     if not hidden:
@@ -56,7 +56,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Fi
     return [first, served, found, *await asyncio.gather(*checks)]
 
 
-def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[Finding]]:
+def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckResult]]:
     """Yield the checks of runs and what they need. `namespace`: None for all."""
     now = clock.now()
     yield _explained("Runs", work.runs(api, namespace, now))
@@ -65,11 +65,13 @@ def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[Findin
     yield _explained("Pods", work.pods(api, namespace, now))
 
 
-async def _fleet(api: Diagnosis, operator: Deployment | None, leases: Awaitable[Sequence[Object]]) -> Finding:
+async def _fleet(
+    api: Diagnosis, operator: OperatorDeployment | None, leases: Awaitable[Sequence[Object]]
+) -> CheckResult:
     return await operators.fleet(api, operator, await leases)
 
 
-async def _clocks(api: Diagnosis, leases: Awaitable[Sequence[Object]]) -> Finding:
+async def _clocks(api: Diagnosis, leases: Awaitable[Sequence[Object]]) -> CheckResult:
     try:
         found = await leases
     except ForbiddenError:
@@ -77,7 +79,7 @@ async def _clocks(api: Diagnosis, leases: Awaitable[Sequence[Object]]) -> Findin
     return await operators.clocks(api, found)
 
 
-async def _explained(check: str, finding: Awaitable[Finding]) -> Finding:
+async def _explained(check: str, finding: Awaitable[CheckResult]) -> CheckResult:
     """Run a check; without permission its result is unknown."""
     try:
         return await finding

@@ -17,7 +17,7 @@ _OWN = "PERDURE_NAMESPACE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment:
+class OperatorDeployment:
     """What the Deployment says about the operator."""
 
     namespace: str
@@ -56,7 +56,7 @@ class Deployment:
         return tuple(filter(None, map(str.strip, self.environment.get(variable, "").split(","))))
 
 
-async def find(api: Diagnosis, namespace: str) -> Deployment | None:
+async def find(api: Diagnosis, namespace: str) -> OperatorDeployment | None:
     """Find the operator's Deployment in a namespace; None if there is none."""
     url = paths.path(_APPS, namespace, "deployments")
     found = await api.list(url, labelSelector="app.kubernetes.io/component=operator")
@@ -64,12 +64,12 @@ async def find(api: Diagnosis, namespace: str) -> Deployment | None:
     return next((deployment for deployment in read if _OWN in deployment.environment), None)
 
 
-def _read(obj: Object) -> Deployment:
+def _read(obj: Object) -> OperatorDeployment:
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     labels, pod = meta.get("labels") or {}, spec["template"]["spec"]
     wanted = spec.get("replicas")
     matching = (spec.get("selector") or {}).get("matchLabels") or {}
-    return Deployment(
+    return OperatorDeployment(
         namespace=meta["namespace"],
         name=meta["name"],
         release=str(labels.get("app.kubernetes.io/instance", "")),

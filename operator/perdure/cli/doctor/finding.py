@@ -21,7 +21,7 @@ class Result(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """What a check has found."""
 
     check: str
@@ -36,25 +36,25 @@ class Finding:
         return {"check": self.check, "result": str(self.result), "message": self.message, **fix}
 
 
-def ok(check: str, message: str) -> Finding:
+def ok(check: str, message: str) -> CheckResult:
     """Return the finding of a check that passed."""
-    return Finding(check=check, result=Result.OK, message=message)
+    return CheckResult(check=check, result=Result.OK, message=message)
 
 
-def failed(check: str, message: str, fix: str) -> Finding:
+def failed(check: str, message: str, fix: str) -> CheckResult:
     """Return the finding of a check that failed."""
-    return Finding(check=check, result=Result.FAILED, message=message, fix=fix)
+    return CheckResult(check=check, result=Result.FAILED, message=message, fix=fix)
 
 
-def warning(check: str, message: str, fix: str) -> Finding:
+def warning(check: str, message: str, fix: str) -> CheckResult:
     """Return a finding that someone should look at."""
-    return Finding(check=check, result=Result.WARNING, message=message, fix=fix)
+    return CheckResult(check=check, result=Result.WARNING, message=message, fix=fix)
 
 
-def unknown(check: str, error: ForbiddenError) -> Finding:
+def unknown(check: str, error: ForbiddenError) -> CheckResult:
     """Return the finding of a check that the user has no permission for."""
     message = str(error.__cause__ or error)
-    return Finding(check=check, result=Result.UNKNOWN, message=message, fix="have a cluster administrator run it")
+    return CheckResult(check=check, result=Result.UNKNOWN, message=message, fix="have a cluster administrator run it")
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

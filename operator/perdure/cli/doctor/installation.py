@@ -3,8 +3,8 @@
 from perdure import __version__
 from perdure.cli.cluster.diagnosis import Diagnosis
 from perdure.cli.cluster.requests import Object
-from perdure.cli.doctor.deployment import Deployment
-from perdure.cli.doctor.finding import Finding, counted, failed, ok, some, warning
+from perdure.cli.doctor.deployment import OperatorDeployment
+from perdure.cli.doctor.finding import CheckResult, counted, failed, ok, some, warning
 from perdure.kube import paths
 
 KINDS = {
@@ -26,7 +26,7 @@ _UPGRADE = (
 )
 
 
-async def api_server(api: Diagnosis) -> Finding:
+async def api_server(api: Diagnosis) -> CheckResult:
     """Check that the API server responds and is new enough."""
     version = await api.read("/version") or {}
     try:
@@ -39,7 +39,7 @@ async def api_server(api: Diagnosis) -> Finding:
     return ok("API server", f"Kubernetes {name}")
 
 
-async def kinds(api: Diagnosis) -> Finding:
+async def kinds(api: Diagnosis) -> CheckResult:
     """Check that the API server serves all kinds."""
     served = await api.read(paths.PERDURE) or {}
     names = {str(each["name"]) for each in served.get("resources") or ()}
@@ -53,7 +53,7 @@ async def kinds(api: Diagnosis) -> Finding:
     return ok("CRDs", f"{counted(len(KINDS), 'kind')} of perdure.dev/v1alpha1")
 
 
-async def versions(api: Diagnosis, deployment: Deployment | None) -> Finding:
+async def versions(api: Diagnosis, deployment: OperatorDeployment | None) -> CheckResult:
     """Check that the CRDs, the operator, and this command have the same version."""
     installed = await crd_versions(api)
     operator = deployment.version if deployment else ""
@@ -78,7 +78,7 @@ def _version(obj: Object) -> str:
     return str((obj["metadata"].get("labels") or {}).get("app.kubernetes.io/version", ""))
 
 
-async def policies(api: Diagnosis, deployment: Deployment) -> Finding:
+async def policies(api: Diagnosis, deployment: OperatorDeployment) -> CheckResult:
     """Check that each admission policy of the release compiles and is bound."""
     check = "Admission policies"
     selector = f"app.kubernetes.io/instance={deployment.release},app.kubernetes.io/component=operator"

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from perdure.cli.cluster.diagnosis import Diagnosis
     from perdure.cli.cluster.requests import Object
-    from perdure.cli.doctor.deployment import Deployment
-    from perdure.cli.doctor.finding import Finding
+    from perdure.cli.doctor.deployment import OperatorDeployment
+    from perdure.cli.doctor.finding import CheckResult
 
 _TOLERATED = timedelta(seconds=2)
 """Clocks that differ by less are fine: times in HTTP headers are in whole seconds."""
 
 
-async def pods(api: Diagnosis, deployment: Deployment | None, system: str) -> Finding:
+async def pods(api: Diagnosis, deployment: OperatorDeployment | None, system: str) -> CheckResult:
     """Check that the pods of the operator are ready."""
     if deployment is None:
         return failed(
@@ -57,7 +57,7 @@ def _problem(pod: Object) -> str:
     return "" if (conditions.get("Ready") or {}).get("status") == "True" else f"`{name}` is not ready yet"
 
 
-async def fleet(api: Diagnosis, deployment: Deployment | None, leases: Sequence[Object]) -> Finding:
+async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: Sequence[Object]) -> CheckResult:
     """Check that the operators that share the work renew their Leases and agree."""
     from perdure.cli.view.fleet import members_of
 
@@ -78,7 +78,7 @@ async def fleet(api: Diagnosis, deployment: Deployment | None, leases: Sequence[
     return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, each with the same members")
 
 
-async def served(deployment: Deployment, namespace: str) -> Finding:
+async def served(deployment: OperatorDeployment, namespace: str) -> CheckResult:
     """Check that the operator serves a namespace."""
     from perdure.controller.namespaces import ServedNamespaces
 
@@ -91,7 +91,7 @@ async def served(deployment: Deployment, namespace: str) -> Finding:
     )
 
 
-async def clocks(api: Diagnosis, leases: Sequence[Object]) -> Finding:
+async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
     """Compare the clocks of this machine and of the operators with that of the API server."""
     from perdure.cli.view import text
 

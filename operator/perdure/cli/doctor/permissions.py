@@ -10,8 +10,8 @@ from perdure.cli.doctor.finding import counted, failed, ok, warning
 if TYPE_CHECKING:
     from perdure.cli.cluster.diagnosis import Diagnosis
     from perdure.cli.cluster.requests import Object
-    from perdure.cli.doctor.deployment import Deployment
-    from perdure.cli.doctor.finding import Finding
+    from perdure.cli.doctor.deployment import OperatorDeployment
+    from perdure.cli.doctor.finding import CheckResult
 
 
 class _Right(NamedTuple):
@@ -61,7 +61,7 @@ _OF_OPERATOR = (
 )
 
 
-async def of_caller(api: Diagnosis) -> Finding:
+async def of_caller(api: Diagnosis) -> CheckResult:
     """Check what the caller may do in the namespace."""
     check, where = "Your permissions", f"in namespace `{api.namespace}`"
     rights = (*_TO_READ, *_TO_CHANGE)
@@ -76,7 +76,7 @@ async def of_caller(api: Diagnosis) -> Finding:
     return ok(check, f"You can read and change runs and Schedules {where}")
 
 
-async def of_operator(api: Diagnosis, deployment: Deployment) -> Finding:
+async def of_operator(api: Diagnosis, deployment: OperatorDeployment) -> CheckResult:
     """Check what the operator may do where it works."""
     check = "Operator permissions"
     places = deployment.watched or ("",)

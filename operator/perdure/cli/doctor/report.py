@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from perdure.cli.doctor.finding import Finding
+from perdure.cli.doctor.finding import CheckResult
 from perdure.cli.view import text
 from perdure.cli.view.page import Page
 
@@ -12,7 +12,7 @@ _RESULT_WIDTH = 9
 _INDENT = " " * 13
 
 
-def lines(findings: Sequence[Finding], page: Page) -> Iterator[Text]:
+def lines(findings: Sequence[CheckResult], page: Page) -> Iterator[Text]:
     """Show findings.
 
     Args:

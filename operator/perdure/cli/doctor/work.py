@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from perdure.cli.cluster.diagnosis import Diagnosis
     from perdure.cli.cluster.requests import Object
-    from perdure.cli.doctor.finding import Finding
+    from perdure.cli.doctor.finding import CheckResult
 
 _PATIENCE = timedelta(minutes=2)
 """Runs and pods that have been pending for less are not stuck."""
@@ -43,7 +43,7 @@ _ON_PURPOSE = frozenset(
 """Reasons for which a run may be pending for long."""
 
 
-async def runs(api: Diagnosis, namespace: str | None, now: datetime) -> Finding:
+async def runs(api: Diagnosis, namespace: str | None, now: datetime) -> CheckResult:
     """Check that no open run is stuck. `namespace`: None for all."""
     found = await api.list(paths.path(paths.PERDURE, namespace, "workflowruns"))
     unfinished = [run for run in found if not (run.get("status") or {}).get("completionTime")]
@@ -69,7 +69,7 @@ def _why_stuck(run: Object, now: datetime) -> str:
     return ""
 
 
-async def ready(api: Diagnosis, check: str, plural: str, namespace: str | None) -> Finding:
+async def ready(api: Diagnosis, check: str, plural: str, namespace: str | None) -> CheckResult:
     """Check that all objects of a kind that has the condition `Ready` are ready."""
     found = await api.list(paths.path(paths.PERDURE, namespace, plural))
     unready = []
@@ -84,7 +84,7 @@ async def ready(api: Diagnosis, check: str, plural: str, namespace: str | None) 
     return ok(check, f"{len(found)}, all ready" if found else "None")
 
 
-async def pods(api: Diagnosis, namespace: str | None, now: datetime) -> Finding:
+async def pods(api: Diagnosis, namespace: str | None, now: datetime) -> CheckResult:
     """Check that no pod of an activity has been without a node for long."""
     found = await api.list(
         paths.path(paths.CORE, namespace, "pods"), labelSelector=RUN_ID_LABEL, fieldSelector="status.phase=Pending"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _COMPLETED = "UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED"
 
 
-class RefusedError(CliError):
+class RequestRefusedError(CliError):
     """The workflow or the frontend has refused."""
 
     status = ExitCode.NO
@@ -32,7 +32,7 @@ class LateError(CliError):
     status = ExitCode.TIMEOUT
 
 
-class Execution(NamedTuple):
+class ExecutionRef(NamedTuple):
     """A run, as Temporal names it."""
 
     workflow_id: str
@@ -49,7 +49,7 @@ class FrontendApi:
         self._namespace = namespace
         self._timeout = timeout
 
-    async def query(self, run: Execution, name: str, arguments: Sequence[Any] = ()) -> Any:
+    async def query(self, run: ExecutionRef, name: str, arguments: Sequence[Any] = ()) -> Any:
         """Query a run.
 
         Returns:
@@ -62,7 +62,7 @@ class FrontendApi:
         answer = await self._post(f"{self._path(run)}/query/{quote(name, safe='')}", body)
         return _single(answer.get("queryResult"))
 
-    async def update(self, run: Execution, name: str, arguments: Sequence[Any], update_id: str | None) -> Any:
+    async def update(self, run: ExecutionRef, name: str, arguments: Sequence[Any], update_id: str | None) -> Any:
         """Update a run, and wait for the result.
 
         Args:
@@ -89,7 +89,7 @@ class FrontendApi:
                 answer = await self._post(f"{self._path(run)}/update/{quote(name, safe='')}", body)
                 outcome = answer.get("outcome") or {}
                 if "failure" in outcome:
-                    raise RefusedError(f"the update failed: {outcome['failure'].get('message') or 'no message'}")
+                    raise RequestRefusedError(f"the update failed: {outcome['failure'].get('message') or 'no message'}")
                 if outcome or answer.get("stage") == _COMPLETED:
                     return _single(outcome.get("success"))
         except LateError:
@@ -99,7 +99,26 @@ class FrontendApi:
             f"--update-id {meta['updateId']}, which sends it at most once"
         )
 
-    def _path(self, run: Execution) -> str:
+    async def reset_activity(self, run: ExecutionRef, step: str, *, heartbeat: bool, keep_paused: bool) -> str:
+        """Count the attempts of an activity from 1 again.
+
+        Args:
+            run: The run.
+            step: The step of the activity; for a workflow as code, the activity ID.
+            heartbeat: Whether to discard the details of its last heartbeat.
+            keep_paused: Whether it stays paused.
+
+        Returns:
+            What was done.
+
+        Raises:
+            CliError: The call was refused, or no answer came in time.
+        """
+        body = {"runId": run.run_id, "resetHeartbeat": heartbeat, "keepPaused": keep_paused, "identity": "perdure"}
+        await self._post(f"{self._path(run)}/activities/{quote(step, safe='')}/reset", body)
+        return f"activity `{step}` reset"
+
+    def _path(self, run: ExecutionRef) -> str:
         namespace, workflow_id = quote(self._namespace, safe=""), quote(run.workflow_id, safe="")
         return f"/api/v1/namespaces/{namespace}/workflows/{workflow_id}"
 
@@ -132,7 +151,7 @@ def _explained(error: errors.ApiError) -> CliError:
         case 429 | 500 | 502 | 503:
             return UnreachableError(f"the frontend is not available ({error.message}); try again later")
         case _:
-            return RefusedError(error.message)
+            return RequestRefusedError(error.message)
 
 
 def _single(values: Any) -> Any:

@@ -28,7 +28,7 @@ _PORT = "http-api"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class FrontendRoute:
     """Where the frontend is, and as whom to call it."""
 
     address: str | None
@@ -44,7 +44,7 @@ class Route:
 
 
 @asynccontextmanager
-async def reach(cluster: Cluster, route: Route, seconds: float) -> AsyncIterator[FrontendApi]:
+async def reach(cluster: Cluster, route: FrontendRoute, seconds: float) -> AsyncIterator[FrontendApi]:
     """Reach the frontend.
 
     Args:
@@ -78,7 +78,7 @@ async def reach(cluster: Cluster, route: Route, seconds: float) -> AsyncIterator
 
 @asynccontextmanager
 async def _opened(
-    cluster: Cluster, route: Route, server: str, token: str | None, seconds: float
+    cluster: Cluster, route: FrontendRoute, server: str, token: str | None, seconds: float
 ) -> AsyncIterator[FrontendApi]:
     tls = server.startswith("https:")
     access = Access(
@@ -97,13 +97,13 @@ def _url(address: str) -> str:
     return (address if "://" in address else f"https://{address}").rstrip("/")
 
 
-async def _token(cluster: Cluster, route: Route) -> str:
+async def _token(cluster: Cluster, route: FrontendRoute) -> str:
     if route.account is None:
         return await KubeconfigToken(cluster).current()
     return await AccountToken(cluster, route.account, route.audience).current()
 
 
-async def _service(cluster: Cluster, route: Route) -> tuple[int, bool]:
+async def _service(cluster: Cluster, route: FrontendRoute) -> tuple[int, bool]:
     """Return the port of the HTTP API, and whether it uses TLS."""
     what = f"Service `{route.service}` in namespace `{route.system}`"
     found = await cluster.diagnosis.read(paths.path(paths.CORE, route.system, "services", route.service))
@@ -118,7 +118,7 @@ async def _service(cluster: Cluster, route: Route) -> tuple[int, bool]:
     return int(ports[_PORT]["port"]), ports[_PORT].get("appProtocol") == "https"
 
 
-async def _authority(cluster: Cluster, route: Route) -> str | None:
+async def _authority(cluster: Cluster, route: FrontendRoute) -> str | None:
     """Return the CA certificates that the operator publishes in the namespace; None: those of this machine apply."""
     found = await cluster.config_maps.read(f"{route.service}-ca")
     return None if found is None else str((found.get("data") or {}).get("ca.crt", "")) or None

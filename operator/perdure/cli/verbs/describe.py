@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perdure.cli.choosing import newest
-from perdure.cli.cluster import connect
+from perdure.cli.cluster import Object, connect
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import (
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 HELP = """Show a run: its steps, what it waits for, why it failed.
 
 Shows each step with its attempts, times, pods or worker, and notes; then what
-the run waits for, the chain of causes if it failed, and useful next commands.
+the run waits for, the chain of causes if it failed, useful next commands, and
+the last Events.
 
 \b
 Examples:
@@ -71,13 +72,16 @@ def command(
         if not for_people(output):
             raise typer.BadParameter("shows text only; leave out --output", param_hint="--watch")
         asyncio.run(Waiter(context, screen, times, cluster).wait(name, workflow_id, namespace, None))
-    run = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
+    run, events = asyncio.run(_read(name, workflow_id, namespace, cluster, program_of(context)))
     page = page_of(context, screen, times=times, cluster=cluster)
     from perdure.cli.view.data import as_data
     from perdure.cli.view.describe import describe
 
     if for_people(output):
+        from perdure.cli.view.reported import lines
+
         screen.show(describe(run, page))
+        screen.show(lines(events, page))
     else:
         screen.write_data(output, as_data(run, page), [reference("WorkflowRun", run.name)])
 
@@ -97,11 +101,13 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
 
 async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
-) -> "ShownRun":
+) -> "tuple[ShownRun, list[Object]]":
+    """Read a run, and the Events about it."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
         seen = await cluster.runs.seen(found)
+        events = await cluster.runs.events(found)
     from perdure.cli.tracing import trace
     from perdure.cli.view.facts import read_run
 
-    return read_run(found, now=clock.now(), seen=seen, trace=trace(found))
+    return read_run(found, now=clock.now(), seen=seen, trace=trace(found)), events

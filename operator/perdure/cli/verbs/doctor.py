@@ -43,9 +43,9 @@ def command(
 ) -> None:
     """Check the installation."""
     from perdure.cli.doctor.checkup import check_all
-    from perdure.cli.doctor.finding import Finding, Result
+    from perdure.cli.doctor.finding import CheckResult, Result
 
-    async def check() -> list[Finding]:
+    async def check() -> list[CheckResult]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             return await check_all(found.diagnosis, system=system, everywhere=everywhere)
 

@@ -35,7 +35,7 @@ def command(
     screen = Screen(color)
     items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
     from perdure.cli.view.operations import table
-    from perdure.runtime.requests import arrival
+    from perdure.runtime.operation_requests import arrival
 
     items.sort(key=arrival, reverse=True)
     if not for_people(output):

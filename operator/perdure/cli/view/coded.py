@@ -30,11 +30,11 @@ def coded_steps(source: Source) -> tuple[ShownStep, ...]:
     Returns:
         One for each thing that was begun.
     """
-    reader = _Reader(source)
+    reader = _CodedStepReader(source)
     return tuple(reader.step(told) for told in reader.begun())
 
 
-class _Reader:
+class _CodedStepReader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.activities = {activity.step: activity for activity in source.openings.activities}

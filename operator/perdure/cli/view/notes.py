@@ -67,9 +67,9 @@ def _failed(step: ShownStep, run: ShownRun) -> str:
 
 def _waiting(step: ShownStep, page: Page) -> str:
     if step.timer is None:
-        return ""
+        return step.note
     verb = "times out" if step.kind in {"waitForSignal", "waitUntil"} else "fires"
-    return "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"
+    return text.join((step.note, "is due" if step.timer.fires <= page.now else f"{verb} {page.near(step.timer.fires)}"))
 
 
 def _child(child: OpenChild) -> str:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from perdure.cli.view import columns
 from perdure.cli.view.page import Page
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 _SPEC_ONLY = frozenset({"target", "ttlSecondsAfterFinished"})
 

@@ -53,6 +53,8 @@ class ShownStep:
     worker: str = ""
     """The one that runs the last attempt, if known."""
     open: OpenActivity | None = None
+    note: str = ""
+    """What people should know while it waits."""
     timer: Timer | None = None
     """Of its sleep, or of how long it waits."""
     limit: Timer | None = None

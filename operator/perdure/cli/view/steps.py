@@ -32,10 +32,10 @@ def read_steps(source: Source) -> tuple[ShownStep, ...]:
     Returns:
         The main steps in the order of the definition, then what only the history knows, then handlers that have begun.
     """
-    return tuple(_Reader(source).main())
+    return tuple(_StepReader(source).main())
 
 
-class _Reader:
+class _StepReader:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.known = Knowledge(source)
@@ -215,6 +215,7 @@ class _Reader:
             task_queue=told.task_queue if told else "",
             worker=activity.worker if activity else told.worker if told else "",
             open=activity,
+            note=str(mapping(self.known.tasks.get(path)).get("note") or ""),
             timer=self.known.timers.get(path),
             limit=self.known.timers.get(f"{path}{LIMIT}"),
             child=self.known.children.get(path),

@@ -13,7 +13,7 @@ from perdure.cli.view.text import read_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class AttemptSpan:
     """An attempt of an activity, or all of another step."""
 
     number: int | None = None
@@ -29,7 +29,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class StepSpan:
     """A step of a run, from when it was begun until it ended."""
 
     path: str
@@ -37,9 +37,9 @@ class Span:
     target: str
     start: datetime
     end: datetime | None
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptSpan, ...]
 
-    def phases(self, now: datetime) -> Iterator[tuple[Attempt, str, datetime, datetime]]:
+    def phases(self, now: datetime) -> Iterator[tuple[AttemptSpan, str, datetime, datetime]]:
         """Yield what each attempt did, and from when to when.
 
         Args:
@@ -64,7 +64,7 @@ class Span:
             free = end
 
 
-def spans(run: Json, pods: Iterable[Json]) -> list[Span]:
+def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
     """Read what a run did.
 
     Args:
@@ -74,7 +74,7 @@ def spans(run: Json, pods: Iterable[Json]) -> list[Span]:
     Returns:
         The steps in the order in which they began.
     """
-    by_event: dict[int | None, list[Attempt]] = {}
+    by_event: dict[int | None, list[AttemptSpan]] = {}
     for pod in pods:
         notes = mapping(mapping(pod.get("metadata")).get("annotations"))
         attempt = _attempt(pod, str(notes.get(ATTEMPT_ANNOTATION)))
@@ -85,7 +85,7 @@ def spans(run: Json, pods: Iterable[Json]) -> list[Span]:
     pending = {str(each.get("step")): each for each in mappings(status.get("pendingActivities"))}
     begun = read_history(mappings(mapping(status.get("history")).get("events"))).begun.values()
     return [
-        Span(
+        StepSpan(
             path=entry.path,
             kind=entry.kind,
             target=entry.target,
@@ -98,22 +98,22 @@ def spans(run: Json, pods: Iterable[Json]) -> list[Span]:
     ]
 
 
-def _attempts(entry: HistoryEntry, with_pods: Iterable[Attempt], pending: Json) -> list[Attempt]:
+def _attempts(entry: HistoryEntry, with_pods: Iterable[AttemptSpan], pending: Json) -> list[AttemptSpan]:
     """Return the attempts that have pods, with what the run says of the last one."""
     if entry.kind != "activity":
         running = "Waiting" if entry.kind == "timer" else "Running"
-        return [Attempt(result=entry.ended or running, start=entry.start, end=entry.end)]
+        return [AttemptSpan(result=entry.ended or running, start=entry.start, end=entry.end)]
     found = sorted(with_pods, key=lambda attempt: attempt.number or 0)
     if entry.ended is None:
         start = read_time(pending.get("startedTime"))
-        known = Attempt(
+        known = AttemptSpan(
             number=integer(pending.get("attempt")) or 1,
             result="Running" if start else "Waiting",
             pod=str(pending.get("pod") or ""),
             start=start,
         )
     else:
-        known = Attempt(number=entry.attempt, result=entry.ended, start=entry.last_start, end=entry.end)
+        known = AttemptSpan(number=entry.attempt, result=entry.ended, start=entry.last_start, end=entry.end)
     if not found:
         return [known]
     if known.number not in {None, found[-1].number}:
@@ -121,8 +121,8 @@ def _attempts(entry: HistoryEntry, with_pods: Iterable[Attempt], pending: Json) 
     return [*found[:-1], _closed(found[-1], entry) if entry.ended else found[-1]]
 
 
-def _closed(attempt: Attempt, entry: HistoryEntry) -> Attempt:
-    return Attempt(
+def _closed(attempt: AttemptSpan, entry: HistoryEntry) -> AttemptSpan:
+    return AttemptSpan(
         number=attempt.number,
         result=entry.ended or attempt.result,
         pod=attempt.pod,
@@ -132,7 +132,7 @@ def _closed(attempt: Attempt, entry: HistoryEntry) -> Attempt:
     )
 
 
-def _attempt(pod: Json, number: str) -> Attempt | None:
+def _attempt(pod: Json, number: str) -> AttemptSpan | None:
     if activity_container(pod) is None or not number.isdecimal():
         return None
     metadata, state = mapping(pod.get("metadata")), activity_state(pod)
@@ -142,7 +142,7 @@ def _attempt(pod: Json, number: str) -> Attempt | None:
         result = "Failed" if integer(ended.get("exitCode")) else "Succeeded"
     elif mapping(pod.get("status")).get("phase") == "Failed":
         result = "Failed"
-    return Attempt(
+    return AttemptSpan(
         number=int(number),
         result=result,
         pod=str(metadata.get("name") or ""),
@@ -153,7 +153,7 @@ def _attempt(pod: Json, number: str) -> Attempt | None:
 
 
 def as_chrome_trace(
-    name: str, found: Sequence[Span], start: datetime | None, end: datetime | None, now: datetime
+    name: str, found: Sequence[StepSpan], start: datetime | None, end: datetime | None, now: datetime
 ) -> Any:
     """Write a timeline in the trace event format of Chrome, which Perfetto and speedscope read as well.
 

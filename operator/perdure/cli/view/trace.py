@@ -8,14 +8,14 @@ from rich.text import Text
 
 from perdure.cli.view import columns, text
 from perdure.cli.view.page import Page
-from perdure.cli.view.timeline import Span
+from perdure.cli.view.timeline import StepSpan
 
 _HEADING = ("STEP", "ATTEMPT", "PHASE", "START", "WAIT", "POD", "RUN")
 _PHASES = ("wait", "pod start", "run")
 _NARROWEST, _WIDEST = 20, 60
 
 
-def lines(spans: Sequence[Span], start: datetime, end: datetime, page: Page) -> Iterator[Text]:
+def lines(spans: Sequence[StepSpan], start: datetime, end: datetime, page: Page) -> Iterator[Text]:
     """Show the timeline of a run.
 
     Args:
@@ -39,7 +39,7 @@ def lines(spans: Sequence[Span], start: datetime, end: datetime, page: Page) -> 
 _Times = dict[str, tuple[datetime, datetime]]
 
 
-def _rows(span: Span, start: datetime, page: Page) -> Iterator[tuple[list[str], _Times]]:
+def _rows(span: StepSpan, start: datetime, page: Page) -> Iterator[tuple[list[str], _Times]]:
     """Yield the cells of each attempt, and its phases."""
     by_attempt: dict[int, _Times] = {}
     for attempt, phase, begin, until in span.phases(page.now):

@@ -36,7 +36,7 @@ class TreeEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TreePlace:
     """Position of a step in the drawing; without a step, `left_out` counts those that are not drawn."""
 
     step: ShownStep | None
@@ -87,17 +87,17 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
     return Text(_line(_HEADINGS, widths).rstrip(), style="dim"), blocks
 
 
-def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_Place]:
+def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_TreePlace]:
     shown = _chosen(steps) if len(steps) > _MAX_ITEMS and steps[0].name.startswith("[") else [*steps]
     for number, entry in enumerate(shown):
         is_last = number == len(shown) - 1
         branch = before + (page.glyphs.last if is_last else page.glyphs.branch)
         stem = before + (" " * cell_len(page.glyphs.pipe) if is_last else page.glyphs.pipe)
         if isinstance(entry, ShownStep):
-            yield _Place(entry, branch, stem)
+            yield _TreePlace(entry, branch, stem)
             yield from _places(entry.steps, stem, page)
         else:
-            yield _Place(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
+            yield _TreePlace(None, branch, stem, f"{page.glyphs.ellipsis} {counts(entry)}")
 
 
 def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
@@ -176,7 +176,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(text.pad(cell, width) for cell, width in zip(cells, widths, strict=True))
 
 
-def _row(place: _Place, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
+def _row(place: _TreePlace, cells: Sequence[str], widths: Sequence[int], page: Page) -> Text:
     assert place.step is not None
     name, state, target, *rest = cells
     quiet = "dim" if place.step.state in _QUIET else ""
@@ -192,7 +192,7 @@ def _row(place: _Place, cells: Sequence[str], widths: Sequence[int], page: Page)
     return row
 
 
-def _notes(place: _Place, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
+def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
     step = place.step
     assert step is not None
     told = []

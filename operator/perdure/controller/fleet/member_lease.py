@@ -7,12 +7,12 @@ from typing import Any
 
 from perdure.api import labels
 from perdure.kube import client as kube
-from perdure.runtime.times import write_micro_time
+from perdure.runtime.kubernetes_times import write_micro_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSettings:
-    """Who a member is."""
+    """The identity of a member."""
 
     fleet: str
     """The fleet: the name of the release."""
@@ -28,7 +28,7 @@ class MemberSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLease:
-    """What the Lease of a member says."""
+    """The content of the Lease of a member."""
 
     member: str
     """Its name: that of the pod."""
@@ -40,7 +40,7 @@ class MemberLease:
     seconds: float
     """The duration of the Lease."""
     renewed: str = ""
-    """When, as its member has written it."""
+    """The time of the renewal, as its member has written it."""
     members: frozenset[str] = frozenset()
     """The members among which it divides the shards, itself included."""
     address: str = ""

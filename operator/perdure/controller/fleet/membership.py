@@ -21,16 +21,16 @@ from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.kube.decoding import decode
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
-from perdure.runtime.times import write_micro_time
+from perdure.runtime.kubernetes_times import write_micro_time
 
 _RENEWALS: Final = 5
 """Renewals in the duration of a Lease: three in a row can come late, for example while a node has no idle CPU."""
 _RETRY: Final = 1 / 12
 """Of the duration of a Lease: the pause after a request that has failed for the second time in a row."""
 _LATER_SECONDS: Final = 0.001
-"""What is due is looked at a moment later, so that it is."""
+"""Margin by which checks come after their due time."""
 _DRAIN_SECONDS: Final = 1.2
 _RELEASE_SECONDS: Final = 0.6
 """How long a member that leaves waits for what is in progress, and for the deletion of its Lease."""
@@ -44,7 +44,7 @@ class Membership:
     """The shards of one member of a fleet."""
 
     def __init__(self, client: kube.Client, settings: MemberSettings, recorder: Recorder) -> None:
-        """Belong to no fleet yet. The Leases are in the namespace of the operator."""
+        """Create a member that has not joined. The Leases are in the namespace of the operator."""
         self._client = client
         self._recorder = recorder
         self._settings = settings
@@ -57,7 +57,7 @@ class Membership:
         self._sent: tuple[str, float] = ("", -math.inf)
         """The last renewal: the time it writes, and when it was sent."""
         self._succeeds_by = math.inf
-        """When it joins at the latest, although others count on an earlier process of its pod."""
+        """The latest time to join, even if others still count on an earlier process of its pod."""
         self._owners: tuple[str, ...] = ()
         """By shard."""
         self._held: frozenset[int] = frozenset()
@@ -196,7 +196,7 @@ class Membership:
         return await self._client.merge(f"{self._url}/{self._settings.name}", body)
 
     async def _read(self) -> MemberLease:
-        """Find out who has written the Lease: this process, if a response was lost."""
+        """Read the Lease, to find out whether this process has written it although the response was lost."""
         found = read(await self._client.get(f"{self._url}/{self._settings.name}"), self._settings.seconds)
         if found.holder != self._holder:
             raise NameTakenError(
@@ -211,7 +211,7 @@ class Membership:
         selector = f"{FLEET_LABEL}={self._settings.fleet}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             # Not by `each`: the namespace of the operator need not be one that it serves.
-            pages = [page async for page in self._client.pages(self._url, labelSelector=selector)]
+            pages = [page async for page in self._client.lists.pages(self._url, labelSelector=selector)]
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
         metrics.FLEET_TAKE_OVERS.inc(len(expired))
@@ -222,7 +222,7 @@ class Membership:
             await self._delete(each)
 
     def _report_lost(self, lost: MemberLease) -> None:
-        """Record the Event of a member that has expired: one of those that live does so."""
+        """Record the Event for an expired member; only one of the live members does so."""
         if self._settings.name == min(self._view.members, default=""):
             note = f"{lost.member} has not renewed its Lease for {lost.seconds:.0f} s: other operators own its shards"
             about = self._about(lost.member, lost.uid)
@@ -246,7 +246,7 @@ class Membership:
             await self._client.delete(f"{self._url}/{member.member}", uid=member.uid, version=member.version)
 
     def _note(self) -> None:
-        """Report what has changed."""
+        """Log and publish what has changed."""
         view, before = self._view, self._noted
         after = self.active, view.joins, view.members
         if after == before or self._leaving:

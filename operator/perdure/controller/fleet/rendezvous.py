@@ -1,4 +1,4 @@
-"""Which member of a fleet owns which shard: rendezvous hashing. Pure.
+"""Assigns the shards to the members of a fleet by rendezvous hashing. Pure.
 
 Each shard ranks all members by a hash of both, and belongs to the first one that lives. So members with the same view of the
 fleet give the same answer without talking to each other, and a member that comes or goes moves only its own shards.
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Final
 
 SHARDS: Final = 64
-"""The number of shards. It is no option: members that disagree about it would leave work undone."""
+"""The number of shards. It is not configurable: members that disagree about it would leave work undone."""
 
 
 def shard_of(namespace: str, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What this process owns: everything, or the shards that a fleet has given it."""
+"""The shards that this process owns: all, or those that a fleet assigns to it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
@@ -13,7 +13,7 @@ class Shards(Protocol):
         ...
 
     def holds(self, namespace: str, name: str) -> bool:
-        """Whether this process keeps in memory what is left to do for an object: it decides for it, or is about to."""
+        """Whether this process keeps the pending work of an object in memory: it owns the object, or is about to."""
         ...
 
     def owns(self, namespace: str, name: str) -> bool:
@@ -51,13 +51,13 @@ class Shards(Protocol):
 
 
 class AllShards:
-    """A process that shares with nobody."""
+    """The shards of a process without a fleet: all of them."""
 
     active = True
     others: Final[Mapping[str, str]] = {}
 
     def holds(self, namespace: str, name: str) -> bool:
-        """It holds everything."""
+        """Return True: this process holds everything."""
         del namespace, name
         return True
 
@@ -67,7 +67,7 @@ class AllShards:
         return True
 
     def owner(self, shard: int) -> str:
-        """It is this process."""
+        """Return the empty name: this process owns everything."""
         del shard
         return ""
 
@@ -77,13 +77,13 @@ class AllShards:
         return True
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Nothing ever changes."""
+        """Do nothing: the answers never change."""
 
     async def joined(self) -> None:
-        """Everything is known."""
+        """Do nothing: the answers are known."""
 
     async def run(self) -> None:
-        """There is nothing to keep up to date."""
+        """Do nothing until cancelled: the answers never change."""
 
     async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
-        """The next process repeats what is in progress."""
+        """Do nothing: the next process repeats work in progress."""

@@ -1,4 +1,4 @@
-"""What one member knows of its fleet, and what it may decide by that. Pure: times are arguments, in seconds of a monotonic clock.
+"""A member's view of its fleet, and what it may decide by it. Pure: times are arguments, in seconds of a monotonic clock.
 
     A renews at 0 ─────── A may decide until 5 ┐ margin ┌ B, which has seen that renewal at 0 or later, lists again at 6 or later:
                                                └────────┘ unchanged, so A has stopped; B takes over now
@@ -16,11 +16,11 @@ from typing import Final
 from perdure.controller.fleet.member_lease import MemberLease
 
 _DECIDES_FOR: Final = 5 / 6
-"""Of the duration of a Lease: how long a member decides after it has sent a renewal, or a list of the others."""
+"""Fraction of the duration of a Lease for which a member may decide after it has sent a renewal, or a list request."""
 _LOOKS: Final = 1 / 12
-"""Of the duration of a Lease: how often a member that joins looks whether the others count on it."""
+"""Fraction of the duration of a Lease: how often a joining member checks whether the others count on it."""
 _KEPT_SECONDS: Final = 60.0
-"""After so long an expired Lease is deleted."""
+"""How long an expired Lease is kept."""
 
 
 @dataclass(slots=True)
@@ -29,13 +29,13 @@ class _Other:
 
     lease: MemberLease
     since: float
-    """When this version of its Lease was seen first."""
+    """When this version of its Lease was first seen."""
     expired: float = math.inf
-    """When it was found expired."""
+    """When its Lease was found to have expired."""
 
 
 class FleetView:
-    """The members that live, as far as one of them knows."""
+    """The live members, as far as one of them knows."""
 
     def __init__(self, me: str, seconds: float) -> None:
         """Know nobody.
@@ -45,7 +45,7 @@ class FleetView:
             seconds: The duration of its Lease.
         """
         self.joins = 0
-        """How often this member has joined: what it knew before the last time may have been done by others since."""
+        """How often this member has joined: work that it knew before the last time may have been done by others."""
         self._me = me
         self._seconds = seconds
         self._joined = math.inf
@@ -54,7 +54,7 @@ class FleetView:
         self._listed = -math.inf
         self._others: dict[str, _Other] = {}
         self._is_new = False
-        """Whether nobody can know this member from before."""
+        """Whether no other member can know this one from before."""
 
     # What happens
 

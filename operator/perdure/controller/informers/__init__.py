@@ -1,1 +1,1 @@
-"""What the operator knows of the cluster: informers take watch events and lists, update the index, and enqueue keys."""
+"""Informers: process watch events and lists, update the index of the cluster, and enqueue keys."""

@@ -1,4 +1,4 @@
-"""The first lists: every run, RetryPolicy, WorkflowLimit and Schedule is known before anything is decided about one of them."""
+"""The first lists: all runs, RetryPolicies, WorkflowLimits, and Schedules are read before anything is decided."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ class FirstLists:
     def __init__(
         self, client: kube.Client, served: ServedNamespaces, takers: Mapping[str, Callable[[kube.Object], None]]
     ) -> None:
-        """Nothing is listed yet.
+        """Create first lists that have not begun.
 
         Args:
             client: Lists.
             served: Where.
-            takers: By plural, in this order, who takes the objects of a kind.
+            takers: By plural, in this order, the functions that take the objects of a kind.
         """
         self._client = client
         self._served = served
@@ -36,11 +36,11 @@ class FirstLists:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that there was at the beginning is known."""
+        """Whether all objects that existed at the beginning are known."""
         return self._learned.is_set()
 
     async def wait(self) -> None:
-        """Wait until everything that there was at the beginning is known."""
+        """Wait until all objects that existed at the beginning are known."""
         await self._learned.wait()
 
     async def version(self, plural: str, namespace: str | None) -> str:
@@ -50,7 +50,7 @@ class FirstLists:
         return self._versions.pop((plural, namespace), "")
 
     async def read(self) -> None:
-        """List everything. Trouble with the API server is retried."""
+        """List everything; failed requests are retried."""
         while not self.complete:
             try:
                 await self._read()
@@ -63,8 +63,8 @@ class FirstLists:
     async def _read(self) -> None:
         for namespace in self._served:
             for plural, take in self._takers.items():
-                async for page in self._client.pages(kube.path(kube.PERDURE, namespace, plural)):
+                async for page in self._client.lists.pages(kube.path(kube.PERDURE, namespace, plural)):
                     self._versions[plural, namespace] = page.version
-                    for _, obj in self._client.objects(page):
+                    for _, obj in self._client.lists.objects(page):
                         take_in(obj, take)
                     await asyncio.sleep(0)

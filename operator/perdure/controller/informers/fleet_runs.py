@@ -1,4 +1,4 @@
-"""The runs of a fleet: which ones this member works on.
+"""Decides which runs this member of a fleet works on.
 
 It works on those whose shards it holds, and on guests: runs that another member owns, and that this one has a request for. The
 request is recorded here, by compare-and-swap; the owner sees the change by its watch, as it sees any other. A guest leaves when
@@ -21,11 +21,11 @@ from perdure.kube.clock import now
 from perdure.observe import metrics
 
 _GUEST_STAYS: Final = timedelta(seconds=1)
-"""After its last request: the answer is recorded by then, and the run can forget the request with the same read."""
+"""How long a guest stays after its last request, so that the answer is recorded and the run can forget the request."""
 
 
 class FleetRuns:
-    """The runs that this member works on, and those that it leaves to others."""
+    """The runs that this member works on, and those that others own."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class FleetRuns:
         fetch: Callable[[Entry], Awaitable[Run | None]],
         work_on: Callable[[kube.Object], Run],
     ) -> None:
-        """Leave nothing to others yet.
+        """Create it without any run.
 
         Args:
             tools: What this member owns, and who serves workers.
@@ -45,7 +45,7 @@ class FleetRuns:
             work_on: Works on a run that was read.
         """
         self.others: set[str] = set()
-        """UIDs of runs that something is left to do for, by other members."""
+        """UIDs of runs with pending work of other members."""
         self._guests: dict[str, datetime] = {}
         """By UID of a guest, when it last got a request."""
         self._index = index
@@ -117,7 +117,7 @@ class FleetRuns:
         return run
 
     def host(self, run: Run, wake: datetime | None, *, stays: bool) -> None:
-        """Let a guest leave if it has had nothing to do here for a moment; otherwise have it reconciled again.
+        """Drop a guest that has been idle here for a moment; otherwise have it reconciled again.
 
         Args:
             run: The guest.

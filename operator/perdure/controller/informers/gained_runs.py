@@ -1,4 +1,4 @@
-"""The open runs of the shards that a member of a fleet has gained: read page by page if they are many, or one by one."""
+"""Reads the open runs of shards that a member of a fleet has gained: page by page if they are many, otherwise one by one."""
 
 import asyncio
 from collections import defaultdict
@@ -27,7 +27,7 @@ class GainedRuns:
         take: Callable[[kube.Object], None],
         wake: Callable[[Entry], None],
     ) -> None:
-        """Read nothing yet.
+        """Create it without any run to read.
 
         Args:
             client: Lists runs.
@@ -58,8 +58,8 @@ class GainedRuns:
 
     async def _read_pages(self, namespace: str, runs: Sequence[Entry]) -> None:
         try:
-            async for page in self._client.pages(kube.path(kube.PERDURE, namespace, "workflowruns")):
-                for _, obj in self._client.objects(page):
+            async for page in self._client.lists.pages(kube.path(kube.PERDURE, namespace, "workflowruns")):
+                for _, obj in self._client.lists.objects(page):
                     self._take(obj)
                 await asyncio.sleep(0)
         except (kube.ApiError, *kube.TRANSIENT) as error:

@@ -1,4 +1,4 @@
-"""What this process knows of the cluster, and what it works on: filled by watches, lists and its own writes."""
+"""The index of the objects that this process knows and works on: filled by watches, lists, and its own writes."""
 
 from dataclasses import dataclass, field
 
@@ -10,19 +10,19 @@ from perdure.kube import client as kube
 
 @dataclass(slots=True)
 class Index:
-    """What is known. The code that adds to it wakes the keys that are affected."""
+    """The known objects. The code that adds to it wakes the affected keys."""
 
     directory: Directory = field(default_factory=Directory)
-    """Every run that there is, with what others need to know of it."""
+    """The entries of all runs."""
     runs: dict[str, Run] = field(default_factory=dict)
-    """By UID, the runs that something is left to do for."""
+    """By UID, the runs with pending work."""
     schedules: dict[str, ReconciledSchedule] = field(default_factory=dict)
     """By UID."""
     _versions: dict[str, str] = field(default_factory=dict)
     """By UID. The directory knows those of finished runs."""
 
     def see(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Note the version of an object that was seen, so that a sweep does not hand it on again."""
+        """Note the version of an object, so that a resync does not process it again."""
         meta = obj["metadata"]
         if deleted:
             self._versions.pop(meta["uid"], None)
@@ -30,7 +30,7 @@ class Index:
             self._versions[meta["uid"]] = meta["resourceVersion"]
 
     def leave_to_directory(self, uid: str) -> None:
-        """A run is finished: the directory is enough to know its version."""
+        """Note that a run is finished: the directory knows its version."""
         self._versions.pop(uid, None)
 
     def version(self, uid: str) -> str | None:
@@ -39,7 +39,7 @@ class Index:
         return seen if seen is not None else self.directory.closed_version(uid)
 
     def was_seen(self, uid: str) -> bool:
-        """Whether an object that is worked on was shown by a watch or a list, not only made here."""
+        """Whether a watch or a list has shown an object, which otherwise was only created here."""
         return uid in self._versions
 
     def uids(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""Objects are taken in one by one: whatever is wrong with one, the others are taken in."""
+"""Processes objects one by one, so that an invalid one does not affect the others."""
 
 from collections.abc import Callable
 

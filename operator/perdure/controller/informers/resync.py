@@ -1,7 +1,7 @@
-"""The resync: what the API server lists is compared with what the watches have shown.
+"""The resync: compares what the API server lists with what the watches have shown.
 
-A watch may miss something: kopf keeps no record of what was deleted during a gap, and a connection can hang. So once a minute
-everything is listed by name and version, and what no event has shown is taken. The liveness probe depends on that, too.
+A watch may miss changes: kopf does not report what was deleted during a gap, and a connection can hang. So once a minute,
+everything is listed by name and version, and missed changes are processed. The liveness probe also depends on that.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -74,14 +74,14 @@ class Resync:
         self._missed[kind] = 0
 
     def trouble(self) -> str | None:
-        """Why a watch counts as stale; None while all of them work."""
+        """Why a watch counts as stale; None if all of them work."""
         for kind, resyncs in self._missed.items():
             if resyncs >= _STALE_AFTER:
                 return f"the watch on {kind} is stale: {resyncs} resyncs found changes but no events arrived"
         return None
 
     async def resync(self) -> bool:
-        """Compare what exists with what the watches have shown, and take what has been unseen since the resync before.
+        """Compare what exists with what the watches have shown, and process changes that were also missed at the last resync.
 
         One request that fails does not keep the rest from being compared.
 
@@ -94,15 +94,15 @@ class Resync:
         for namespace in self._served:
             runs, pods = kube.path(kube.PERDURE, namespace, "workflowruns"), kube.path(kube.CORE, namespace, "pods")
             schedules = kube.path(kube.PERDURE, namespace, "schedules")
-            of_runs = self._client.versions(pods, labelSelector=labels.RUN_ID_LABEL)
+            of_runs = self._client.lists.versions(pods, labelSelector=labels.RUN_ID_LABEL)
             complete &= await self._attempt(
-                self._compare("workflowruns", self._client.versions(runs), before, absent, self._runs.take)
+                self._compare("workflowruns", self._client.lists.versions(runs), before, absent, self._runs.take)
             )
             complete &= await self._attempt(self._compare("pods", of_runs, before, absent, self._pods.take))
             for plural, take in self._few.items():
                 complete &= await self._attempt(self._read(namespace, plural, take))
             complete &= await self._attempt(
-                self._compare("schedules", self._client.versions(schedules), before, absent, self._schedules.take)
+                self._compare("schedules", self._client.lists.versions(schedules), before, absent, self._schedules.take)
             )
         if complete:
             complete = await self._drop_deleted(absent)
@@ -114,7 +114,7 @@ class Resync:
         return self._complete
 
     async def _attempt(self, part: Awaitable[bool]) -> bool:
-        """Do a part of a resync; whether it is complete."""
+        """Execute a part of a resync; returns whether it is complete."""
         try:
             return await part
         except (kube.ApiError, *kube.TRANSIENT) as error:
@@ -131,7 +131,7 @@ class Resync:
         absent: set[str],
         take: Callable[[kube.Object], None],
     ) -> bool:
-        """Read and take what no watch has shown for two resyncs.
+        """Read and process what no watch has shown for two resyncs.
 
         Args:
             kind: Plural of the kind.
@@ -173,12 +173,12 @@ class Resync:
         return True
 
     async def _read(self, namespace: str | None, plural: str, take: Callable[[kube.Object], None]) -> bool:
-        async for obj in self._client.each(kube.path(kube.PERDURE, namespace, plural)):
+        async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, plural)):
             take_in(obj, take)
         return True
 
     async def _drop_deleted(self, absent: set[str]) -> bool:
-        """Drop what was deleted unseen; whether all of it could be looked for."""
+        """Drop objects whose deletion was missed; returns whether all could be checked."""
         complete = True
         for uid in absent:
             if (uid in self._index.runs or uid in self._index.schedules) and not self._index.was_seen(uid):
@@ -204,9 +204,9 @@ class Resync:
             return True
 
     async def _look_after_letters(self) -> bool:
-        """Reconcile the DeadLetters that wait for a run: it may have been deleted unseen."""
+        """Reconcile the DeadLetters that wait for a run whose deletion may have been missed."""
         for namespace in self._served:
-            async for obj in self._client.each(kube.path(kube.PERDURE, namespace, "deadletters")):
+            async for obj in self._client.lists.each(kube.path(kube.PERDURE, namespace, "deadletters")):
                 if runs_again(obj):
                     self._queue.wake(LetterKey(obj["metadata"]["namespace"], obj["metadata"]["name"]))
         return True

@@ -1,4 +1,4 @@
-"""When finished runs expire."""
+"""The expiry of finished runs."""
 
 from datetime import datetime
 from typing import Final
@@ -16,7 +16,7 @@ _DEFAULT_TTL: Final = 86_400
 
 
 class RunExpiries:
-    """Has finished runs removed when they expire. Only those that expire soon have a timer."""
+    """Triggers the removal of finished runs when they expire. Only those that expire soon have a timer."""
 
     def __init__(self, directory: Directory, queue: KeyedQueue[Key], span: float) -> None:
         """Create expiries without any run.

@@ -1,4 +1,4 @@
-"""What a change of one run means for others: parent, Schedule, children, runs of its workflow ID, WorkflowLimits."""
+"""Propagates a change of one run to others: parent, Schedule, children, runs of its workflow ID, WorkflowLimits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +27,7 @@ class RunNeighbors:
         changed: Callable[[str], None],
         ask: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
     ) -> None:
-        """Wake nothing yet.
+        """Create it without any run.
 
         Args:
             index: The runs and Schedules; runs are added to its directory here.

@@ -1,4 +1,4 @@
-"""The pods of runs: what is seen of one goes to its run; where that is not worked on, the pod is released."""
+"""Passes changes of pods to their runs; if this process does not work on the run, the pod is released."""
 
 from typing import NamedTuple
 
@@ -24,10 +24,10 @@ class _HeldPod(NamedTuple):
 
 
 class RunPods:
-    """Every pod that belongs, or says that it belongs, to a run."""
+    """The pods that belong, or claim to belong, to a run."""
 
     def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], runs: WorkflowRuns) -> None:
-        """Begin to look after pods.
+        """Create it without any pod.
 
         Args:
             tools: Reads runs, and releases pods.
@@ -40,12 +40,12 @@ class RunPods:
         self._queue = queue
         self._runs = runs
         self._held: dict[str, _HeldPod] = {}
-        """By UID, all pods that have our finalizer, for when this process gains their shards."""
+        """By UID, all pods with our finalizer, for when this process gains their shards."""
         self._orphans: dict[OrphanKey, kube.Object | None] = {}
         """The pods to release; None for one that has to be read."""
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A pod of some run was seen, changed or deleted."""
+        """Process the creation, change, or deletion of a pod of a run."""
         self._index.see(obj, deleted=deleted)
         meta = obj["metadata"]
         run_id = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
@@ -61,7 +61,7 @@ class RunPods:
             self._orphans[self._wake(meta["uid"])] = obj
 
     def reassign(self) -> None:
-        """This process holds other shards than before: take the pods in them that no run in memory knows of."""
+        """Process the pods of gained shards that no run in memory knows."""
         for uid, pod in self._held.items():
             if self._runs.get(pod.run_id) is None and self._holds(pod.namespace, pod.run_id):
                 self._orphans.setdefault(self._wake(uid), None)
@@ -73,7 +73,7 @@ class RunPods:
         return key
 
     def is_orphan(self, pod: Stored) -> bool:
-        """Whether a pod is held for a run that is not worked on: a run that does not exist, or has closed, releases none."""
+        """Whether a pod is held for a run that cannot release it, because it does not exist or has closed."""
         run_id = pod.labels.get(labels.RUN_ID_LABEL, "")
         held = labels.FINALIZER in pod.finalizers and self._runs.get(run_id) is None
         return held and self._holds(pod.namespace, run_id)
@@ -82,15 +82,15 @@ class RunPods:
         return self._tools.shards.holds(namespace, self._sharded_by(run_id))
 
     def _sharded_by(self, run_id: str) -> str:
-        """What chooses the shard of a run's pods: its workflow ID; its UID if the run is not known."""
+        """The name that determines the shard of a run's pods: its workflow ID, or its UID if the run is not known."""
         run = self._index.directory.get(run_id)
         return run_id if run is None else run.workflow_id
 
     async def release(self, key: OrphanKey) -> None:
-        """Release a pod whose run is closed or deleted. While its run is open and just not seen yet, nothing is done.
+        """Release a pod whose run is closed or deleted; do nothing if the run is open and merely not known yet.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if key not in self._orphans:
             return
@@ -134,7 +134,7 @@ class RunPods:
 
 
 def _owning_run(pod: kube.Object) -> tuple[str, str] | None:
-    """Name and uid of the WorkflowRun that a pod belongs to; None for one that only wears our labels."""
+    """Name and UID of the WorkflowRun that owns a pod; None for a pod that only has our labels."""
     uid = (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL)
     for owner in pod["metadata"].get("ownerReferences") or ():
         if owner["kind"] == "WorkflowRun" and owner["uid"] == uid:

@@ -19,10 +19,10 @@ from perdure.schedule.inputs import ScheduleRequest
 
 
 class Schedules:
-    """Every Schedule that there is."""
+    """The Schedules of this process."""
 
     def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], peers: Peers) -> None:
-        """Begin to work on Schedules.
+        """Create it without any Schedule.
 
         Args:
             tools: What they work with.
@@ -38,7 +38,7 @@ class Schedules:
     # Observing
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A Schedule was seen, changed or deleted."""
+        """Process the creation, change, or deletion of a Schedule."""
         key = ScheduleKey(obj["metadata"]["namespace"], obj["metadata"]["uid"], obj["metadata"]["name"])
         self._index.see(obj, deleted=deleted)
         schedule = self._index.schedules.get(key.uid)
@@ -61,7 +61,7 @@ class Schedules:
         self._queue.wake(key)
 
     def lost(self, schedule: ReconciledSchedule) -> None:
-        """A Schedule was deleted."""
+        """Process the deletion of a Schedule."""
         schedule.observe_gone()
         if self._tools.shards.holds(schedule.namespace, schedule.name):
             self._wake(schedule)
@@ -69,25 +69,25 @@ class Schedules:
             self._forget(schedule)
 
     def reassign(self) -> None:
-        """Other Schedules are owned by this process than before: wake them."""
+        """Wake the Schedules that this process has gained."""
         for schedule in self._index.schedules.values():
             if self._tools.shards.owns(schedule.namespace, schedule.name):
                 self._wake(schedule)
 
     def observe_workflow(self, namespace: str, name: str) -> None:
-        """A Workflow was created, changed or deleted: Schedules report what is wrong with it."""
+        """Have Schedules check a Workflow that was created, changed, or deleted."""
         for schedule in self._index.schedules.values():
             if schedule.namespace == namespace and schedule.observe_workflow(name):
                 self._wake(schedule)
 
     def observe_policies(self, namespace: str) -> None:
-        """A RetryPolicy of a namespace is another now."""
+        """Have Schedules check the changed RetryPolicies of a namespace."""
         for schedule in self._index.schedules.values():
             if schedule.namespace == namespace and schedule.waits_for_policy:
                 self._wake(schedule)
 
     def observe_clock(self) -> None:
-        """The wall clock was set: what is due may be something else."""
+        """Recompute what is due after the wall clock was set."""
         for schedule in self._index.schedules.values():
             self._wake(schedule)
 
@@ -131,7 +131,7 @@ class Schedules:
         self._wake(schedule)
 
     def withdraw(self, namespace: str, name: str, request_id: str) -> None:
-        """Take a request to a Schedule back; what is recorded stays done."""
+        """Withdraw a request to a Schedule; if it was recorded already, it stays done."""
         for schedule in self._named(namespace, name):
             schedule.withdraw(request_id)
 
@@ -153,17 +153,17 @@ class Schedules:
         return next((each for each in self._named(namespace, name) if not each.gone), None)
 
     def _named(self, namespace: str, name: str) -> list[ReconciledSchedule]:
-        """The Schedules of a name that are known: the one that there is, and those before it that are being forgotten."""
+        """The known Schedules of a name: the existing one, and deleted ones that are being forgotten."""
         return [each for each in self._index.schedules.values() if (each.namespace, each.name) == (namespace, name)]
 
     # Work
 
     async def advance(self, key: ScheduleKey) -> None:
-        """Take a Schedule further; it is forgotten when it was deleted.
+        """Reconcile a Schedule, or forget a deleted one.
 
         Raises:
             NotYetError: the definition in its template is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         schedule = self._index.schedules.get(key.uid)
         if schedule is None:

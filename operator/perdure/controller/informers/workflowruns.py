@@ -1,21 +1,17 @@
-"""The WorkflowRuns that this process works on: what is seen of them goes in here, and wakes those whom it concerns.
+"""The informer of WorkflowRuns: passes changes to the runs that this process works on, and wakes what they concern.
 
 They are each other's `Peers`. One that has closed and has nothing left to do is only in the directory.
 In a fleet, `FleetRuns` knows which ones are worked on here.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
-import structlog
-
-from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Directory, Entry, Standing
 from perdure.controller.expiry import has_chores
 from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
+from perdure.controller.informers.request_delivery import RequestDelivery
 from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.queue.keyed_queue import KeyedQueue
@@ -29,11 +25,9 @@ from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import letter_of
 
-_ASK_AGAIN_SECONDS = 1.0
-
 
 class WorkflowRuns:
-    """Every run that something is left to do for."""
+    """The runs with pending work."""
 
     def __init__(
         self,
@@ -60,13 +54,13 @@ class WorkflowRuns:
         self._queue = queue
         self._expiries = expiries
         self._neighbors = RunNeighbors(index, queue, tools.workers, ended=ended, changed=changed, ask=self.ask)
-        self._tasks: set[asyncio.Task[None]] = set()
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards
         self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
         """Which runs other members of a fleet work on."""
-        self._log = structlog.get_logger("perdure.runs")
+        self.requests = RequestDelivery(index, self.fleet, queue, self.find)
+        """The requests of others to runs."""
 
     @property
     def directory(self) -> Directory:
@@ -84,7 +78,7 @@ class WorkflowRuns:
     # Observing
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A run was seen, changed or deleted."""
+        """Process the creation, change, or deletion of a run."""
         uid, namespace = obj["metadata"]["uid"], obj["metadata"]["namespace"]
         self._index.see(obj, deleted=deleted)
         run = self.get(uid)
@@ -118,23 +112,23 @@ class WorkflowRuns:
             self._wake(run)
 
     def take_finished(self, obj: kube.Object) -> bool:
-        """Take a run that a list shows, if it is finished and nothing is left to do for it; whether it was taken."""
+        """Take a run from a list if it is finished and has no pending work; returns whether it was taken."""
         if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or has_chores(obj):
             return False
         take_in(obj, self.take)
         return True
 
     def made(self, obj: kube.Object) -> None:
-        """A run was made by this process: it is reconciled before a watch reports it."""
+        """Take a run that this process has created, to reconcile it before a watch reports it."""
         if self.get(obj["metadata"]["uid"]) is None:
             self.take(obj)
 
     def noted(self, obj: kube.Object) -> None:
-        """A run was written, and is now like this."""
+        """Take a run as this process has just written it."""
         self._neighbors.enter(obj, deleted=False)
 
     def lost(self, entry: Entry) -> None:
-        """A run is gone, and no watch has told."""
+        """Process a deletion that no watch has reported."""
         run = self.get(entry.uid)
         if run is not None:
             run.observe_gone()
@@ -144,19 +138,19 @@ class WorkflowRuns:
             self.take({"metadata": meta, "spec": {}}, deleted=True)
 
     def observe_workflow(self, namespace: str, name: str) -> None:
-        """A Workflow was created, changed or deleted: runs wait for it."""
+        """Wake the runs that wait for a Workflow that was created, changed, or deleted."""
         for run in self._index.runs.values():
             if run.ref.namespace == namespace and run.waits_for_workflow == name:
                 self._wake(run)
 
     def observe_policies(self, namespace: str) -> None:
-        """A RetryPolicy of a namespace is another now, or its circuit lets more through."""
+        """Wake the runs of a namespace whose RetryPolicies have changed, or whose circuit breaker admits more."""
         for run in self._index.runs.values():
             if run.ref.namespace == namespace and run.observe_policies():
                 self._wake(run)
 
     def suspect(self, obj: kube.Object) -> None:
-        """The status of a closed run was edited: have it reported; what waits for its result learns when it is restored."""
+        """Report that the status of a closed run was edited; what waits for its result is notified when it is restored."""
         uid = obj["metadata"]["uid"]
         self._suspects.add(uid)
         if self.get(uid) is None:
@@ -172,42 +166,18 @@ class WorkflowRuns:
     def _wake(self, run: Run) -> None:
         self._queue.wake(key_of(run))
 
-    # Asking
+    # For other runs and Schedules
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Give a run a request; `then` is called with its answer, once that is recorded."""
-        self._start(self._ask(entry, request, then))
+        """Send a run a request; `then` is called with its answer, once that is recorded."""
+        self.requests.send(entry, request, then)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        try:
-            await self.hand(entry, request, then)
-        except (kube.ApiError, *kube.TRANSIENT) as error:
-            self._log.warning("Could not ask a run, trying again", run=entry.name, error=repr(error))
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            self.ask(entry, request, then)
-
-    async def hand(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Give a run a request, as `ask`, and return when it has it: what is handed one after the other stays in order.
-
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: it could not be given.
-        """
-        run = await self.find(entry)
-        if run is None:
-            message = f"WorkflowRun `{entry.name}` was deleted"
-            then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message=message))
-            return
-        run.ask(request, then)
-        self.fleet.asked(run)
-        self._wake(run)
+    def answered(self, entry: Entry, request_id: str) -> None:
+        """Report to a run that the sender has recorded its answer to a request."""
+        self.requests.acknowledge(entry, request_id)
 
     def record_start(self, entry: Entry) -> bool:
-        """Have the start of a run recorded that would wait for its first decision; whether it is not recorded yet."""
+        """Have the start of a run recorded without waiting for its first decision; returns whether it is not recorded yet."""
         run = self.get(entry.uid)
         if run is None or run.gone or not run.record_start():
             return False
@@ -215,7 +185,7 @@ class WorkflowRuns:
         return True
 
     async def find(self, entry: Entry) -> Run | None:
-        """The run in this process; None if it was deleted.
+        """Find a run; None if it was deleted.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
@@ -223,7 +193,7 @@ class WorkflowRuns:
         return self.get(entry.uid) or await self._fetch(entry)
 
     async def _fetch(self, entry: Entry) -> Run | None:
-        """A run that this process has not worked on: it has closed, or no watch has shown it yet."""
+        """Read a run that this process does not work on, because it has closed, or no watch has shown it yet."""
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         try:
             obj = await self._tools.client.get(url)
@@ -237,42 +207,14 @@ class WorkflowRuns:
         self._neighbors.enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
         return self._add(obj)
 
-    def withdraw(self, run_id: str, request_id: str) -> None:
-        """Take a request back; what the run has recorded stays done."""
-        run = self.get(run_id)
-        if run is not None:
-            run.withdraw(request_id)
-
-    def answered(self, entry: Entry, request_id: str) -> None:
-        """Tell a run that the sender has recorded its answer to a request."""
-        run = self.get(entry.uid)
-        if run is not None:
-            run.forget(request_id)
-            self.fleet.asked(run)
-            if self.fleet.is_guest(entry.uid):
-                self._wake(run)
-        elif entry.uid in self.fleet.others:
-            self._start(self._forget_as_guest(entry, request_id))
-
-    async def _forget_as_guest(self, entry: Entry, request_id: str) -> None:
-        try:
-            run = await self.find(entry)
-        except (kube.ApiError, *kube.TRANSIENT):
-            await asyncio.sleep(_ASK_AGAIN_SECONDS)
-            self.answered(entry, request_id)
-            return
-        if run is not None:
-            run.forget(request_id)
-            self._wake(run)
-
     # Work
 
     async def advance(self, key: RunKey) -> None:
-        """Take a run further; it is forgotten when nothing is left to do for it.
+        """Reconcile a run, and forget it when it has no pending work.
 
         Raises:
             NotYetError: its definition is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         run = self.get(key.uid) or await self.fleet.gained(key)
         if run is None:
@@ -294,7 +236,7 @@ class WorkflowRuns:
         metrics.RUNS_KNOWN.set(len(self._index.runs))
 
     def _cleared(self, run: Run) -> None:
-        """A run is as it was recorded: what waits for its result looks again."""
+        """Wake what waits for the result of a run whose edited status was restored."""
         uid = run.ref.uid
         entry = self.directory.get(uid)
         if uid not in self._suspects or entry is None:
@@ -307,6 +249,6 @@ class WorkflowRuns:
 
 
 def _was_edited(before: Entry, run: kube.Object) -> bool:
-    """Whether someone has edited the status of a run that was known as closed. Looked at only if the run was written since."""
+    """Whether someone has edited the status of a run known as closed. Checked only if the run was written since."""
     written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
     return written and bool(edited(run.get("status") or {}, OF_RUNS))

@@ -1,4 +1,4 @@
-"""Releases WorkflowLimits: a run that has ended, or was deleted, leaves the status of every limit that names it.
+"""Releases WorkflowLimits: removes runs that have ended, or were deleted, from the status of the limits.
 
 A run that has ended keeps its place until none of its pods runs any more: a terminated run closes immediately, and its pods have
 their grace period. Nothing has to be remembered for that: whatever is missed, the next look at the limit finds.
@@ -19,7 +19,7 @@ from perdure.runtime.chains import is_open
 from perdure.runtime.limit_queue import LimitQueue
 
 _LOOK_AGAIN: Final = timedelta(seconds=10)
-"""When the pods of a run that has ended are read again, if no watch has shown before that they have ended."""
+"""Delay before the pods of an ended run are read again, unless a watch shows earlier that they have ended."""
 
 
 class LimitReleases:
@@ -28,7 +28,7 @@ class LimitReleases:
     def __init__(
         self, client: kube.Client, limits: WorkflowLimits, directory: Directory, wake: Callable[[LimitKey], None]
     ) -> None:
-        """Release nothing yet.
+        """Create it without any run.
 
         Args:
             client: Reads runs that are not known, and pods.
@@ -41,16 +41,16 @@ class LimitReleases:
         self._directory = directory
         self._wake = wake
         self._ending: set[str] = set()
-        """UIDs of runs that have ended, and whose pods have not."""
+        """UIDs of ended runs whose pods have not ended."""
 
     def observe_end(self, namespace: str, uid: str) -> None:
-        """A run has closed, or was deleted."""
+        """Wake the limits of a run that has closed or was deleted."""
         self._limits.forget_run(namespace, uid)
         for name in self._limits.naming(namespace, uid):
             self._wake(LimitKey(namespace, name))
 
     def observe_pod(self, pod: kube.Object) -> None:
-        """A pod of some run was seen, changed or deleted."""
+        """Process the creation, change, or deletion of a pod of a run."""
         run_id = (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL, "")
         if run_id in self._ending:
             self.observe_end(pod["metadata"]["namespace"], run_id)
@@ -59,7 +59,7 @@ class LimitReleases:
         """Release a limit from the runs that have ended; when to look again, or None if only an event can change something.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         ending: set[str] = set()
 
@@ -94,7 +94,7 @@ class LimitReleases:
     async def _has_pods(self, namespace: str, run_id: str) -> bool:
         """Whether a pod of the run has not ended."""
         url = kube.path(kube.CORE, namespace, "pods")
-        async for pod in self._client.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
+        async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
             if not has_ended(pod):
                 return True
         return False

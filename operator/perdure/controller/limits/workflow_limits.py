@@ -22,7 +22,7 @@ from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, OverflowPolicy, W
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.limit_queue import LimitQueue, limit_status
@@ -30,12 +30,12 @@ from perdure.runtime.limit_queue import LimitQueue, limit_status
 Name = tuple[str, str]
 """Namespace and name."""
 Change = Callable[[LimitQueue, int], Awaitable[LimitQueue]]
-"""Computes who holds a limit and who waits for it, from who does so now and the capacity."""
+"""Computes the new holders and waiters of a limit from the current ones and the capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run that takes a limit before it starts."""
+    """The claim of a run that must hold a limit before it starts."""
 
     run: RunRef
     entry: LimitEntry
@@ -59,7 +59,7 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """The run does not hold the limit. If it waits, it is woken when it is its turn."""
+    """The run does not hold the limit. If it waits, it is woken when its turn comes."""
 
     capacity: int
     gives_way: LimitEntry | None = None
@@ -67,7 +67,7 @@ class Full:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _KnownLimit:
     """A WorkflowLimit as the API server has it, if known, and as it was read."""
 
     object: kube.Object
@@ -77,7 +77,7 @@ class _Known:
     mistakes: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, obj: kube.Object) -> "_Known":
+    def read(cls, obj: kube.Object) -> "_KnownLimit":
         try:
             queue = LimitQueue.read(obj.get("status") or {})
             spec = WorkflowLimitSpec.parse(obj.get("spec") or {})
@@ -98,7 +98,7 @@ class WorkflowLimits:
         """Called with a run that waits for a limit when it should claim it again."""
         self._client = client
         self._recorder = recorder
-        self._known: dict[str, dict[str, _Known]] = defaultdict(dict)
+        self._known: dict[str, dict[str, _KnownLimit]] = defaultdict(dict)
         self._waiting: dict[Name, dict[str, Claim]] = defaultdict(dict)
         """By limit and UID, the runs of this process that wait for it."""
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -106,7 +106,7 @@ class WorkflowLimits:
     # What is known
 
     def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """A watch, or an answer of the API server, shows a WorkflowLimit."""
+        """Take a WorkflowLimit from a watch, or from a response of the API server."""
         meta = obj["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         known = self._known[namespace].get(name)
@@ -115,14 +115,14 @@ class WorkflowLimits:
             if known is None or same:
                 self._forget(namespace, name)
         elif known is None or not same or kube.older(known.version, meta["resourceVersion"]):
-            self._keep(_Known.read(obj))
+            self._keep(_KnownLimit.read(obj))
 
     def naming(self, namespace: str, uid: str) -> Iterable[str]:
         """The limits of a namespace whose status names a run."""
         return [name for name, known in self._known[namespace].items() if uid in known.queue.run_ids()]
 
     def forget_run(self, namespace: str, uid: str) -> None:
-        """A run has closed, or was deleted: it waits no longer."""
+        """Remove a closed or deleted run from those that wait."""
         for name in self._known[namespace]:
             self._waiting[namespace, name].pop(uid, None)
 
@@ -131,7 +131,7 @@ class WorkflowLimits:
         self._locks.pop((namespace, name), None)
         metrics.forget_limit(namespace, name)
 
-    def _keep(self, known: _Known) -> None:
+    def _keep(self, known: _KnownLimit) -> None:
         meta = known.object["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         self._known[namespace][name] = known
@@ -144,10 +144,10 @@ class WorkflowLimits:
     # Changes
 
     async def claim(self, namespace: str, name: str, claim: Claim) -> Granted | Full | Unusable:
-        """Have a run hold a limit, or wait for it.
+        """Try to acquire a limit for a run, or have the run wait for it.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         queues = claim.policy is not OverflowPolicy.FAIL
 
@@ -172,7 +172,7 @@ class WorkflowLimits:
         """Change who holds a limit and who waits for it, and bring the rest of its status up to date.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         async with self._locks[namespace, name]:
             known = self._known[namespace].get(name)
@@ -184,7 +184,7 @@ class WorkflowLimits:
                 nonlocal seen
                 if seen.object is not obj:  # another client has written meanwhile
                     metrics.LIMIT_CONFLICTS.inc()
-                    seen = _Known.read(obj)
+                    seen = _KnownLimit.read(obj)
                 queue = seen.queue if seen.capacity is None else await change(seen.queue, seen.capacity)
                 return self._status(seen, queue, wall_clock())
 
@@ -196,7 +196,7 @@ class WorkflowLimits:
             self._report(known, seen, obj)
             self.observe(obj)
 
-    def _report(self, known: _Known, seen: _Known, written: kube.Object) -> None:
+    def _report(self, known: _KnownLimit, seen: _KnownLimit, written: kube.Object) -> None:
         """Record an Event if the status says since this write that the spec is invalid."""
         generation = (known.object.get("status") or {}).get("observedGeneration")
         if seen.capacity is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
@@ -206,7 +206,7 @@ class WorkflowLimits:
         self._recorder.record(about, kind="Warning", reason=EventReason.INVALID_SPEC, note=note, action="Read")
 
     @staticmethod
-    def _status(known: _Known, queue: LimitQueue, now: datetime) -> dict[str, Any]:
+    def _status(known: _KnownLimit, queue: LimitQueue, now: datetime) -> dict[str, Any]:
         status = known.object.get("status") or {}
         generation = known.object["metadata"].get("generation", 1)
         if known.capacity is None:  # who holds it is left as it is, until the spec can be read

@@ -12,9 +12,9 @@ from perdure.controller.operations.operation_status import identity
 from perdure.engine.inputs import Request
 from perdure.kube import client as kube
 from perdure.runtime.chains import created_by
-from perdure.runtime.requests import request_of, too_much
+from perdure.runtime.operation_requests import request_of, too_much
 from perdure.schedule.inputs import ScheduleRequest
-from perdure.schedule.requests import request_of as schedule_request_of
+from perdure.schedule.schedule_requests import request_of as schedule_request_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from perdure.api import labels
 from perdure.api.reasons import EventReason
-from perdure.controller.operations.operation_status import Outcome, verb
+from perdure.controller.operations.operation_status import OperationAnswer, verb
 from perdure.kube import client as kube
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 
 
-def record_answer(recorder: Recorder, obj: kube.Object, outcome: Outcome) -> None:
+def record_answer(recorder: Recorder, obj: kube.Object, outcome: OperationAnswer) -> None:
     """Emit an Event about the run that an Operation targets, or about the Operation if there is no run."""
     meta, name, answer, entry = obj["metadata"], verb(obj), outcome.answer, outcome.entry
     metrics.OPERATIONS.labels(verb=name, outcome="Complete" if answer.ok else "Failed").inc()

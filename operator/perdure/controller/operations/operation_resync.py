@@ -62,7 +62,7 @@ class OperationResync:
         missed = 0
         for namespace in self._served:
             url = kube.path(kube.PERDURE, namespace, "operations")
-            async for obj in self._client.each(url, fieldSelector=PENDING):
+            async for obj in self._client.lists.each(url, fieldSelector=PENDING):
                 created = datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
                 unseen = obj["metadata"]["uid"] not in self._seen
                 missed += unseen and created < now() - timedelta(seconds=periodic.RESYNC_SECONDS)

@@ -14,11 +14,11 @@ from perdure.controller.directory import Entry
 from perdure.controller.reconcile.record import Status
 from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
-from perdure.runtime.requests import arrival
+from perdure.runtime.operation_requests import arrival
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class OperationAnswer:
     """The answer to an Operation."""
 
     answer: Answer
@@ -54,7 +54,7 @@ def running(obj: kube.Object, entry: Entry, now: datetime) -> Status:
     }
 
 
-def finished(obj: kube.Object, outcome: Outcome, now: datetime) -> Status:
+def finished(obj: kube.Object, outcome: OperationAnswer, now: datetime) -> Status:
     """The status of an Operation that was answered."""
     before, answer = obj.get("status") or {}, outcome.answer
     kind = ConditionType.COMPLETE if answer.ok else ConditionType.FAILED

@@ -36,7 +36,7 @@ from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.runtime.times import read_time
+from perdure.runtime.kubernetes_times import read_time
 
 _REMEMBERED: Final = timedelta(minutes=1)
 """Time for which a run remembers an answered Operation. After it, nothing can take the Operation for a pending one."""
@@ -193,7 +193,7 @@ class Operations:
             case ForgetKey():
                 entry = self._runs.directory.get(key.run_id)
                 if entry is not None:
-                    self._runs.answered(entry, key.uid)
+                    self._runs.requests.acknowledge(entry, key.uid)
             case _:
                 assert_never(key)
 

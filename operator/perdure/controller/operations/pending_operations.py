@@ -7,7 +7,7 @@ from perdure.api.operation import OperationPhase
 from perdure.controller.operations.operation_keys import TargetKey
 from perdure.controller.operations.targets import escaped
 from perdure.kube import client as kube
-from perdure.runtime.requests import arrival
+from perdure.runtime.operation_requests import arrival
 
 PENDING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"
 """Field selector of the Operations that are not answered."""
@@ -24,8 +24,8 @@ async def pending(client: kube.Client, key: TargetKey) -> AsyncIterator[kube.Obj
     chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{PENDING}"
     held = 0
     waiting: list[tuple[int, str, str, kube.Object | None]] = []
-    async for page in client.pages(url, fieldSelector=chosen):
-        for raw, obj in client.objects(page):
+    async for page in client.lists.pages(url, fieldSelector=chosen):
+        for raw, obj in client.lists.objects(page):
             held += len(raw)
             meta = obj["metadata"]
             waiting.append((arrival(obj), meta["uid"], meta["name"], obj if held <= _HELD_BYTES else None))

@@ -28,7 +28,7 @@ from perdure.controller.operations.operation_actions import (
 )
 from perdure.controller.operations.operation_events import record_answer
 from perdure.controller.operations.operation_keys import TargetKey
-from perdure.controller.operations.operation_status import Outcome, finished, running
+from perdure.controller.operations.operation_status import OperationAnswer, finished, running
 from perdure.controller.operations.run_resets import RunResets
 from perdure.controller.operations.targets import HoldError, Targets
 from perdure.controller.peers import OVER
@@ -65,7 +65,7 @@ class Delivered:
 class Answered:
     """The answer must be recorded in the status."""
 
-    outcome: Outcome
+    outcome: OperationAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class ReconciledOperation:
     def asked_run(self) -> str:
         """UID of the run that has not answered yet, or whose answer is not recorded yet; empty if there is none."""
         match self.progress:
-            case Delivered(Entry() as entry) | Answered(Outcome(entry=Entry() as entry)):
+            case Delivered(Entry() as entry) | Answered(OperationAnswer(entry=Entry() as entry)):
                 return entry.uid
             case _:
                 return ""
@@ -148,7 +148,7 @@ class ReconciledOperation:
         if not isinstance(self.progress, Delivered):
             return
         if self.progress.entry is not None:
-            self._context.runs.withdraw(self.progress.entry.uid, self.uid)
+            self._context.runs.requests.withdraw(self.progress.entry.uid, self.uid)
         else:
             self._context.schedules.withdraw(self.target.namespace, self.target.value, self.uid)
 
@@ -202,7 +202,7 @@ class ReconciledOperation:
         except HoldError as held:
             return None if held.until_answered else now() + _SOON
         except RefusedError as error:
-            outcome = Outcome(Answer(ok=False, reason=error.reason.value, message=error.message))
+            outcome = OperationAnswer(Answer(ok=False, reason=error.reason.value, message=error.message))
         except (kube.TooLargeError, kube.UnreadableError) as error:
             outcome = _failed(error)
         if outcome is not None:
@@ -210,7 +210,7 @@ class ReconciledOperation:
             await self._write(outcome, time)
         return None
 
-    async def _apply(self, action: Action, time: datetime) -> Outcome | None:
+    async def _apply(self, action: Action, time: datetime) -> OperationAnswer | None:
         """Apply an action; its outcome, or None if someone else answers later.
 
         Raises:
@@ -234,7 +234,9 @@ class ReconciledOperation:
             case RedriveDeadLetter(name):
                 # The run records the UID, so a repeated request starts no second run.
                 run = await self._context.tools.letters.redrive(self.target.namespace, name, self.uid)
-                return Outcome(Answer(ok=True, message=f"it runs as WorkflowRun `{run}`"), None, {"workflowRun": run})
+                return OperationAnswer(
+                    Answer(ok=True, message=f"it runs as WorkflowRun `{run}`"), None, {"workflowRun": run}
+                )
             case _:
                 assert_never(action)
 
@@ -245,7 +247,7 @@ class ReconciledOperation:
         await self._note(entry, time)
         self.progress = Delivered(entry)
         try:
-            await self._context.runs.hand(entry, request, self._take_answer)
+            await self._context.runs.requests.deliver(entry, request, self._take_answer)
         except BaseException:
             self.progress = Pending()
             raise
@@ -268,10 +270,10 @@ class ReconciledOperation:
         if not isinstance(self.progress, Delivered):
             return
         entry = self.progress.entry
-        self.progress = Answered(Outcome(answer, entry, (answer.result or None) if entry is None else None))
+        self.progress = Answered(OperationAnswer(answer, entry, (answer.result or None) if entry is None else None))
         self._answered()
 
-    async def _settle(self, outcome: Outcome, time: datetime) -> datetime | None:
+    async def _settle(self, outcome: OperationAnswer, time: datetime) -> datetime | None:
         """Record an answer, unless the next run of the chain must get the request."""
         entry, targets, obj = outcome.entry, self._context.targets, self.object
         if entry is not None and outcome.answer.reason in OVER and "workflowId" in obj["spec"]["target"]:
@@ -282,7 +284,7 @@ class ReconciledOperation:
         await self._write(outcome, time)
         return None
 
-    async def _write(self, outcome: Outcome, time: datetime) -> None:
+    async def _write(self, outcome: OperationAnswer, time: datetime) -> None:
         """Record an answer, and emit an Event.
 
         Raises:
@@ -294,6 +296,6 @@ class ReconciledOperation:
         record_answer(self._context.tools.recorder, self.object, outcome)
 
 
-def _failed(error: Exception) -> Outcome:
+def _failed(error: Exception) -> OperationAnswer:
     message = f"the operator cannot process it: {type(error).__name__}: {error}"
-    return Outcome(Answer(ok=False, reason=ConditionReason.INTERNAL_ERROR.value, message=message))
+    return OperationAnswer(Answer(ok=False, reason=ConditionReason.INTERNAL_ERROR.value, message=message))

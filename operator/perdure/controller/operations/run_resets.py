@@ -4,7 +4,7 @@ from perdure.api.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
 from perdure.controller.directory import Entry
 from perdure.controller.errors import RefusedError
-from perdure.controller.operations.operation_status import Outcome, identity
+from perdure.controller.operations.operation_status import OperationAnswer, identity
 from perdure.controller.operations.targets import Targets
 from perdure.controller.peers import Peers
 from perdure.controller.runs.resets import name_of, reset
@@ -23,7 +23,7 @@ class RunResets:
         self._peers = peers
         self._targets = targets
 
-    async def reset(self, obj: kube.Object, wanted: Reset | Retry, entry: Entry) -> Outcome:
+    async def reset(self, obj: kube.Object, wanted: Reset | Retry, entry: Entry) -> OperationAnswer:
         """Reset or retry a run, once for each Operation.
 
         Args:
@@ -57,7 +57,7 @@ class RunResets:
         if made.left_out:
             message += f"; {made.left_out} more are too large together, and their activities run again"
         result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
-        return Outcome(Answer(ok=True, message=message), entry, {**result, "eventId": made.event_id})
+        return OperationAnswer(Answer(ok=True, message=message), entry, {**result, "eventId": made.event_id})
 
     async def _check_alone(self, entry: Entry, own: str) -> None:
         """Make sure that no other run of the workflow ID is open: a retry closes no other run.

@@ -6,7 +6,7 @@ from perdure.controller.errors import RefusedError
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.engine import inputs
 from perdure.kube import client as kube
-from perdure.runtime.requests import run_to_start, start_signal_of
+from perdure.runtime.operation_requests import run_to_start, start_signal_of
 
 _CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
 _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
@@ -106,7 +106,7 @@ class Targets:
     async def look(self, namespace: str, workflow_id: str) -> None:
         """Read the runs of a workflow ID: watches may lag. A run without a workflow ID has its name as the ID."""
         url = kube.path(kube.PERDURE, namespace, "workflowruns")
-        async for found in self._client.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
+        async for found in self._client.lists.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
             self._runs.take(found)
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", workflow_id))

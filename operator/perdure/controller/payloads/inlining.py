@@ -1,4 +1,4 @@
-"""Large payloads for those who cannot follow a reference to them: a YAML workflow, and a run of another namespace.
+"""Inlines large payloads for readers that cannot follow a reference: YAML workflows, and runs of other namespaces.
 
 Both get the value itself, as long as that fits into the status of a run.
 """
@@ -30,7 +30,7 @@ class Inlined:
 
     told: list[inputs.RunInput]
     refused: inputs.RunInput | None = None
-    """A request that has no room in the run."""
+    """A request that does not fit into the run."""
     reason: str = ""
 
 
@@ -47,7 +47,7 @@ async def inlined(
         code: Whether workers decide the run: those follow references within their namespace.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     found: list[inputs.RunInput] = []
     for each in told:
@@ -70,10 +70,10 @@ async def inlined(
 
 
 async def output_of(run: kube.Object, blobs: Blobs, workers: Workers) -> Any:
-    """The output of a run as a value; the reference itself if it cannot be had as one.
+    """The output of a run as a value; the reference itself if that is not possible.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     output = (run.get("status") or {}).get("output")
     reference = reference_in(output)

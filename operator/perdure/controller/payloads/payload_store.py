@@ -1,10 +1,10 @@
-"""Blobs: large payloads are stored before the commit that refers to them, and given to every run that refers to them.
+"""Blobs: stores large payloads before the commit that refers to them, and makes every run that refers to one an owner of it.
 
     commit refers to a blob that ─┬─ has its bytes here   ─▶ create its Payloads, owned by the run  ─┐
                                   └─ another run has made ─▶ add the run to its owners              ─┴─▶ write the status
 
 A client's start refers to a blob before there is a run: that blob has the label `perdure.dev/unclaimed` until the run owns it.
-What has kept the label for a while belongs to a run that was never created, and is removed.
+A blob that has had the label for a while belongs to a run that was never created, and is removed.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.blobs import Reference
 
 _CACHED: Final = 64 * 1024 * 1024
-"""Bytes of blobs that are kept in memory."""
+"""Maximum size of the cached blobs, in bytes."""
 _AT_ONCE: Final = 16
-"""Requests for blobs at the same time."""
+"""Maximum number of concurrent requests for blobs."""
 _LOOK_SECONDS: Final = 300.0
 _UNCLAIMED_FOR: Final = timedelta(minutes=10)
-"""What this process has seen without an owner for so long belongs to no run: each run that waits was looked at meanwhile."""
+"""A blob without an owner for this long belongs to no run: every waiting run was reconciled meanwhile."""
 
 
 _log = structlog.get_logger("perdure.blobs")
@@ -48,16 +48,16 @@ class LostBlobError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A blob that was created, and nobody has taken over."""
+    """A blob that was created and has no owner yet."""
 
     name: str
     uid: str
     version: str
-    """The resourceVersion: another one shows that a run has taken it over."""
+    """The resourceVersion; a newer one shows that a run has adopted the blob."""
 
 
 class Cache:
-    """Blobs that were written or read lately. A namespace that has most of them loses its oldest first."""
+    """A cache of recently written or read blobs. Evicts the oldest of the namespace with the most."""
 
     def __init__(self, most: int = _CACHED) -> None:
         """`most`: bytes."""
@@ -66,7 +66,7 @@ class Cache:
         self._bytes: dict[str, int] = {}
 
     def get(self, namespace: str, name: str) -> bytes | None:
-        """The bytes of a blob, if they are here."""
+        """The bytes of a blob, if they are cached."""
         kept = self._kept.get(namespace)
         if kept is None or name not in kept:
             return None
@@ -74,7 +74,7 @@ class Cache:
         return kept[name]
 
     def put(self, namespace: str, name: str, content: bytes) -> None:
-        """Keep the bytes of a blob for a while."""
+        """Cache the bytes of a blob."""
         kept = self._kept.setdefault(namespace, OrderedDict())
         before = kept.pop(name, b"")
         kept[name] = content
@@ -107,7 +107,7 @@ class Blobs:
             The blob; None if it was there already.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         first = blobs.first_part(reference, namespace, dict(owned_by) if owned_by is not None else None)
         saved = None
@@ -135,7 +135,7 @@ class Blobs:
 
         Raises:
             LostBlobError: it is gone, or was changed.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if isinstance(reference, Reference) and reference.content is not None:
             return reference.content
@@ -158,10 +158,10 @@ class Blobs:
         return content
 
     async def remove(self, namespace: str, saved: Saved) -> None:
-        """Remove a blob that no run refers to; one that a run has taken over since stays.
+        """Remove a blob that no run refers to, unless a run has adopted it since.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
         """
         await self._client.delete(_url(namespace, saved.name), uid=saved.uid, version=saved.version)
 
@@ -185,7 +185,7 @@ class Blobs:
         self, namespace: str | None, seen: Mapping[Saved, datetime], found: dict[Saved, datetime]
     ) -> None:
         time = now()
-        async for each in self._client.each_metadata(_url(namespace), labelSelector=UNCLAIMED_LABEL):
+        async for each in self._client.lists.each_metadata(_url(namespace), labelSelector=UNCLAIMED_LABEL):
             meta = each["metadata"]
             blob = Saved(meta["name"], meta["uid"], meta["resourceVersion"])
             since = found[blob] = seen.get(blob, time)
@@ -200,7 +200,7 @@ class BlobsOfRun:
         self._store = store
         self._run = run
         self._saved: dict[str, tuple[Saved, int]] = {}
-        """Those that were stored for a commit that is not known to have succeeded; and how many segments the history had."""
+        """The blobs stored for a commit that is not known to have succeeded, and how many segments the history had."""
         self._left_over: dict[str, tuple[Saved, int]] = {}
 
     async def store(self, text: bytes, before: Status, carried: tuple[Any, ...]) -> list[Reference]:
@@ -215,7 +215,7 @@ class BlobsOfRun:
             What to pass to `committed`.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         names = set(referred_to(text))
         if not names:
@@ -246,9 +246,9 @@ class BlobsOfRun:
             self._saved[name] = saved, _segments(before)
 
     def committed(self, stored: Iterable[Reference]) -> None:
-        """A commit has succeeded. Its bytes are here only for the worker that soon asks for them.
+        """Note a successful commit. Its blobs stay cached for the worker that soon asks for them.
 
-        What was stored for earlier ones is left over now: none of them can happen any more.
+        Blobs stored for earlier commits are unused: these commits can no longer succeed.
         """
         for reference in stored:
             if reference.content is not None:
@@ -259,15 +259,15 @@ class BlobsOfRun:
         self._saved = {}
 
     async def tidy(self, status: Status) -> None:
-        """Remove what was stored for commits that have failed. In doubt it stays, until its run is deleted.
+        """Remove the blobs of failed commits; a blob that may be in use stays until its run is deleted.
 
-        To be called when no request waits: one that does may refer to it.
+        Call it only while no request is pending, because a request may refer to a blob.
 
         Args:
             status: As it is stored.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if not self._left_over:
             return
@@ -280,10 +280,10 @@ class BlobsOfRun:
 
 
 async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
-    """Make a run one of the owners of a blob. One that is deleted stays deleted: reading it reports that.
+    """Make a run one of the owners of a blob. If the blob was deleted, reading it reports that later.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     url = _url(namespace, name)
     while True:
@@ -299,10 +299,10 @@ async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping
 
 
 async def give_all(client: kube.Client, run: kube.Object) -> None:
-    """Make a run an owner of all blobs that it begins with: the run that has made it may be deleted first.
+    """Make a run an owner of all blobs that it starts with, because the run that created it may be deleted first.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     for name in blobs.given_to(run):
         await give(client, run["metadata"]["namespace"], name, blobs.owner_of(run))

@@ -1,89 +1,40 @@
-"""The pods and Leases of attempts: made, looked at, let go. Each call may be repeated after a crash."""
+"""The pods of attempts: created, read, released. Each call may be repeated after a crash."""
 
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.api import labels
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
+from perdure.controller.pods.attempt_errors import REFUSED, AttemptBlockedError, AttemptImpossibleError
+from perdure.controller.pods.attempt_leases import AttemptLeases
 from perdure.controller.pods.expired_pods import delete_expired
+from perdure.controller.pods.pod_key import PodKey, key_of
 from perdure.controller.pods.pod_logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.state import PendingActivity, RunState
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
-from perdure.runtime.leases import build_lease
-from perdure.runtime.ownership import lease_conflict, made_for, pod_conflict
+from perdure.runtime.ownership import made_for, pod_conflict
 from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
 from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
 
-
-@dataclass(frozen=True, slots=True, order=True)
-class PodKey:
-    """Which attempt a pod belongs to."""
-
-    scheduled_event_id: int
-    attempt: int
-
-    @classmethod
-    def of(cls, activity: PendingActivity) -> "PodKey":
-        """The attempt of an open activity that is due."""
-        return cls(activity.scheduled_event_id, activity.attempt)
-
-    def due(self, state: RunState) -> PendingActivity | None:
-        """The open activity whose attempt that is; None for an attempt nobody waits for."""
-        activity = state.activity(self.scheduled_event_id)
-        return activity if activity is not None and activity.attempt == self.attempt else None
-
-
-_REFUSED = frozenset({400, 403, 422})
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
-"""What the API server says where it refuses a trial for now, or cannot try at all."""
+"""Status codes with which the API server temporarily rejects a dry run, or cannot execute it."""
 _DENIED = "denied request"
-"""What an admission policy says."""
+"""The beginning of the message of an admission policy."""
 _COUNTED = "count/pods="
-"""What the API server says of a quota of pods that also counts those that have ended, and so those that are kept."""
+"""The message of the API server about a quota that also counts pods that have ended, and so those that are kept."""
 _LOOKS = 3
-"""How often a pod is looked at again when its finalizers have moved."""
-
-
-class AttemptBlockedError(Exception):
-    """The attempt cannot have its pod for now; trying again may help."""
-
-    lacks = "no pod for attempt {} yet"
-
-
-class LeaseBlockedError(AttemptBlockedError):
-    """The attempt has its pod, and cannot have its Lease for now; trying again may help."""
-
-    lacks = "no Lease for attempt {} yet, so its heartbeats and large results are not received"
-
-
-class AttemptImpossibleError(Exception):
-    """The attempt will never have a pod: the activity fails with `failure`."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
-def key_of(pod: kube.Object) -> PodKey | None:
-    """The attempt that a pod says it belongs to; None where it does not say."""
-    notes = pod["metadata"].get("annotations") or {}
-    try:
-        return PodKey(int(notes[labels.SCHEDULED_EVENT_ANNOTATION]), int(notes[labels.ATTEMPT_ANNOTATION]))
-    except (KeyError, ValueError):
-        return None
+"""How often a pod is read again when its finalizers have changed."""
 
 
 def is_of(pod: kube.Object, run: RunRef) -> bool:
@@ -94,7 +45,7 @@ def is_of(pod: kube.Object, run: RunRef) -> bool:
 
 
 def has_ended(pod: kube.Object) -> bool:
-    """Whether no container of the pod runs any more, or will; the phase follows only a little later."""
+    """Whether no container of the pod runs or will run anymore; the phase follows a little later."""
     status = PodStatus.of(pod)
     return (
         status.phase in {"Succeeded", "Failed"}
@@ -104,12 +55,12 @@ def has_ended(pod: kube.Object) -> bool:
 
 
 def activity_has_ended(pod: kube.Object) -> bool:
-    """Whether the activity's own container has ended, whatever other containers of its pod do."""
+    """Whether the container of the activity has ended, regardless of others in its pod."""
     return _own_end(pod) is not None
 
 
 def has_succeeded(pod: kube.Object) -> bool:
-    """Whether the pod as a whole says that it has succeeded, or the activity's own container did: the others may be stopped."""
+    """Whether the pod has succeeded, or at least the container of the activity: others may have been stopped."""
     end = _own_end(pod)
     return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
 
@@ -120,28 +71,29 @@ def _own_end(pod: kube.Object) -> EndedContainer | None:
 
 
 def held(pod: kube.Object) -> bool:
-    """Whether our finalizer keeps the pod."""
+    """Whether the pod has our finalizer."""
     return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
 def _scope_of(run: RunRef) -> dict[str, str]:
-    """What expressions in a container know as `run`."""
+    """The value of `run` in expressions in a container."""
     return {"name": run.name, "namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
 
 
 class Pods:
-    """What the operator does with the pods of activities."""
+    """Manages the pods and Leases of activities in the Kubernetes API."""
 
     def __init__(self, client: kube.Client, identity: ActivityIdentity, settings: PodSettings) -> None:
         self._client = client
         self._identity = identity
         self.settings = settings
         self.logs = Logs(client)
+        self.leases = AttemptLeases(client)
 
     async def ensure(
         self, run: RunRef, attempt: Attempt, definition: Activity, volumes: Mapping[str, Volume]
     ) -> kube.Object:
-        """The attempt's pod, and its Lease where it has one: created, or adopted where an earlier try has created them.
+        """Create the pod of an attempt and, if it needs one, its Lease; adopt those that an earlier try has created.
 
         `volumes` has the volume of each workspace that the activity mounts.
 
@@ -157,7 +109,7 @@ class Pods:
         mounted = with_volumes(resolved, volumes, self.settings.run_as_user)
         pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, mounted, self.settings))
         if attempt.needs_lease:
-            await self.ensure_lease(run, attempt, pod)
+            await self.leases.ensure(run, attempt, pod)
         return pod
 
     async def _ensure_identity(self, run: RunRef, body: kube.Object) -> None:
@@ -220,7 +172,7 @@ class Pods:
         except (kube.AlreadyExistsError, kube.NotFoundError):
             return None
         except kube.ApiError as error:
-            if error.status not in _REFUSED:
+            if error.status not in REFUSED:
                 raise
             # A policy may be about an image that is known only when an attempt begins.
             by_policy = error.status == 403 or _DENIED in error.message  # noqa: PLR2004
@@ -230,37 +182,13 @@ class Pods:
             return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
         return None
 
-    async def ensure_lease(self, run: RunRef, attempt: Attempt, pod: kube.Object) -> None:
-        """Create the Lease of an attempt, unless it is there.
-
-        Raises:
-            LeaseBlockedError: the API server refuses it, or another client's Lease has its name.
-            ApiError, OSError: the API server cannot be asked.
-        """
-        url = kube.path(kube.COORDINATION, run.namespace, "leases")
-        try:
-            await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
-        except kube.AlreadyExistsError:
-            name = pod["metadata"]["name"]
-            try:
-                lease = await self._client.get(f"{url}/{name}")
-            except kube.NotFoundError:
-                raise LeaseBlockedError("a Lease of this name was there a moment ago, and is gone") from None
-            conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
-            if conflict:
-                raise LeaseBlockedError(conflict.message) from None
-        except kube.ApiError as error:
-            if error.status not in _REFUSED:
-                raise
-            raise LeaseBlockedError(error.message) from error
-
     async def list_of(self, run: RunRef) -> list[kube.Object]:
         """All pods of a run, from the API server itself."""
         url = kube.path(kube.CORE, run.namespace, "pods")
-        return await self._client.list_all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
+        return await self._client.lists.all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
 
     async def read_pod(self, run: RunRef, key: PodKey) -> kube.Object | None:
-        """The attempt's pod as it is now; None where there is none of this run."""
+        """Read the pod of an attempt; None if this run has none."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
         try:
             pod = await self._client.get(kube.path(kube.CORE, run.namespace, "pods", name))
@@ -268,23 +196,8 @@ class Pods:
             return None
         return pod if is_of(pod, run) else None
 
-    async def read_lease(self, run: RunRef, key: PodKey) -> kube.Object | None:
-        """The attempt's Lease as it is now."""
-        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
-        try:
-            return await self._client.get(kube.path(kube.COORDINATION, run.namespace, "leases", name))
-        except kube.NotFoundError:
-            return None
-
-    async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
-        """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""
-        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
-        body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
-        with suppress(kube.NotFoundError):
-            await self._client.merge(kube.path(kube.COORDINATION, run.namespace, "leases", name), body)
-
     async def stop(self, run: RunRef, key: PodKey) -> None:
-        """Have an attempt's containers stopped, with their grace period; the pod stays until its outcome is recorded."""
+        """Stop the containers of an attempt, with their grace period; the pod stays until its outcome is recorded."""
         pod = await self.read_pod(run, key)
         if pod is not None and not pod["metadata"].get("deletionTimestamp"):
             with suppress(kube.NotFoundError):
@@ -292,7 +205,7 @@ class Pods:
                 await self._client.delete(url, uid=pod["metadata"]["uid"])
 
     async def release(self, pod: kube.Object, *, keep: Retention) -> None:
-        """Let a pod go: its outcome is recorded, or nobody waits for it any more.
+        """Release a pod whose outcome is recorded, or that no attempt needs anymore.
 
         A pod that still runs is stopped. If `keep` asks for it, one whose activity has ended stays readable for a while, or until
         its run is deleted; other containers in it that still run are stopped.
@@ -310,14 +223,14 @@ class Pods:
             await self.drop_finalizer(pod, expires=expires)
 
     def _expires(self, pod: kube.Object) -> datetime | None:
-        """Until when a pod stays that is released now; None if it does not stay, because nothing would delete it later."""
+        """When to delete a pod that is released now; None to delete it now, because nothing would delete it later."""
         ttl = self.settings.pod_ttl
         return now() + ttl if ttl and (held(pod) or labels.EXPIRES_LABEL in pod["metadata"].get("labels", {})) else None
 
     async def _stop_containers(self, pod: kube.Object) -> None:
-        """Have the containers of a pod stopped, and keep the pod: its logs would go with it.
+        """Stop the containers of a pod without deleting it, to keep its logs.
 
-        A deadline that has passed does that. It is the one field of a running pod that may be changed for it.
+        This sets an expired `activeDeadlineSeconds`, the only field of a running pod that can be changed for this purpose.
         """
         meta = pod["metadata"]
         if (pod.get("spec") or {}).get("activeDeadlineSeconds") == 1:
@@ -332,12 +245,12 @@ class Pods:
         except kube.NotFoundError:
             return
         except kube.ApiError as error:
-            if error.status not in _REFUSED:
+            if error.status not in REFUSED:
                 raise
             await self._client.delete(url, uid=meta["uid"])  # a policy refuses the change; the containers must stop
 
     async def release_by_name(self, seen: kube.Object, *, keep: bool) -> None:
-        """Let a pod go that was seen a while ago: as it is now, if it is still there. `keep`: as its activity asks for."""
+        """Read a pod that was seen a while ago, and release it if it still exists. `keep`: as requested by its activity."""
         meta = seen["metadata"]
         try:
             pod = await self._client.get(kube.path(kube.CORE, meta["namespace"], "pods", meta["name"]))
@@ -348,7 +261,7 @@ class Pods:
             await self.release(pod, keep=wanted)
 
     async def drop_finalizer(self, pod: kube.Object, *, expires: datetime | None = None) -> None:
-        """Remove our finalizer and no other: the patch tests that it stands where it was seen, else looks again.
+        """Remove our finalizer and no other: the patch tests its position; if that has changed, the pod is read again.
 
         Args:
             pod: The pod, as it was seen.

@@ -1,4 +1,4 @@
-"""Pods of attempts that have succeeded stay for a while, for their logs. Here they are deleted when that is over.
+"""Deletes the pods of succeeded attempts, which are kept for a while because of their logs.
 
 Nothing is remembered: the time is a label of the pod, which is set with the write that releases it. So a restart changes nothing,
 and a kept pod costs no memory. The pods of a run that is deleted go with it, by their owner reference.
@@ -17,9 +17,9 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 
 LOOK_SECONDS: Final = 30.0
-"""Seconds between two looks; a pod may stay so much longer."""
+"""Seconds between two checks; a pod may stay that much longer."""
 MAX_KEPT: Final = 100
-"""Pods that are kept in a namespace; beyond that, the oldest are deleted at the next look."""
+"""Maximum number of kept pods in a namespace; at the next check, the oldest beyond it are deleted."""
 
 _SELECTOR: Final = f"{labels.RUN_ID_LABEL},{labels.EXPIRES_LABEL}"
 _ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
@@ -60,7 +60,7 @@ async def delete_expired(client: kube.Client, namespace: str | None, time: datet
     """
     kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
     url = kube.path(kube.CORE, namespace, "pods")
-    async for pod in client.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
+    async for pod in client.lists.each_metadata(url, labelSelector=_SELECTOR, fieldSelector=_ENDED):
         meta = pod["metadata"]
         text = (meta.get("labels") or {}).get(labels.EXPIRES_LABEL, "")
         if labels.FINALIZER in meta.get("finalizers", ()) or meta.get("deletionTimestamp") or not text.isdecimal():

@@ -1,4 +1,4 @@
-"""The logs of failed attempts: read in the background, so that a node that does not answer holds up nobody else.
+"""Reads the logs of failed attempts in the background, so that a node that does not respond delays nothing else.
 
 A failure is recorded with the end of its container's log. The log only explains it: where it cannot be read soon, the failure is
 recorded without it.
@@ -14,11 +14,11 @@ from perdure.observe import metrics
 from perdure.runtime.outcomes import tail
 
 _SLOTS, _EACH = 16, 8
-"""How many logs are read at a time, and how many of them in one namespace."""
+"""Maximum number of logs that are read at the same time, in total and in one namespace."""
 _READ_SECONDS = 3.0
-"""How long a node may take to give the end of a log."""
+"""Timeout for reading the end of a log from a node."""
 PATIENCE = timedelta(seconds=10)
-"""How long the outcome of an attempt waits for its log, the wait for its turn included."""
+"""How long the outcome of an attempt waits for its log, including the time in the queue."""
 
 
 class Logs:
@@ -29,7 +29,7 @@ class Logs:
         self._pool = FairPool(slots=_SLOTS, each=_EACH)
 
     def read(self, pod: kube.Object, container: str) -> asyncio.Future[str | None]:
-        """Read the end of a container's log; the future has None where its node does not give it, or not soon."""
+        """Read the end of a container's log; the result is None if the node does not provide it in time."""
         future = self._pool.submit(pod["metadata"]["namespace"], lambda: self._read(pod, container))
         metrics.LOGS_WAITING.set(len(self._pool))
         return future
@@ -47,7 +47,7 @@ class Logs:
 
 
 class LogsOfRun:
-    """The logs that one run has asked for."""
+    """The logs that one run needs."""
 
     def __init__(self, logs: Logs, wake: Callable[[], None]) -> None:
         """`wake` asks for another pass of the run."""
@@ -73,7 +73,7 @@ class LogsOfRun:
         return None if asked is None or asked[1].done() else asked[0] + PATIENCE
 
     def forget(self, pod: kube.Object | None) -> None:
-        """The outcome of a pod is recorded, or nobody waits for it any more."""
+        """Drop the log of a pod whose outcome is recorded or no longer needed."""
         asked = self._asked.pop(pod["metadata"]["uid"], None) if pod is not None else None
         if asked is not None:
             asked[1].cancel()

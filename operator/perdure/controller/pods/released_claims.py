@@ -66,7 +66,7 @@ class ReleasedClaims:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
         """
-        async for claim in self._client.each_metadata(_claims(namespace), labelSelector=_SELECTOR):
+        async for claim in self._client.lists.each_metadata(_claims(namespace), labelSelector=_SELECTOR):
             meta = claim["metadata"]
             known = self._directory.get(meta["labels"].get(labels.RUN_ID_LABEL, ""))
             if not meta.get("deletionTimestamp") and (known is None or known.standing is Standing.CLOSED):
@@ -111,7 +111,7 @@ class ReleasedClaims:
         """Have the pods deleted soon that have mounted a claim: Kubernetes keeps it until they no longer exist."""
         url, expires = kube.path(kube.CORE, namespace, "pods"), str(int((now() + self._pod_ttl).timestamp()))
         selector = f"{labels.RUN_ID_LABEL},{pods_label(claim)},!{labels.EXPIRES_LABEL}"
-        async for pod in self._client.each_metadata(url, labelSelector=selector):
+        async for pod in self._client.lists.each_metadata(url, labelSelector=selector):
             if not pod["metadata"].get("deletionTimestamp"):
                 change = {"metadata": {"labels": {labels.EXPIRES_LABEL: expires}}}
                 try:

@@ -1,7 +1,7 @@
-"""The ServiceAccount that activities with a Lease run under: created in each namespace that needs it, again if it was deleted.
+"""The ServiceAccount of activities with a Lease: created in each namespace that needs it, and recreated if it was deleted.
 
-Its rights are those of a ClusterRole that the chart brings: to read and patch Leases. An admission policy narrows that to the
-pod's own.
+Its permissions are those of a ClusterRole of the chart: to read and patch Leases. An admission policy restricts them to the
+Lease of the pod.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _CHECK_AGAIN = timedelta(minutes=5)
 
 
 class ActivityIdentity:
-    """Makes sure that a namespace has the ServiceAccount and its RoleBinding."""
+    """Ensures that a namespace has the ServiceAccount and its RoleBinding."""
 
     def __init__(self, client: kube.Client, name: str, *, clock: Callable[[], datetime] = now) -> None:
         """Begin without knowing any namespace.

@@ -9,7 +9,7 @@ from typing import Final
 from perdure.api import labels
 from perdure.api.workflow import Activity
 from perdure.api.workspace import Workspace
-from perdure.controller.pods.attempt_pods import AttemptBlockedError, AttemptImpossibleError
+from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.reconcile.refusals import is_for_now
 from perdure.engine.failures import Failure, FailureKind
 from perdure.kube import client as kube

@@ -1,4 +1,4 @@
-"""Fairness between namespaces: whose turn it is, when all of them want more than there is.
+"""Fairness between namespaces that compete for the same workers.
 
 The tenant with the fewest items in progress goes first; among equals, the one that has waited longest for its turn. So each
 tenant gets the same share of the workers, however much it has waiting and however long its items take, and a newcomer
@@ -21,7 +21,7 @@ def share(slots: int) -> int:
 
 
 class FairQueue(Generic[Item]):
-    """Items of several tenants that wait, and how many of each are in progress. Pure: it calls nothing and waits for nothing."""
+    """The waiting items of several tenants, and how many of each are in progress. Pure: it calls and awaits nothing."""
 
     def __init__(self, *, slots: int, each: int) -> None:
         """Create an empty queue.
@@ -39,22 +39,22 @@ class FairQueue(Generic[Item]):
         self._taken = 0
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """The number of waiting items."""
         return self._depth
 
     @property
     def taken(self) -> int:
-        """How many items are in progress."""
+        """The number of items in progress."""
         return self._taken
 
     def put(self, tenant: str, item: Item) -> None:
-        """Have an item wait for its turn: behind those of its tenant, not behind those of others."""
+        """Add an item behind those of its tenant, not behind those of others."""
         self._waiting.setdefault(tenant, deque()).append(item)
         self._depth += 1
         self._enter(tenant)
 
     def take(self) -> tuple[str, Item] | None:
-        """The next item, which is in progress from now on, and its tenant; None while none may go."""
+        """Start the next item, and return it with its tenant; None if none may start."""
         if self._taken >= self._slots:
             return None
         level = next(filter(None, self._levels), None)
@@ -72,7 +72,7 @@ class FairQueue(Generic[Item]):
         return tenant, item
 
     def done(self, tenant: str) -> None:
-        """An item of the tenant is no longer in progress."""
+        """Note that an item of a tenant is no longer in progress."""
         busy = self._busy.pop(tenant)
         if busy < len(self._levels):
             self._levels[busy].pop(tenant, None)
@@ -98,13 +98,13 @@ class FairPool:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        """How many jobs wait."""
+        """The number of waiting jobs."""
         return len(self._jobs)
 
     def submit(self, tenant: str, job: Callable[[], Awaitable[Result]]) -> asyncio.Future[Result]:
-        """Have a job done when its turn has come; the future has its result, or what it raised.
+        """Schedule a job; the future has its result or exception.
 
-        A future that is cancelled while the job waits takes the job back.
+        Cancelling the future while the job waits withdraws the job.
         """
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._jobs.put(tenant, (job, future))

@@ -10,7 +10,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import may_pass
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
-from perdure.runtime.requests import payload_of
+from perdure.runtime.operation_requests import payload_of
 
 
 class Identified(Protocol):

@@ -1,4 +1,4 @@
-"""Whether the end of a run is recorded wherever it is waited for: a finished run is not removed before that."""
+"""Checks that everything that waits for the end of a run has recorded it, before the run is removed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,11 +8,11 @@ from perdure.kube import client as kube
 from perdure.runtime.chains import first_run_id, is_open, parent_of
 from perdure.runtime.commits import OF_RUNS, OF_SCHEDULES, edited
 from perdure.runtime.deadletters import letter_of, waits_for
-from perdure.schedule.runs import owner_of, scheduled_by
+from perdure.schedule.run_manifests import owner_of, scheduled_by
 
 
 class EndRecorded:
-    """Reads, from the API server itself, what waits for the end of runs; each object once, so do not keep it for long."""
+    """Reads what waits for the end of runs from the API server; each object once, so do not keep it for long."""
 
     def __init__(self, client: kube.Client) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class EndRecorded:
 
 
 def _waiting(run: kube.Object) -> Iterator[tuple[str, str, str]]:
-    """What may wait for the end of a run: plural, name and UID."""
+    """The objects that may wait for the end of a run: plural, name, and UID."""
     if (parent := parent_of(run)) is not None:
         yield "workflowruns", parent.name, parent.run_id
     if (schedule := owner_of(run)) and (tie := scheduled_by(run)) is not None:
@@ -53,7 +53,7 @@ def _waiting(run: kube.Object) -> Iterator[tuple[str, str, str]]:
 
 
 def _waits(plural: str, owner: kube.Object, run: kube.Object) -> bool:
-    """Whether what a run belongs to has yet to record its end."""
+    """Whether an owner of a run has yet to record its end."""
     match plural:
         case "workflowruns":
             return _waits_for_child(owner.get("status") or {}, run)

@@ -1,4 +1,4 @@
-"""Finished runs are removed when their time to live is over, or when their namespace has too many of them."""
+"""Removes finished runs whose time to live is over."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -16,7 +16,7 @@ from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
 
 _CHORES_PAUSE: Final = timedelta(seconds=1)
-"""Delay before a finished run that still has something to do is looked at again."""
+"""Delay before a finished run with pending work is checked again."""
 
 
 class FinishedRuns:
@@ -25,7 +25,7 @@ class FinishedRuns:
     def __init__(
         self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules, expiries: RunExpiries
     ) -> None:
-        """Begin to look after finished runs.
+        """Create it without any run.
 
         Args:
             client: Reads and deletes.
@@ -41,12 +41,12 @@ class FinishedRuns:
         self._expiries = expiries
 
     async def remove(self, key: ExpiryKey) -> None:
-        """Remove a closed run whose time to be kept is over; its spec may have been given more time since.
+        """Remove a closed run whose time to live is over, unless its spec was changed to keep it longer.
 
         The runs of a Schedule are kept as long as its history limits say. One whose end is still to be recorded elsewhere waits.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         entry = self._index.directory.get(key.uid)
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):
@@ -57,11 +57,11 @@ class FinishedRuns:
             self._expiries.add(key.uid, again)
 
     def is_over(self, run: kube.Object) -> bool:
-        """Whether a run has closed and nothing is left to do for it."""
+        """Whether a run has closed and has no pending work."""
         return self._expiry(run) is not None and not has_chores(run)
 
     def _expiry(self, run: kube.Object) -> datetime | None:
-        """When a run may be removed; None while it is open, and if its status was edited: such a run is reported and stays."""
+        """When a run may be removed; None if it is open, or if its status was edited: such a run is reported and stays."""
         if edited(run.get("status") or {}, OF_RUNS):
             self._runs.suspect(run)
             return None

@@ -1,4 +1,4 @@
-"""The bound on what finished runs take of etcd: where a namespace exceeds it, its oldest ones are removed."""
+"""Limits the space of finished runs in etcd: if a namespace exceeds it, its oldest runs are removed."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -13,16 +13,16 @@ from perdure.controller.informers.index import Index
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.kube import client as kube
 from perdure.kube.clock import now
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.retention import Limits, surplus
 
 _WAIT: Final = timedelta(seconds=10)
-"""Between two looks at a namespace: each costs as much as the namespace has finished runs."""
+"""Minimum interval between two checks of a namespace, whose cost grows with the number of finished runs."""
 _GRACE: Final = timedelta(minutes=1)
 """A run that has just finished is kept for a while, so that clients that wait for its result can read it."""
 _MOST: Final = 500
-"""Runs that are removed in one pass, so that other work of the namespace gets its turn."""
+"""Maximum number of runs to remove at a time, so that other work of the namespace gets its turn."""
 
 
 class NamespaceRetention:
@@ -38,7 +38,7 @@ class NamespaceRetention:
         is_over: Callable[[kube.Object], bool],
         holds: Callable[[str, str], bool],
     ) -> None:
-        """Begin to watch over finished runs.
+        """Create it without any run.
 
         Args:
             client: Reads and deletes.
@@ -59,7 +59,7 @@ class NamespaceRetention:
         self._log = structlog.get_logger("perdure.retention")
 
     def observe(self, namespace: str) -> datetime | None:
-        """A run of a namespace has finished or is gone: when to call `enforce`; None for never."""
+        """Note that a run of a namespace has finished or was deleted; returns when to call `enforce`, None for never."""
         tally = self._index.directory.finished(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
         if namespace in self._waiting or not self._limits.exceeded_by(tally):
@@ -71,7 +71,7 @@ class NamespaceRetention:
         """Remove the oldest finished runs of a namespace that has too many; when to call again, None for never.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         why = self._limits.exceeded_by(self._index.directory.finished(namespace))
         if not why:
@@ -91,7 +91,7 @@ class NamespaceRetention:
         return now() + _WAIT
 
     def _is_waited_for(self, run: Entry) -> bool:
-        """Whether something still has to be done for, or to be read from, a finished run, as far as this process knows."""
+        """Whether a finished run has pending work, or something needs its result, as far as this process knows."""
         if run.uid in self._index.runs or run.successor:
             return True
         if any(other.standing is Standing.WAITING for other in self._index.directory.sharing(run)):
@@ -108,7 +108,7 @@ class NamespaceRetention:
         return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
 
     async def _remove_all(self, runs: Sequence[Entry]) -> tuple[list[Entry], Exception | None]:
-        """Remove runs; those that were, and the last error: one that cannot be removed now does not keep the others."""
+        """Remove runs; returns the removed ones and the last error. A run that cannot be removed now does not stop the rest."""
         recorded, removed, failed = EndRecorded(self._client), list[Entry](), None
         for run in runs:
             try:
@@ -119,7 +119,7 @@ class NamespaceRetention:
         return removed, failed
 
     async def _remove(self, run: Entry, recorded: EndRecorded) -> bool:
-        """Remove a run, if it is finished as it is now, and its end is recorded wherever it is waited for; whether it was."""
+        """Remove a run if it is still finished and everything that waits for its end has recorded it; returns whether it did."""
         url = kube.path(kube.PERDURE, run.namespace, "workflowruns", run.name)
         try:
             obj = await self._client.get(url)

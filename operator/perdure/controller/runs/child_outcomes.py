@@ -36,7 +36,7 @@ class ChildOutcomes:
     """The outcomes of one run's children. The ``observe…`` methods are safe to call at any time."""
 
     def __init__(self, effects: Effects, pending: PendingInputs) -> None:
-        """Begin without news.
+        """Create it without any outcome.
 
         Args:
             effects: The effects of the run, which start its children.
@@ -47,23 +47,23 @@ class ChildOutcomes:
         self._pending = pending
         self._news: set[str] = set()
         self._gone = False
-        """Whether a run that belongs to this one has disappeared since the children were looked at."""
+        """Whether a child has disappeared since the children were last checked."""
 
     @property
     def settled(self) -> bool:
-        """Whether the engine has everything that is known."""
+        """Whether the engine has all known outcomes."""
         return not self._news and not self._pending
 
     def observe_child(self, uid: str) -> None:
-        """A run that has this one as its parent has started, closed or gone."""
+        """Note that a child has started or closed, or was deleted."""
         self._news.add(uid)
 
     def look_again(self) -> None:
-        """Look at all children again: the known state may be stale."""
+        """Check all children again, because the known state may be stale."""
         self._news |= {entry.uid for entry in self._context.children()}
 
     async def gather(self, state: RunState) -> list[inputs.RunInput]:
-        """What has become of children and requests, as much as one pass takes; gathered again until it is `committed`."""
+        """The outcomes of children and requests, as many as one pass takes; repeated until they are `committed`."""
         children = {child.initiated_event_id: child for child in state.children.values()}
         for uid in sorted(self._news):
             entry = self._context.peers.directory.get(uid)
@@ -79,7 +79,7 @@ class ChildOutcomes:
         return self._pending.first()
 
     def committed(self, count: int) -> None:
-        """Remove the first `count` of what was gathered: it is committed."""
+        """Remove the first `count` of the gathered outcomes, which are committed."""
         self._pending.committed(count)
 
     async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
@@ -119,7 +119,7 @@ class ChildOutcomes:
         ]
 
     async def _lost(self, state: RunState) -> list[inputs.RunInput]:
-        """Children that have started, and whose runs were deleted. Those that no watch has shown yet are read."""
+        """The started children whose runs were deleted. Runs that no watch has shown yet are read."""
         started = {child.initiated_event_id for child in state.children.values() if child.start is None}
         if not started or started <= self._known_children():
             return []
@@ -142,7 +142,7 @@ class ChildOutcomes:
         return {entry.initiated_event_id for entry in self._context.children()}
 
     async def _lost_unstarted(self, state: RunState) -> list[inputs.RunInput]:
-        """Children that were made and deleted before they had started. Looked for where a run of ours has gone."""
+        """The children that were created, and deleted before they started. Checked if a child has disappeared."""
         if not self._gone:
             return []
         there = self._known_children()
@@ -157,7 +157,7 @@ class ChildOutcomes:
         ]
 
     async def _unseen(self, child: PendingChild) -> Entry | None:
-        """A child that was made and that no watch has shown yet."""
+        """A child that was created and that no watch has shown yet."""
         name = child_name(self._context.run.name, child.initiated_event_id)
         try:
             found = await self._context.client.get(self._context.url(name))
@@ -167,13 +167,13 @@ class ChildOutcomes:
 
 
 def failure_in(status: dict[str, Any]) -> Failure | None:
-    """The failure of a closed run, as its last event has it."""
+    """The failure of a closed run, from its last event."""
     closing = _closing_event(status)
     return ev.failure_of(closing) if closing is not None else None
 
 
 def _closing_event(status: dict[str, Any]) -> ev.AnyEvent | None:
-    """The last event of a closed run; None without its history, or if that cannot be read."""
+    """The last event of a closed run; None if its history is missing or unreadable."""
     events = (status.get("history") or {}).get("events") or []
     try:
         return history.decode_events(events[-1:])[-1] if events else None
@@ -182,13 +182,13 @@ def _closing_event(status: dict[str, Any]) -> ev.AnyEvent | None:
 
 
 def _result(status: dict[str, Any]) -> Any:
-    """The result of a closed run, as its last event has it; without its history, as its status has it."""
+    """The result of a closed run, from its last event; without its history, from its status."""
     events = (status.get("history") or {}).get("events") or [{}]
     return events[-1].get("result", events[-1].get("details", status.get("output")))
 
 
 def successor_refused(status: dict[str, Any]) -> str:
-    """Why a run does not continue in another one; empty if it does, or need not."""
+    """Why a run cannot continue in another one; empty if it does, or need not."""
     return str((status.get("state") or {}).get("successorRefused", ""))
 
 

@@ -1,4 +1,4 @@
-"""How a run begins: its first event, and what decides for it where it has nothing to run."""
+"""The start of a run: its first event, and the deciders of runs without a definition."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from perdure.api.workflowrun import StandaloneActivity, StandaloneNexusOperation
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine.code import task_timeout
-from perdure.engine.cron import next_due
+from perdure.engine.cron_schedules import next_due
 from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.retry import RetryPolicy
@@ -24,14 +24,14 @@ from perdure.language.interpreter import RunScope
 from perdure.language.program import retry_policy
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Continuation, Parent, continuation_of, reset_of
-from perdure.schedule.runs import ScheduledBy, scheduled_by
+from perdure.schedule.run_manifests import ScheduledBy, scheduled_by
 
 _SECOND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Decides for a run that ends before it had anything to decide by: it only lets itself be cancelled."""
+    """The decider of a run that ends before its definition is known: it only handles cancellation."""
 
     def decide(
         self,
@@ -40,14 +40,14 @@ class Idle:
         *,
         continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
     ) -> Decision:
-        """Cancel the run when it is asked to."""
+        """Cancel the run if that was requested."""
         asked = isinstance(event, ev.WorkflowExecutionCancelRequested)
         return Decision((cmd.CancelWorkflowExecution(),) if asked else (), memory)
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Decides for a run that only points to another one: it completes immediately."""
+    """The decider of a run that only points to another one: it completes immediately."""
 
     name: str
     run_id: str
@@ -59,7 +59,7 @@ class Pointer:
         *,
         continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
     ) -> Decision:
-        """Say which run it is."""
+        """Complete with the name of the other run."""
         result = {"workflowRun": self.name, "runId": self.run_id}
         return Decision((cmd.CompleteWorkflowExecution(result=result),), memory)
 
@@ -67,7 +67,7 @@ class Pointer:
 def one_activity(
     activity_id: str, spec: WorkflowRunSpec, activity: StandaloneActivity, extras: StartExtras
 ) -> OneActivity:
-    """What decides for a standalone activity.
+    """The decider of a standalone activity.
 
     Args:
         activity_id: Its ID.
@@ -94,9 +94,9 @@ def one_activity(
 
 
 def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, extras: StartExtras) -> OneOperation:
-    """What decides for a standalone Nexus operation.
+    """The decider of a standalone Nexus operation.
 
-    The request ID is a secret of the two namespaces, so it does not follow from anything that others can read. It counts once
+    The request ID is a secret of the two namespaces, so it is not derived from anything that others can read. It is used once
     the operation is scheduled.
 
     Args:
@@ -122,9 +122,9 @@ def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, ex
 
 
 def scope_of(run: kube.Object) -> RunScope:
-    """What expressions know as `run` and `schedule`.
+    """The values of `run` and `schedule` in expressions.
 
-    A reset changes nothing about it: what was decided by it is decided by it again.
+    A reset does not change them, so that decisions are repeated with the same values.
     """
     meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
     schedule = scheduled_by(run)
@@ -225,7 +225,7 @@ def first_event(
 def _first_wait(
     spec: WorkflowRunSpec, continues: Continuation | None, cron_schedule: str, now: datetime
 ) -> timedelta | None:
-    """How long the first decision waits; for a cron schedule in whole seconds, rounded up, as Temporal's server rounds."""
+    """How long the first decision waits; for a cron schedule rounded up to whole seconds, as on Temporal's server."""
     if spec.activity is not None:
         return None  # the activity itself waits
     due = continues.due if continues else next_due(cron_schedule, now, now)
@@ -235,7 +235,7 @@ def _first_wait(
 
 
 def _told(failure: Mapping[str, Any] | None) -> Failure | None:
-    """A failure as a status tells it."""
+    """A failure in the form of a status."""
     try:
         return msgspec.convert(failure, Failure) if failure else None
     except msgspec.ValidationError:

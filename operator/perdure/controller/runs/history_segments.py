@@ -1,8 +1,8 @@
-"""Sealing: the long tail of a run's history becomes a HistorySegment before the commit that drops it from the status.
+"""Sealing: moves a long tail of a run's history to a HistorySegment, before the commit that drops it from the status.
 
-Only what is committed is sealed, never what this reconciliation has decided: after a crash that may be decided differently.
-So everyone who seals, today or after a restart, here or in another operator, has the same events for the same name; one of them
-may have had fewer of them, and what that one has sealed counts.
+Only committed events are sealed, not those of the current reconciliation, which may be decided differently after a crash.
+So every operator that seals, now or after a restart, has the same events for the same name. One of them may have had fewer
+events; then its segment counts.
 
     create segment n ──▶ commit: tail without its events, segments: n + 1, lastSegmentHash
          │ killed here: the segment is found by its name, and is dropped from the tail if it is what stands there
@@ -26,12 +26,12 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.segments import Damage, Past
 
 _AGAIN_AFTER = 50
-"""Events. Where sealing was refused, it is retried when the tail has grown by that number."""
+"""Number of events by which the tail grows before rejected sealing is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a commit continues from."""
+    """The result of sealing, from which a commit continues."""
 
     status: Status
     damage: Damage | None = None
@@ -43,10 +43,10 @@ class ForeignSegmentError(Exception):
 
 
 async def past_of(client: kube.Client, run: kube.Object) -> Past:
-    """The whole history of a run, and what is wrong with it.
+    """The whole history of a run, and its damage, if any.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
     found = []
@@ -67,14 +67,14 @@ class Segments:
         self._log = structlog.get_logger("perdure.segments").bind(namespace=run.namespace, run=run.name)
 
     async def seal(self, status: Status, now: datetime) -> Sealed:
-        """Seal the tail of a committed status, if that is due. What stands against it never stops the run.
+        """Seal the tail of a committed status, if it is long enough. A failure to seal never stops the run.
 
         Args:
             status: The status of an open run, as committed.
             now: The time.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         history = status.get("history") or {}
         tail = history.get("events") or []
@@ -107,11 +107,11 @@ class Segments:
         return _told(without_sealed(status, segment), damage, now)
 
     async def put(self, chained: Sequence[kube.Object]) -> None:
-        """Make the segments of a history that a run begins with; those that are there already are found.
+        """Create the segments of the history that a run starts with, unless they exist.
 
         Raises:
             ForeignSegmentError: there is another one of that name.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         for segment in chained:
             spec, name = segment["spec"], segment["metadata"]["name"]
@@ -128,7 +128,7 @@ class Segments:
                 metrics.SEGMENTS.inc()
 
     async def _last_damaged(self, index: int, previous: str | None) -> Damage | None:
-        """What is wrong with the segment before. Older ones only who reads them looks at: sealing costs the same at any age."""
+        """The damage of the previous segment. Older ones are only checked when read, so the cost of sealing is constant."""
         if index == 0:
             return None
         name = segment_name(self._run.name, self._run.uid, index - 1)

@@ -1,4 +1,4 @@
-"""Resets: a new run that begins with a part of another one's history.
+"""Resets: create a new run that starts with a part of another run's history.
 
     reset(…) ─▶ WorkflowRun `<run>-reset-<hash>`, with what it begins with in an annotation       (asked for by an Operation)
                    │ its own first pass
@@ -46,16 +46,16 @@ _NOTHING_DECIDED = "the run has not started: nothing was decided yet"
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The run that a reset has made."""
+    """The run that a reset has created."""
 
     name: str
     run_id: str
     event_id: int
-    """The last event that it has taken over."""
+    """The last event that it takes over."""
     kept: int = 0
     """How many later results it keeps."""
     left_out: int = 0
-    """How many more it does not keep, because together they are too large; known only to who makes it."""
+    """How many more it does not keep, because they are too large together; known only when it is created."""
 
 
 async def reset(
@@ -69,7 +69,7 @@ async def reset(
     identity: str = "",
     principal: str = "",
 ) -> Made:
-    """Make the run that a reset or a retry asks for, or find it made. The run that is reset closes when the new one begins.
+    """Create the run of a reset or a retry, unless it exists. The run that is reset closes when the new one starts.
 
     Args:
         client: Of the API server.
@@ -84,7 +84,7 @@ async def reset(
     Raises:
         RefusedError: it cannot be reset to there.
         NotYetError: its definition is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     meta = run["metadata"]
     kind = kind_of(run["spec"])
@@ -127,7 +127,7 @@ async def reset(
 
 
 def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str) -> str:
-    """Name the run that a reset or a retry makes.
+    """The name of the run that a reset or a retry creates.
 
     Args:
         run: Name of the run that is reset or retried.
@@ -148,7 +148,7 @@ def _made(found: kube.Object, request_id: str) -> Made:
 async def _redo(
     definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], wanted: operation.Retry
 ) -> Redo:
-    """What a retry does again.
+    """The steps that a retry repeats.
 
     Raises:
         RefusedError: The run is open, or continued; workers decide it; or there is nothing to do again.
@@ -197,7 +197,7 @@ async def _point(
 
 
 async def _last_task(definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent]) -> int | None:
-    """The newest decision from which a YAML run can end in another way; None if no definition decides as its history says."""
+    """The newest decision from which a YAML run can end differently; None if no definition reproduces its history."""
     first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
     async for definition in _definitions(definitions, base, spec):
@@ -249,9 +249,9 @@ class Fork:
     base: kube.Object
     """The run that was reset, as it was read."""
     events: list[dict[str, Any]]
-    """The events that are taken over, as they are stored."""
+    """The events that are taken over, in stored form."""
     later: tuple[ev.AnyEvent, ...]
-    """Those that came after them."""
+    """The events after these."""
     state: RunState
     """At the point."""
     definition: Definition | None
@@ -259,12 +259,12 @@ class Fork:
 
     @property
     def final(self) -> bool:
-        """Whether the other run has closed: nothing is added to its history any more."""
+        """Whether the other run has closed, so that its history is final."""
         return bool((self.base.get("status") or {}).get("completionTime"))
 
     @property
     def requests(self) -> tuple[str, ...]:
-        """Requests that the other run has processed, and whose senders may not know it yet."""
+        """Requests that the other run has processed, and whose senders may not have the answer yet."""
         return tuple(((self.base.get("status") or {}).get("state") or {}).get("requests") or ())
 
     def event(self, run: RunRef, asked: ResetOrigin, now: datetime) -> ev.WorkflowTaskFailed:
@@ -287,12 +287,12 @@ class Fork:
 
 
 async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Object, asked: ResetOrigin) -> Fork:
-    """Where a run begins that a reset has made.
+    """The starting point of a run that a reset has created.
 
     Raises:
         RefusedError: what it was to begin with is gone, or is not decided so any more.
         NotYetError: its definition is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     wanted, base = asked.base, None
     with suppress(kube.NotFoundError):
@@ -309,9 +309,9 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
 async def _fork(
     definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], point: int
 ) -> tuple[RunState, Definition | None]:
-    """The state at a point of a history, by the Workflow as it is now if that decides the same up to there.
+    """The state at a point of a history, by the current Workflow if it makes the same decisions up to there.
 
-    Otherwise by the definition that the run was pinned to. Of code, workers see for themselves whether it decides the same.
+    Otherwise by the definition that the run was pinned to. Workers check for themselves whether code makes the same decisions.
 
     Raises:
         RefusedError: nothing is decided at that point; or neither definition decides the same.
@@ -351,7 +351,7 @@ def _spec_of(base: kube.Object) -> WorkflowRunSpec:
 
 
 async def _definitions(definitions: Definitions, base: kube.Object, spec: WorkflowRunSpec) -> AsyncIterator[Definition]:
-    """What may be gone on by, the best first."""
+    """The definitions to try, the best first."""
     meta = base["metadata"]
     with suppress(NotReadyError, InvalidWorkflowError):
         yield await definitions.find(meta["namespace"], meta["name"], spec, base["spec"].get("inline"))
@@ -361,10 +361,10 @@ async def _definitions(definitions: Definitions, base: kube.Object, spec: Workfl
 
 
 async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> list[inputs.RunInput]:
-    """What has happened since, and is applied once more: also the signals and updates of the runs that followed, as in Temporal.
+    """Later events to apply again, including the signals and updates of the following runs, as on Temporal's server.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     signals, updates = asked.reapply_signals, asked.reapply_updates
     told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))
@@ -390,7 +390,7 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
 def _said_to(
     run: kube.Object, events: Sequence[ev.AnyEvent], *, signals: bool, updates: bool
 ) -> Iterator[inputs.RunInput]:
-    """The signals and updates of a run that has followed; not the signals that it began with."""
+    """The signals and updates of a following run, without the signals that it started with."""
     before = continuation_of(run)
     carried = len(before.signals) if before else 0
     for event in events:
@@ -406,6 +406,6 @@ def _said_to(
 
 
 def still_open(state: RunState, told: Sequence[inputs.RunInput]) -> Iterator[PendingChild]:
-    """The children of a forked state of which nobody has told yet how they ended."""
+    """The children of a forked state whose outcome is not known yet."""
     ended = {each.initiated_event_id for each in told if isinstance(each, inputs.ChildClosed | inputs.ChildStartFailed)}
     return (child for child in state.children.values() if child.initiated_event_id not in ended)

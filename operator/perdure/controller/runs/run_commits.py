@@ -10,8 +10,8 @@ import structlog
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Asked, Inbox, carriers
+from perdure.controller.runs.kubernetes_events import Teller
 from perdure.controller.runs.run_conditions import RunConditions
-from perdure.controller.runs.run_events import Teller
 from perdure.controller.runs.run_facts import CurrentFacts
 from perdure.controller.runs.run_record import NoRoomError, Origin, RunRecord
 from perdure.engine import inputs
@@ -35,7 +35,7 @@ class RunCommits:
         conditions: RunConditions,
         teller: Teller,
     ) -> None:
-        """Nothing is committed yet.
+        """Create it without any commit.
 
         Args:
             run: The run.

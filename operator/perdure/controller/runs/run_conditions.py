@@ -1,4 +1,4 @@
-"""What a run says in its conditions beside its progress: why it does not start, what it waits for, what cannot be processed."""
+"""The conditions of a run besides its progress: why it does not start, what it waits for, and what cannot be processed."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +10,7 @@ from perdure.controller.errors import NotYetError
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Status, encoded
 from perdure.controller.runs import run_status
-from perdure.controller.runs.run_events import Teller
+from perdure.controller.runs.kubernetes_events import Teller
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.runs.run_status import RunFacts
 from perdure.engine.state import RunState
@@ -19,7 +19,7 @@ from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
 _COMPILING_QUIETLY: Final = timedelta(seconds=2)
-"""A run whose definition takes no longer to be compiled does not say that it waits for it."""
+"""How long a definition may take to compile before the run reports that it waits for it."""
 
 
 class RunConditions:
@@ -33,7 +33,7 @@ class RunConditions:
         teller: Teller,
         facts: Callable[[datetime, RunState | None], RunFacts],
     ) -> None:
-        """Nothing is said yet.
+        """Create it without any condition.
 
         Args:
             run: The run.
@@ -67,7 +67,7 @@ class RunConditions:
                 metrics.DAMAGED.labels(self._run.namespace, "WorkflowRun").inc()
 
     async def wait_for_definition(self, error: NotYetError, now: datetime) -> NoReturn:
-        """Wait until the definition is compiled; say so where that takes a while.
+        """Wait until the definition is compiled; report it if that takes a while.
 
         Raises:
             NotYetError: always.
@@ -80,13 +80,13 @@ class RunConditions:
         raise error
 
     async def recovered(self, state: RunState, now: datetime) -> None:
-        """The run continues: it no longer says that it cannot be processed."""
+        """Remove the condition that the run cannot be processed, as it continues."""
         status = self._stored.record.status
         if self._stored.restored or run_status.is_stuck(status):
             await self._stored.write(run_status.repaired(status, self._facts(now, state), state, now))
 
     async def hindered(self, state: RunState, now: datetime, *, offers: bool) -> None:
-        """Say what the run waits for, although there is nothing else to record.
+        """Report what the run waits for, although there is nothing else to record.
 
         It waits for a worker that polls, or for an object that the API server refuses to create.
 
@@ -108,7 +108,7 @@ class RunConditions:
             self.tell_of_workers(before)
 
     def tell_of_workers(self, before: Status) -> None:
-        """Record an Event that nobody asks for what waits, once the condition says so.
+        """Record an Event that no worker polls for waiting work, once the condition reports it.
 
         Args:
             before: The status before that was recorded.
@@ -119,10 +119,10 @@ class RunConditions:
 
 
 def lacks_worker(status: Status) -> str:
-    """What a status shows of work that no worker polls for; empty if there is none."""
+    """The part of a status about work that no worker polls for; empty if there is none."""
     return run_status.message_of(status, ConditionReason.NO_WORKER)
 
 
 def _hindrances(status: Status) -> tuple[str, str]:
-    """What a status says of workers that are missing, and of objects that are refused."""
+    """The parts of a status about missing workers and rejected objects."""
     return lacks_worker(status), run_status.message_of(status, ConditionReason.CREATE_REFUSED)

@@ -6,8 +6,8 @@ from perdure.controller.runs import run_status
 from perdure.controller.runs.effects.run_effects import Effects
 from perdure.controller.runs.first_event import Idle, Pointer
 from perdure.controller.runs.run_conditions import lacks_worker
+from perdure.controller.runs.run_deciders import Deciding
 from perdure.controller.runs.run_record import RunRecord
-from perdure.controller.runs.starter import Deciding
 from perdure.controller.workers import Workers, unserved
 from perdure.engine.decider import Decider
 from perdure.engine.state import RunState

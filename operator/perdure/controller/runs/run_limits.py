@@ -28,7 +28,7 @@ class RunLimits:
     """The limits of one run that has not started."""
 
     def __init__(self, tools: Tools, context: EffectContext, record: Record) -> None:
-        """Take nothing yet.
+        """Create it without any limit.
 
         Args:
             tools: What every run works with.
@@ -41,7 +41,7 @@ class RunLimits:
         self._record = record
 
     async def take(self, program: Program, given: Any, spec: WorkflowRunSpec, now: datetime) -> None:
-        """Have the run hold every limit of its definition.
+        """Acquire all limits of the run's definition.
 
         Args:
             program: What it runs.
@@ -54,7 +54,7 @@ class RunLimits:
             RefusedError: It must not wait, or has waited too long.
             InvalidWorkflowError: A key cannot be evaluated.
             ConflictError: Another client has written to the run, so it may not wait any more.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         if not program.limits:
             return

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Inbox
-from perdure.controller.runs.attempts.run_attempts import Attempts
+from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.runs.child_outcomes import ChildOutcomes
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
+from perdure.controller.runs.kubernetes_events import Teller
 from perdure.controller.runs.run_commits import RunCommits
 from perdure.controller.runs.run_conditions import RunConditions
-from perdure.controller.runs.run_events import Teller
+from perdure.controller.runs.run_deciders import RunDeciders
 from perdure.controller.runs.run_facts import CurrentFacts
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.runs.starter import RunStarter
@@ -29,13 +30,14 @@ class RunParts:
     ref: RunRef
     stored: RunRecord
     teller: Teller
-    attempts: Attempts
+    attempts: RunAttempts
     effects: Effects
     facts: CurrentFacts
     conditions: RunConditions
     outcomes: ChildOutcomes
     inbox: Inbox[inputs.Request]
     commits: RunCommits
+    deciders: RunDeciders
     starter: RunStarter
 
     @classmethod
@@ -51,12 +53,13 @@ class RunParts:
         stored = RunRecord(tools.client, obj, ref, tools.blobs)
         teller = Teller(tools.recorder, ref)
         reset = reset_of(obj)
-        attempts = Attempts(tools, ref, stored.record, reset, teller.pod_refused, teller.pod_waits, wake=wake)
+        attempts = RunAttempts(tools, ref, stored.record, reset, teller.pod_refused, teller.pod_waits, wake=wake)
         pending = PendingInputs(wake)
         effects = Effects(tools.client, ref, reset, peers, tools.policies, pending, wake, teller.create_refused)
         facts = CurrentFacts(ref, stored, effects, tools.workers)
         conditions = RunConditions(ref, stored, peers, teller, facts.collect)
         inbox: Inbox[inputs.Request] = Inbox("the run")
+        deciders = RunDeciders(tools, ref, stored.record, inbox)
         return cls(
             ref=ref,
             stored=stored,
@@ -68,5 +71,6 @@ class RunParts:
             outcomes=ChildOutcomes(effects, pending),
             inbox=inbox,
             commits=RunCommits(ref, stored, facts, inbox, peers=peers, conditions=conditions, teller=teller),
-            starter=RunStarter(tools, effects.context, stored, inbox),
+            deciders=deciders,
+            starter=RunStarter(tools, effects.context, stored, inbox, deciders),
         )

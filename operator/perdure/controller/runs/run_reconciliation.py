@@ -23,10 +23,10 @@ from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.reconcile.inbox import Asked
 from perdure.controller.runs import run_status
 from perdure.controller.runs.answers import answered
+from perdure.controller.runs.run_deciders import Deciding
 from perdure.controller.runs.run_parts import RunParts
 from perdure.controller.runs.run_record import NoRoomError, OutOfStepError
 from perdure.controller.runs.run_status import DamagedStateError
-from perdure.controller.runs.starter import Deciding
 from perdure.controller.runs.unrecorded_start import LONGEST, UnrecordedStart, may_wait
 from perdure.controller.tools import Tools
 from perdure.controller.workers import look_again_at
@@ -69,6 +69,7 @@ class RunReconciliation:
         self._outcomes = parts.outcomes
         self._inbox = parts.inbox
         self._commits = parts.commits
+        self._deciders = parts.deciders
         self._starter = parts.starter
         self._follow = follow
 
@@ -239,7 +240,7 @@ class RunReconciliation:
                 if state is None:
                     return await self._begin(now)
             if not state.closed and state.code is None:
-                self._decide_by(self._starter.resume(state))
+                self._decide_by(self._deciders.resume(state))
         except DamagedStateError as error:
             await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)
             self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))

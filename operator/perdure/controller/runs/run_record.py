@@ -1,4 +1,4 @@
-"""What is stored of a run: its status, read, checked and written, and the sealed past behind it."""
+"""The stored state of a run: reads, checks, and writes its status, and its sealed history."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.commits import OF_RUNS, Witness
 
 Facts = Callable[[RunState], RunFacts]
-"""What the status tells beside a state."""
+"""Returns the facts that the status shows in addition to the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +30,18 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """What was recorded."""
+    """The result of a commit."""
 
     transition: RunTransition
-    """The one that was to be recorded or, where that would not fit into an object, the end of the run."""
+    """The recorded transition: the given one or, if that did not fit into the object, the termination of the run."""
     too_large: str = ""
-    """Why the run was ended instead."""
+    """Why the run was terminated instead."""
     truncated: str = ""
-    """What of the history could not be sealed."""
+    """Why a part of the history could not be sealed."""
 
 
 class OutOfStepError(kube.ConflictError):
-    """A transition does not continue the history in the status: the state it comes from is not the stored one."""
+    """A transition does not continue the history in the status, because it starts from another state."""
 
 
 class NoRoomError(Exception):
@@ -60,11 +60,11 @@ class RunRecord:
 
     @property
     def restored(self) -> bool:
-        """Whether an edited status was accepted as it is; the run does not say so yet."""
+        """Whether an edited status was accepted, which is not recorded yet."""
         return self._witness.accepted
 
     def state(self) -> RunState | None:
-        """The state in the status, which has to be the one that was committed last; None for a run that has not begun.
+        """The state in the status, which must be the one committed last; None for a run that has not started.
 
         Raises:
             DamagedStateError: it is not.
@@ -95,7 +95,7 @@ class RunRecord:
         *,
         may_end: bool = True,
     ) -> Committed:
-        """Record a transition: one write, refused if anyone has written since.
+        """Record a transition with one write, which fails if another client has written since.
 
         Args:
             state: The state of the run; None before it has started.
@@ -142,7 +142,7 @@ class RunRecord:
 def _terminated(
     state: RunState | None, transition: RunTransition, reason: str, now: datetime, decider: Decider
 ) -> RunTransition:
-    """The end of a run, instead of a transition that does not fit into the object."""
+    """The termination of a run, instead of a transition that does not fit into the object."""
     first = () if state else transition.events[:1]
     ended = terminate(state or apply(None, first[0]), reason, now, decider)
     return replace(ended, events=(*first, *ended.events))

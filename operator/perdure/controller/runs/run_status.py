@@ -1,4 +1,4 @@
-"""What a run's status says: composed from the engine's state, for people and for the next restart. Pure."""
+"""Composes the status of a run from the engine's state, for people and for the next restart. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,16 +54,16 @@ _TELLING = {
         ConditionReason.LIMIT_REACHED,
     )
 }
-"""Types of failures that say why a run never did anything: they are the reason of its condition."""
+"""Types of failures of runs that never started to work: they are the reason of the condition."""
 
 _Entry = TypeVar("_Entry")
 
 _SIGNALS_TOLD = 3
-"""Awaited signals in the message of a condition."""
+"""Maximum number of awaited signals in the message of a condition."""
 MAX_SHOWN = 100
-"""Of the open activities, timers, signals and children, this many are shown each; `state` has all of them."""
+"""Maximum number of open activities, timers, signals, and children to show; `state` has all of them."""
 MAX_STATUS = 1024 * 1024
-"""Bytes of JSON. etcd takes 1.5 MiB for an object as a whole, spec and metadata included."""
+"""Maximum size of a status, in bytes of JSON. etcd accepts 1.5 MiB for a whole object, including spec and metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +77,15 @@ class RunFacts:
     generation: int
     progress: str
     definition: Mapping[str, Any] | None
-    """The definition as it was when the run started; None where it stands in the run's own spec."""
+    """The definition at the start of the run; None if it is in the spec of the run."""
     awaited: Sequence[Awaited] = ()
     """The signals that it waits for."""
     unserved: str = ""
-    """What has waited for a while in a task queue that no worker polls; empty: nothing has."""
+    """Work that has waited for a while in a task queue that no worker polls; empty if there is none."""
     refused: str = ""
-    """Why the API server refuses an object that the run creates; empty: it refuses none."""
+    """Why the API server rejects an object that the run creates; empty if it rejects none."""
     points_to: str = ""
-    """The run of the same workflow ID that this one only points to; empty: it does something itself."""
+    """The run of the same workflow ID that this one only points to; empty for an ordinary run."""
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
@@ -147,7 +147,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
 
 
 def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
-    """A status whose first events stand in a HistorySegment now; that its name was taken for a while is forgotten."""
+    """A status after its first events were moved to a HistorySegment, without the note that sealing was blocked."""
     stored, spec, name = status["history"], segment["spec"], segment["metadata"]["name"]
     kept = [
         condition
@@ -167,7 +167,7 @@ def without_sealed(status: Status, segment: Mapping[str, Any]) -> Status:
 
 
 def truncated(status: Status, damage: Damage, now: datetime) -> Status:
-    """A status that says that the past of its run cannot be told any more, and why. Unchanged where it says so already."""
+    """A status with the condition that the history of its run is incomplete, and why. Unchanged if it already has that."""
     conditions = read_conditions(status)
     kind = ConditionType.HISTORY_TRUNCATED
     generation = status["observedGeneration"]
@@ -176,7 +176,7 @@ def truncated(status: Status, damage: Damage, now: datetime) -> Status:
 
 
 class DamagedStateError(Exception):
-    """A run cannot continue from its status: it was edited, removed, or restored in part. The message says what to do."""
+    """A run cannot continue from its status, which was edited, removed, or partly restored. The message says what to do."""
 
 
 _RESTORE = "restore the status, or delete the run"
@@ -190,7 +190,7 @@ def next_event_id(status: Status) -> int:
 
 
 def stored_state(status: Status) -> RunState | None:
-    """The state of a run from its status; None for one that has not started.
+    """Read the state of a run from its status; None if it has not started.
 
     Raises:
         DamagedStateError: it does not say.
@@ -220,7 +220,7 @@ def is_stuck(status: Status) -> bool:
 
 
 def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> Status:
-    """The status of a run that was found damaged and is not any more: it says again what the state says."""
+    """The status of a run that is no longer damaged: it shows the state again."""
     if not state.closed:
         return compose(old, facts, state, (), now)
     closing = history.decode_events(old["history"]["events"][-1:])
@@ -235,7 +235,7 @@ def message_of(status: Status, reason: ConditionReason) -> str:
 
 
 def too_large(text: bytes) -> str | None:
-    """Why an `encoded` status cannot be stored, None if it can."""
+    """Why an `encoded` status is too large to be stored; None if it is not."""
     size = len(text)
     if size <= MAX_STATUS:
         return None
@@ -246,7 +246,7 @@ def too_large(text: bytes) -> str | None:
 
 
 def refused_as_too_large(message: str) -> str:
-    """Why a run cannot continue whose object the API server or etcd has refused for its size; `message` is their own."""
+    """The message for a run whose object the API server or etcd has rejected for its size; `message` is theirs."""
     return (
         "the run's object, which holds its spec, history and outputs, would become larger than the API server takes "
         f"({message}): give the run and its activities less, or divide the work into several runs"
@@ -254,7 +254,7 @@ def refused_as_too_large(message: str) -> str:
 
 
 def bare(status: Status) -> Status:
-    """The status of a closed run without what has room for it only in good times: how it ended, and no more."""
+    """The minimal status of a closed run that is too large: only how it ended."""
     state = {key: value for key, value in status["state"].items() if key != "memory"}
     kept = {key: value for key, value in status.items() if key != "definition"}
     return {**kept, "state": state, "history": {**status["history"], "events": []}}
@@ -271,7 +271,7 @@ class _Verdict:
 def _verdicts(
     old: Status, facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool
 ) -> list[_Verdict]:
-    """What the conditions of a run say."""
+    """The conditions of a run."""
     if facts.points_to:
         message = f"`{facts.points_to}` has this workflow ID"
         verdicts = [_Verdict(True, ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED, message)]
@@ -287,7 +287,7 @@ def _verdicts(
 
 
 def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
-    """How a run has ended, or what is in its way."""
+    """How a run has ended, or what blocks it."""
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
     if failure and failure.type in _TELLING:
@@ -334,7 +334,7 @@ def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now:
 
 
 def _first(entries: Iterable[_Entry]) -> list[_Entry]:
-    """The first of many, so that a status stays readable, and small."""
+    """The first of many items, so that a status stays small and readable."""
     return list(islice(entries, MAX_SHOWN))
 
 
@@ -355,7 +355,7 @@ def _awaited_signal(awaited: Awaited) -> dict[str, Any]:
 
 
 def _waits_for(awaited: Sequence[Awaited]) -> str:
-    """Which signals a run waits for, and until when; empty where it waits for none."""
+    """The signals that a run waits for, and until when; empty if it waits for none."""
     named = [
         f"`{each.signal}` (step `{each.step}`"
         + (f", until {format_time(each.until.replace(microsecond=0))})" if each.until else ")")

@@ -1,4 +1,4 @@
-"""How this process takes up a run: from its first event, from another run's history, or where an operator has left it."""
+"""How a run begins: with its first event, or with the history of another run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from perdure.controller.reconcile.inbox import Asked, Inbox
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.effect_context import EffectContext
-from perdure.controller.runs.first_event import Idle, Pointer, first_event, one_activity, one_operation, scope_of
+from perdure.controller.runs.first_event import Idle, Pointer, first_event
 from perdure.controller.runs.history_segments import ForeignSegmentError
 from perdure.controller.runs.resets import fork_of, since_fork, still_open
+from perdure.controller.runs.run_deciders import Deciding, RunDeciders
 from perdure.controller.runs.run_limits import RunLimits
 from perdure.controller.runs.run_record import Origin, RunRecord
-from perdure.controller.runs.run_status import DamagedStateError
 from perdure.controller.runs.workflow_ids import claim
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, NotReadyError, as_far_as_fit, check_options, read_spec
@@ -31,51 +31,41 @@ from perdure.engine.opaque import referred_to
 from perdure.engine.recording import policy_named, resolved
 from perdure.engine.resetting import begin, kept_results
 from perdure.engine.retry import PolicyReference, RetryPolicy
-from perdure.engine.standalone import OneActivity, OneOperation
+from perdure.engine.standalone import OneActivity
 from perdure.engine.starts import StartExtras
-from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition, start, step
-from perdure.language.interpreter import Interpreter, Refuser
+from perdure.language.interpreter import Refuser
 from perdure.language.program import InvalidWorkflowError, retry_policy, with_defaults
 from perdure.runtime import segments
 from perdure.runtime.blobs import owner_of
 from perdure.runtime.chains import ResetOrigin, continuation_of, created_by, extras_of, parent_of
-from perdure.runtime.requests import start_signal_of
+from perdure.runtime.operation_requests import start_signal_of
 from perdure.runtime.searching import search_marks
-from perdure.schedule.runs import scheduled_by
+from perdure.schedule.run_manifests import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
 """Failure type of a run whose input does not fit the schema of its Workflow."""
 ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
-"""Requests that end a run that has not begun, and cannot yet."""
+"""Requests that end a run that cannot start yet."""
 _PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
 _NOTHING_ASKED = WorkflowRunSpec.model_construct()
-"""The spec of a run whose own spec cannot be read: it begins only to fail."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deciding:
-    """What decides for a run."""
-
-    decider: Decider | None
-    """None for code: workers decide."""
-    definition: Definition | None = None
+"""The spec of a run whose own spec is invalid: it starts only to fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun(Deciding):
-    """A run that begins, as soon as the transition is committed."""
+    """The start of a run, before the transition is committed."""
 
     transition: RunTransition
     origin: Origin | None = None
-    """What it begins with of another run."""
+    """What it takes over from another run."""
     asked: Sequence[Asked[inputs.Request]] = ()
     """The requests in the transition."""
 
 
 @dataclass(slots=True)
 class _Draft:
-    """What is known so far of a run that begins."""
+    """The start of a run that is being prepared."""
 
     workflow_type: str
     spec: WorkflowRunSpec = _NOTHING_ASKED
@@ -87,62 +77,39 @@ class _Draft:
 
 
 class RunStarter:
-    """Takes up one run."""
+    """Begins one run."""
 
-    def __init__(self, tools: Tools, context: EffectContext, record: RunRecord, inbox: Inbox[inputs.Request]) -> None:
-        """Nothing is read yet.
+    def __init__(
+        self,
+        tools: Tools,
+        context: EffectContext,
+        record: RunRecord,
+        inbox: Inbox[inputs.Request],
+        deciders: RunDeciders,
+    ) -> None:
+        """Create it without reading anything.
 
         Args:
             tools: What every run works with.
             context: The run, and the other runs.
             record: What is stored of the run.
             inbox: What the run was asked.
+            deciders: Find what decides for the run.
         """
         self._tools = tools
         self._context = context
         self._run = context.run
         self._stored = record
         self._inbox = inbox
+        self._deciders = deciders
         self._limits = RunLimits(tools, context, record.record)
 
     @property
     def _record(self) -> Record:
         return self._stored.record
 
-    # After a restart
-
-    def resume(self, state: RunState) -> Deciding:
-        """Take up a run that has begun earlier.
-
-        Raises:
-            NotYetError: its definition is being compiled.
-            DamagedStateError: its definition is not what it was.
-        """
-        given, snapshot = self._record.object["spec"], self._record.status.get("definition")
-        try:
-            spec = read_spec(given)
-            standalone = self._standalone(spec)
-            if standalone is not None:
-                return Deciding(decider=standalone)
-            definition = self._tools.definitions.pinned(
-                self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
-            )
-        except InvalidWorkflowError as error:
-            if self._inbox.has(inputs.TerminateRequested):
-                return Deciding(decider=Idle())  # to end it, nothing has to be decided
-            message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
-            raise DamagedStateError(message) from error
-        pending = {each.activity_type for each in state.activities.values() if not each.by_worker}
-        if unknown := pending - definition.program.activities.keys():
-            names = ", ".join(sorted(unknown))
-            message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"
-            raise DamagedStateError(message)
-        return Deciding(decider=self._interpreter(definition, spec, state.start_time), definition=definition)
-
-    # From the first event
-
     async def begin(self, now: datetime) -> Begun:
-        """Begin the run; one that cannot be run begins, and fails.
+        """Start the run; an invalid run starts, and fails.
 
         Raises:
             NotReadyError: it cannot begin yet, and was not asked to end.
@@ -183,7 +150,7 @@ class RunStarter:
         draft.decider = await self._claim(spec)
         if draft.decider is not None:
             return
-        standalone = self._standalone(spec)
+        standalone = self._deciders.standalone(spec)
         if standalone is not None:
             draft.decider, draft.extras = standalone, extras_of(self._record.object)
             if isinstance(standalone, OneActivity):
@@ -202,10 +169,10 @@ class RunStarter:
         draft.workflow_type = definition.workflow_type
         draft.policy = await self._find_policies(spec, definition.program.retry_policies)
         await self._limits.take(definition.program, draft.given, spec, now)
-        draft.decider, draft.definition = self._interpreter(definition, spec, now), definition
+        draft.decider, draft.definition = self._deciders.interpreter(definition, spec, now), definition
 
     async def _extras(self, task_queue: str) -> StartExtras:
-        """What was said beside the spec, without inherited versions whose workers do not poll the task queue."""
+        """The fields in annotations, without inherited versions whose workers do not poll the task queue."""
         extras = extras_of(self._record.object)
         if continuation_of(self._record.object) is None and parent_of(self._record.object) is None:
             return extras
@@ -254,7 +221,7 @@ class RunStarter:
         return Begun(decider=draft.decider, definition=draft.definition, transition=transition, asked=asked)
 
     async def _find_definition(self, spec: WorkflowRunSpec) -> tuple[Definition, Any]:
-        """What the run is pinned to when it starts now, and its input with the defaults of that.
+        """The definition that the run is pinned to when it starts now, and its input with defaults.
 
         Raises:
             NotYetError: it is being compiled.
@@ -270,7 +237,7 @@ class RunStarter:
         return definition, given
 
     async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
-        """Make sure that every RetryPolicy that the run, or what it `used`, means by name is there; the one of the run itself.
+        """Ensure that the RetryPolicies named by the run and its definition exist; returns that of the run.
 
         Raises:
             NotReadyError: one is missing, or cannot be used.
@@ -288,7 +255,7 @@ class RunStarter:
     # From another run's history
 
     async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> Begun:
-        """Begin with the history of another run, up to a point of it.
+        """Start with the history of another run, up to a point.
 
         All that is made before the commit is found again after a crash: the other run is closed, its
         children are this one's, and the segments have the same names and the same events.
@@ -308,7 +275,7 @@ class RunStarter:
             given = with_defaults(fork.definition.program, spec.input)
             await self._limits.take(fork.definition.program, given, spec, now)
         told = await since_fork(client, fork, reset)
-        decider = self._interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
+        decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         await children.take_over(self._context, reset.base, still_open(fork.state, told))
         sealed, past = segments.chain(self._run, fork.events)
         for name in referred_to(msgspec.json.encode(fork.events)):
@@ -327,19 +294,8 @@ class RunStarter:
         origin = Origin(before, fork.state)
         return Begun(decider=decider, definition=fork.definition, transition=transition, origin=origin)
 
-    # Both
-
-    def _standalone(self, spec: WorkflowRunSpec) -> OneActivity | OneOperation | None:
-        """What decides if the run is a standalone activity or Nexus operation; None if it is a workflow."""
-        extras = extras_of(self._record.object)
-        if spec.activity is not None:
-            return one_activity(self._run.workflow_id, spec, spec.activity, extras)
-        if spec.nexus_operation is not None:
-            return one_operation(spec, spec.nexus_operation, extras)
-        return None
-
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
-        """What decides if another run of the workflow id is open; None if none is.
+        """The decider if another run of the workflow ID is open; None if none is.
 
         Raises:
             NotReadyError: it has to be waited for another one.
@@ -351,7 +307,3 @@ class RunStarter:
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)
-
-    def _interpreter(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> Interpreter:
-        given = with_defaults(definition.program, spec.input)
-        return Interpreter(definition.program, scope_of(self._record.object), input=given, start_time=start_time)

@@ -1,6 +1,6 @@
 """The start of a run that is recorded with its first decision.
 
-Until then, the object itself says that the run starts: its creation is durable, and a process that finds it without a status
+Until then, the object itself is the durable start: a process that finds it without a status
 starts it again. So one write records the start and what follows it, such as the first decision of an SDK worker or a signal.
 """
 

@@ -1,4 +1,4 @@
-"""A run claims its workflow id: of the runs of one id, one is open at a time."""
+"""Claims the workflow ID of a run: only one run of an ID is open at a time."""
 
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
@@ -14,9 +14,9 @@ from perdure.runtime.chains import ResetOrigin
 
 
 def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin | None) -> Decider | None:
-    """Make sure that no other run of the workflow id is open; what decides if one is, None if none is.
+    """Ensure that no other run of the workflow ID is open; returns the decider if one is, otherwise None.
 
-    A run that was made by a reset takes the place of whichever is open.
+    The run of a reset replaces the open run.
 
     Args:
         peers: The other runs. One that has to make room is asked to.
@@ -45,7 +45,7 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
 
 
 def _makes_room(entry: Entry, other: Entry, reset: ResetOrigin | None) -> inputs.TerminateRequested:
-    """What asks another run of the workflow id to close for this one."""
+    """The request to another run of the workflow ID to close for this one."""
     request_id = f"{entry.uid}/conflict"
     if reset is None:
         reason = f"`{entry.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"

@@ -1,4 +1,4 @@
-"""One Schedule: the pass that takes it further.
+"""The reconciliation of one Schedule.
 
     observed  (watch: the schedule, its runs) ─┐
     asked for (trigger, backfill, pause)      ─┼─▶ step ─▶ commit ─▶ effects (runs made, asked to stop, removed) ─▶ next wake
@@ -29,6 +29,7 @@ from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.schedules.schedule_events import ScheduleTeller
+from perdure.controller.schedules.scheduled_chains import ScheduledChains
 from perdure.controller.schedules.scheduled_runs import ScheduledRuns
 from perdure.controller.schedules.template_check import TemplateCheck
 from perdure.controller.workflows.definitions import Definitions
@@ -36,13 +37,13 @@ from perdure.engine.inputs import Answer
 from perdure.engine.retry import PolicyReference
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.language.program import retry_policy
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_SCHEDULES, Witness
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.inputs import Outcome
+from perdure.schedule.inputs import RunOutcome
 from perdure.schedule.rules import Rules, times_hash
 from perdure.schedule.state import ScheduleState, load_state
 from perdure.schedule.status import Problem, compose, not_ready
@@ -50,7 +51,7 @@ from perdure.schedule.step import ScheduleTransition, next_wake, step
 from perdure.schedule.times import Times
 
 _SHOWN = ("observedGeneration", "conditions", "spec", "nextScheduledTimes")
-"""Parts of the status that are worth a write of their own."""
+"""Parts of the status whose changes are written immediately."""
 
 _WARNED = {
     ConditionReason.RETRY_POLICY_NOT_FOUND: EventReason.RETRY_POLICY_NOT_FOUND,
@@ -83,16 +84,17 @@ class ReconciledSchedule:
         self._template = TemplateCheck(definitions, self.namespace, self.name)
         self._teller = ScheduleTeller(recorder, self.namespace, self.name, self.uid)
         self.waits_for_policy = False
-        """Whether the RetryPolicy that it names is missing."""
+        """Whether its RetryPolicy is missing."""
         self._record = Record(client, obj, "schedules")
-        self._runs = ScheduledRuns(client, self._record, peers, self._teller, output_of)
+        self._chains = ScheduledChains(client, self._record, peers, output_of)
+        self._runs = ScheduledRuns(client, self._record, peers, self._teller, self._chains)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
         self._log = structlog.get_logger("perdure.schedule")
         self._inbox: Inbox[inp.ScheduleRequest] = Inbox("the schedule")
         self.advance = Reconciler(self, self._record).advance
-        """Takes the schedule further; see there."""
+        """Reconciles the Schedule; see there."""
 
     @property
     def gone(self) -> bool:
@@ -100,7 +102,7 @@ class ReconciledSchedule:
         return self._record.gone
 
     def observe(self, obj: kube.Object) -> bool:
-        """A watch shows the schedule; whether that is news."""
+        """Process a watch event of the Schedule; returns whether it is new."""
         return self._record.observe(obj)
 
     def observe_gone(self) -> None:
@@ -116,7 +118,7 @@ class ReconciledSchedule:
         return True
 
     def ask(self, request: inp.ScheduleRequest, then: Callable[[Answer], None]) -> None:
-        """Have the schedule take a request at its next pass; `then` is called with the answer, once that is recorded."""
+        """Add a request for the next reconciliation; `then` is called with the answer, once that is recorded."""
         self._inbox.put(request, then)
 
     def waits_for(self, run_id: str) -> bool:
@@ -126,7 +128,7 @@ class ReconciledSchedule:
         return any(run_id == self._runs.id_of(run) for run in self._state.running)
 
     def withdraw(self, request_id: str) -> None:
-        """The request was withdrawn: it is not executed, unless it was recorded already."""
+        """Withdraw a request, unless it was recorded already."""
         for each in self._inbox.withdraw(request_id):
             each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="it was withdrawn"))
 
@@ -137,21 +139,21 @@ class ReconciledSchedule:
         self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
 
     async def read_again(self) -> None:
-        """Take what the API server has now."""
+        """Read the Schedule from the API server."""
         if await self._record.read_again():
             self._state = None
 
     def look_again(self) -> None:
-        """Nothing is begun that the next pass would take for done."""
+        """Do nothing: a failed reconciliation leaves nothing behind."""
 
     def full(self, error: kube.TooLargeError) -> None:
-        """Say that the spec leaves no room for the status."""
+        """Report that the spec leaves no room for the status."""
         message = f"its spec leaves no room for its status ({error.message}); shorten its template"
         self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
         self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
 
     async def broken(self, error: Exception) -> None:
-        """Say that the operator cannot process the Schedule, and begin again from what is recorded."""
+        """Report that the operator cannot process the Schedule, and start over from the recorded state."""
         self._state = None
         message = f"the operator cannot process the schedule: {type(error).__name__}: {error}; it retries with backoff"
         problem = Problem(ConditionReason.INTERNAL_ERROR, message)
@@ -159,7 +161,7 @@ class ReconciledSchedule:
             await self._stand_still(problem, EventReason.INTERNAL_ERROR, wall_clock())
 
     async def reconcile(self, now: datetime) -> datetime | None:
-        """One pass."""
+        """Observe, decide, commit, and apply the effects."""
         changed = self._rules is None or self._rules[0] != self._generation
         if (self._state is None or changed) and not await self._load(now):
             return None
@@ -174,7 +176,7 @@ class ReconciledSchedule:
         problem = problem or missing or self._template.problem
         news = list(self._runs.news)
         asked = self._inbox.next()
-        closed = await self._runs.closed(self._state) if self._state is not None else []
+        closed = await self._chains.closed(self._state, self._runs.id_of) if self._state is not None else []
         happened = [*news, *closed, *(each.request for each in asked)]
         try:
             if missing is not None and self._state is not None and not _is_due(rules, self._state, now):
@@ -201,12 +203,12 @@ class ReconciledSchedule:
         self._inbox.taken(asked)
         self._inbox.answer(asked, transition.answers)
         await self._runs.apply(transition.state, now)
-        await self._runs.remove_old(rules.spec, transition.state)
+        await self._chains.remove_old(rules.spec, transition.state, self._runs.id_of)
         again = await self._template.check(rules.spec.workflow_run_template, self._given_template())
         return now if transition.more or self._runs.news or self._inbox.one_by_one or again else wake
 
     async def _load(self, now: datetime) -> bool:
-        """Continue from the stored status; whether the schedule can continue."""
+        """Resume from the stored status; returns whether the Schedule can continue."""
         status, self._state = self._record.status, None
         damage = self._witness.damage(self._record.latest())
         try:
@@ -233,7 +235,7 @@ class ReconciledSchedule:
         return True
 
     async def _stand_still(self, problem: Problem, reason: EventReason, now: datetime) -> None:
-        """Say why nothing can be done; once, not at each try."""
+        """Report once why the Schedule cannot continue."""
         self._inbox.refuse_all(problem.reason, problem.message)
         status = not_ready(self._record.status, problem, self._generation, now)
         if status != self._record.status:
@@ -245,7 +247,7 @@ class ReconciledSchedule:
     async def _commit(
         self, rules: Rules, transition: ScheduleTransition, problem: Problem | None, now: datetime
     ) -> None:
-        """Record the transition: one write, refused if anyone has written since."""
+        """Record the transition with one write, which fails if another client has written since."""
         before = self._record.status
         status = compose(before, rules, transition.state, problem=problem, generation=self._generation, now=now)
         if not transition.durable and all(status.get(key) == before.get(key) for key in _SHOWN):
@@ -304,7 +306,7 @@ def _is_due(rules: Rules, state: ScheduleState, now: datetime) -> bool:
 
 
 def _has_failed(news: inp.ScheduleInput) -> bool:
-    return isinstance(news, inp.RunClosed) and news.outcome in {Outcome.FAILED, Outcome.TIMED_OUT}
+    return isinstance(news, inp.RunClosed) and news.outcome in {RunOutcome.FAILED, RunOutcome.TIMED_OUT}
 
 
 def _ready(status: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,10 +1,10 @@
-"""Events and metrics of what a Schedule has just committed: for people, best effort, after the fact."""
+"""Kubernetes Events and metrics about the commits of a Schedule. They are best effort and follow the commit."""
 
 from typing import Final
 
 from perdure.api.common import API_VERSION
 from perdure.api.reasons import EventReason
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.schedule.state import ScheduleState
 from perdure.schedule.step import ScheduleTransition
@@ -30,11 +30,11 @@ class ScheduleTeller:
         }
 
     def warn(self, reason: EventReason, note: str, action: str) -> None:
-        """Say what is wrong."""
+        """Record a warning."""
         self._recorder.record(self._about, kind="Warning", reason=reason, note=note, action=action)
 
     def committed(self, before: ScheduleState | None, transition: ScheduleTransition) -> None:
-        """Say what a commit has changed.
+        """Record the changes of a commit.
 
         Args:
             before: Where the Schedule stood; None at first.

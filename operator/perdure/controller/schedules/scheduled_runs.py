@@ -1,44 +1,36 @@
-"""The runs of one schedule: made, followed to their ends, stopped and removed.
+"""The runs of one Schedule: created, and stopped. Their names are locks."""
 
-Their names are locks. A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
-"""
-
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
-from perdure.api.labels import SCHEDULE_LABEL
-from perdure.api.names import label_value
 from perdure.api.reasons import EventReason
 from perdure.api.schedule import ScheduleSpec
-from perdure.controller.directory import Entry, Standing
-from perdure.controller.expiry import remove_finished
+from perdure.controller.directory import Standing
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
-from perdure.controller.runs.child_outcomes import failure_in, has_successor
 from perdure.controller.schedules.schedule_events import ScheduleTeller
+from perdure.controller.schedules.scheduled_chains import ScheduledChains
 from perdure.engine import inputs as run_inputs
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.observe import metrics
-from perdure.runtime.commits import OF_RUNS, edited
 from perdure.schedule import inputs as inp
 from perdure.schedule.effects import Effect, StartRun, StopRun, effects
-from perdure.schedule.inputs import Outcome
-from perdure.schedule.runs import is_of, not_handed_on, scheduled_run
+from perdure.schedule.run_manifests import is_of, not_handed_on, scheduled_run
 from perdure.schedule.state import Running, ScheduleState
 
 _SHORTEST_TRY: Final = timedelta(seconds=5)
 _LONGEST_TRY: Final = timedelta(hours=1)
-"""How long a run that the API server refuses for now is retried: the catch-up window, within these (Temporal:
+"""How long a run that the API server rejects temporarily is retried: the catch-up window, within these limits (Temporal:
 service/worker/scheduler, startWorkflow)."""
 _LATE: Final = timedelta(minutes=5)
-"""A run that is made later than this was not delayed by the operator: its time was caught up with."""
+"""A run that is created later than this after its time was caught up with, and not delayed by the operator."""
 
 
 class ScheduledRuns:
-    """What a Schedule has started."""
+    """The runs of one Schedule."""
 
     def __init__(
         self,
@@ -46,18 +38,17 @@ class ScheduledRuns:
         record: Record,
         peers: Peers,
         teller: ScheduleTeller,
-        output_of: Callable[[kube.Object], Awaitable[Any]],
+        chains: ScheduledChains,
     ) -> None:
-        """Nothing is known of them yet.
+        """Create it without any run.
 
         Args:
             client: Speaks to the API server.
             record: The Schedule.
             peers: All runs.
             teller: Records Events.
-            output_of: Reads the output of a run.
+            chains: The runs that exist.
         """
-        self._output_of = output_of
         meta = record.object["metadata"]
         self._namespace: str = meta["namespace"]
         self._name: str = meta["name"]
@@ -66,26 +57,27 @@ class ScheduledRuns:
         self._record = record
         self._peers = peers
         self._teller = teller
+        self._chains = chains
         self._made: dict[str, str] = {}
         """Ids of the runs that are known to exist, by name."""
         self._stopped: set[tuple[str, str]] = set()
-        """What runs were asked already: the uid of each link of a chain, and how."""
+        """The requests already sent, by the UID of each run of a chain."""
         self.news: list[inp.ScheduleInput] = []
-        """What has come of the effects, for the next pass."""
+        """The results of effects, for the next reconciliation."""
 
     @property
     def any_started(self) -> bool:
         """Whether a run of the schedule is known."""
-        return bool(self._entries())
+        return bool(self._chains.entries())
 
     def id_of(self, run: Running) -> str:
-        """The id of the first run of a chain; empty while it is not known to exist."""
+        """The UID of the first run of a chain; empty if it is not known to exist."""
         return run.run_id or self._made.get(run.name, "")
 
     # Applying effects
 
     async def start(self, state: ScheduleState, now: datetime) -> None:
-        """Make the runs that the committed state names and that are not known to exist.
+        """Create the runs of the committed state that are not known to exist.
 
         Args:
             state: The state, committed.
@@ -98,12 +90,12 @@ class ScheduledRuns:
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 
     async def apply(self, state: ScheduleState, now: datetime) -> None:
-        """Do all that the committed state asks for; arguments and exceptions as `start`."""
+        """Apply all effects of the committed state; arguments and exceptions as for `start`."""
         await self._apply(effects(state), state, now)
 
     async def _apply(self, wanted: Sequence[Effect], state: ScheduleState, now: datetime) -> None:
         self._forget_all_but(state)
-        there = {entry.name for entry in self._entries()}
+        there = {entry.name for entry in self._chains.entries()}
         for effect in wanted:
             match effect:
                 case StartRun(run):
@@ -119,11 +111,11 @@ class ScheduledRuns:
         for run in state.running:
             if run.run_id:
                 self._made.setdefault(run.name, run.run_id)
-        known = {entry.uid for entry in self._entries()}
+        known = {entry.uid for entry in self._chains.entries()}
         self._stopped = {(uid, how) for uid, how in self._stopped if uid in known}
 
     async def _start(self, run: Running, state: ScheduleState, now: datetime, *, is_there: bool) -> None:
-        """Make a run that is not known to exist."""
+        """Create a run that is not known to exist."""
         if is_there and run.name not in self._made:
             with suppress(kube.NotFoundError):  # deleted meanwhile: created below
                 await self._adopt(run)  # an operator that was killed before it wrote that has created it
@@ -156,7 +148,7 @@ class ScheduledRuns:
         self._note_made(run, obj)
 
     async def _adopt(self, run: Running) -> None:
-        """Find the run that has the name: this schedule has created it before, or someone else has created another."""
+        """Read the run that has the name: an earlier try has created it, or it is unrelated."""
         obj = await self._client.get(self._url(run.name))
         if is_of(obj, self._record.object, run):
             self._note_made(run, obj)
@@ -175,13 +167,13 @@ class ScheduledRuns:
         self.news.append(inp.RunRefused(name=run.name, message=message))
 
     async def _stop(self, run: Running) -> None:
-        """Ask a run that blocks the next one to stop: each link of its chain that is open.
+        """Request that a run that blocks the next one stops: each open run of its chain.
 
-        A link that closes at that very moment may be followed by another, which is asked when the watch reports it.
+        If a run closes at that moment and another follows, that one gets the request when the watch reports it.
         """
         run_id, how = self.id_of(run), "terminate" if run.terminate else "cancel"
         reason = f"the next run of schedule `{self._name}` is due (overlapPolicy)"
-        for entry in self._entries():
+        for entry in self._chains.entries():
             unasked = entry.standing is not Standing.CLOSED and (entry.uid, how) not in self._stopped
             if run_id and entry.first_uid == run_id and unasked:
                 request_id = f"{self._uid}/{entry.uid}/{how}"
@@ -194,105 +186,9 @@ class ScheduledRuns:
                 self._peers.ask(entry, request, lambda _: None)
                 self._stopped.add((entry.uid, how))
 
-    # Following
-
-    async def closed(self, state: ScheduleState) -> list[inp.RunClosed]:
-        """The runs that have closed since.
-
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
-        """
-        followed = [(run, run_id) for run in state.running if (run_id := self.id_of(run))]
-        chains = self._chains() if followed else {}
-        if any(run_id not in chains for _, run_id in followed):
-            chains = await self._listed_chains()
-        ends = [await self._end_of(run, chains.get(run_id, [])) for run, run_id in followed]
-        return [end for end in ends if end is not None]
-
-    def _chains(self) -> dict[str, list[Entry]]:
-        """The runs that are known, by the first one of their chain."""
-        chains: dict[str, list[Entry]] = {}
-        for entry in self._entries():
-            chains.setdefault(entry.first_uid, []).append(entry)
-        return chains
-
-    async def _listed_chains(self) -> dict[str, list[Entry]]:
-        """The same, with the runs that no watch has shown yet: only what the API server does not list was deleted."""
-        async for obj in self._client.each(self._url(), labelSelector=f"{SCHEDULE_LABEL}={label_value(self._name)}"):
-            self._peers.noted(obj)
-        return self._chains()
-
-    async def _end_of(self, run: Running, chain: list[Entry]) -> inp.RunClosed | None:
-        """How a run has ended, with all that continues it; None while it continues."""
-        gone = inp.RunClosed(name=run.name, outcome=Outcome.TERMINATED, time=wall_clock())
-        if not chain:
-            return gone  # someone else has deleted it
-        last = max(chain, key=lambda entry: (entry.closed, entry.uid))
-        if last.successor or any(entry.standing is not Standing.CLOSED for entry in chain):
-            return None  # one is open, or about to be made
-        try:
-            obj = await self._client.get(self._url(last.name))
-        except kube.NotFoundError:
-            chain = (await self._listed_chains()).get(last.first_uid, [])
-            return None if any(entry.standing is not Standing.CLOSED for entry in chain) else gone
-        status = obj.get("status") or {}
-        if edited(status, OF_RUNS):
-            self._peers.suspect(obj)
-            return None
-        if has_successor(status) and not await self._successor_is_gone(status):
-            return None
-        phase = status.get("phase", "")
-        return inp.RunClosed(
-            name=run.name,
-            outcome=Outcome(phase) if phase in set(Outcome) else Outcome.TERMINATED,
-            time=datetime.fromisoformat(status["completionTime"]),
-            result=await self._output_of(obj),
-            failure=failure_in(status),
-            status_failure=status.get("failure"),
-        )
-
-    async def _successor_is_gone(self, status: dict[str, Any]) -> bool:
-        closing = status["history"]["events"][-1]
-        try:
-            await self._client.get(self._url(closing.get("newWorkflowRun") or closing.get("resetRun")))
-        except kube.NotFoundError:
-            return True
-        return False
-
-    # Removing
-
-    async def remove_old(self, spec: ScheduleSpec, state: ScheduleState) -> None:
-        """Keep that number of closed runs of either sort, the newest, each with its whole chain.
-
-        Raises:
-            ConflictError: the Schedule is not as it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
-        """
-        open_ = {self.id_of(run) for run in state.running}
-        closed = [
-            chain
-            for first, chain in self._chains().items()
-            if first not in open_ and all(entry.standing is Standing.CLOSED for entry in chain)
-        ]
-        closed.sort(key=lambda chain: max((entry.closed, entry.uid) for entry in chain), reverse=True)
-        well = [chain for chain in closed if _ended_well(chain)]
-        badly = [chain for chain in closed if not _ended_well(chain)]
-        extra = [*well[spec.successful_runs_history_limit :], *badly[spec.failed_runs_history_limit :]]
-        if extra:  # the limits, and which runs are recorded as ended, are those of now
-            await self._record.confirm(afresh=True)
-        for entry in (entry for chain in extra for entry in chain):
-            await remove_finished(self._client, self._url(entry.name), entry.uid)
-
-    def _entries(self) -> list[Entry]:
-        return self._peers.directory.of_schedule(self._namespace, self._uid)
-
     def _url(self, name: str | None = None) -> str:
         return kube.path(kube.PERDURE, self._namespace, "workflowruns", name)
 
 
 def _about(news: inp.ScheduleInput, name: str) -> bool:
     return isinstance(news, inp.RunRefused | inp.NameTaken) and news.name == name
-
-
-def _ended_well(chain: list[Entry]) -> bool:
-    return max(chain, key=lambda entry: (entry.closed, entry.uid)).phase == "Completed"

@@ -1,4 +1,4 @@
-"""Whether a run of a Schedule's template could start, as the condition of the Schedule tells."""
+"""Checks whether a run of a Schedule's template could start, for the condition of the Schedule."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ class TemplateCheck:
     """Checks the template of one Schedule, again whenever something that it depends on has changed."""
 
     def __init__(self, definitions: Definitions, namespace: str, name: str) -> None:
-        """Nothing is checked yet.
+        """Create it without any result.
 
         Args:
             definitions: Finds and compiles what the template runs.
@@ -27,16 +27,16 @@ class TemplateCheck:
         self._name = name
         self._checked = False
         self.problem: Problem | None = None
-        """Why a run would not start now, as far as it was checked."""
+        """Why a run would not start now, according to the last check."""
 
     def observe(self) -> None:
-        """What the template runs, or the template, has changed."""
+        """Note that the template, or the Workflow that it names, has changed."""
         self._checked = False
 
     async def check(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> bool:
-        """Find out whether a run could start; whether that has changed.
+        """Check whether a run could start; returns whether the result has changed.
 
-        Runs start when they are due, whatever comes of it: the Workflow may be created or fixed until then.
+        Runs start when they are due in any case, as the Workflow may be created or fixed by then.
 
         Args:
             template: The template.
@@ -70,7 +70,7 @@ class TemplateCheck:
         return Problem(ConditionReason.INVALID_INPUT, message) if wrong else None
 
     def mistakes(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> list[str]:
-        """What keeps every run of the template from starting, whatever else there is.
+        """The errors of the template that prevent every run from starting.
 
         Args:
             template: The template.

@@ -1,12 +1,12 @@
-"""From a WorkflowRun to something that can be interpreted: the definition is found, checked, compiled, kept.
+"""Finds, checks, compiles, and caches the definitions of WorkflowRuns.
 
 A large definition takes seconds to compile. It is compiled in a thread, so that everything else continues meanwhile; a
 reconciliation that needs it comes back later, and holds no worker. Namespaces take turns, and each has one thread at most, so
 that a namespace with many large definitions only delays itself.
 
-Threads, not processes: what is compiled consists of closures, which cannot be handed from one process to another, and every
-process costs 80 MiB. A thread that computes delays the event loop, which needs the interpreter for each answer that it gets,
-by the interpreter's switch interval: see `handlers.main`.
+Threads, not processes: compiled definitions consist of closures, which cannot be passed to another process, and every
+process takes 80 MiB. A computing thread delays the event loop by the switch interval of the interpreter for each response
+that the loop processes: see `handlers.main`.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ _CACHED_BYTES = 8 * 1024 * 1024
 _READ_ELSEWHERE: dict[str, Any] = {"steps": []}
 """A definition that stands for another one."""
 THREADS = 2
-"""That compile. With more of them, each gets less of the one interpreter, and the event loop too."""
+"""Number of threads that compile. With more of them, each of them and the event loop get less of the interpreter."""
 
 
 class NotReadyError(Exception):
-    """The run cannot start until someone fixes something; it is retried when the Workflow changes."""
+    """A run cannot start until someone fixes something; it is retried when the Workflow changes."""
 
     def __init__(self, reason: ConditionReason, message: str, until: datetime | None = None) -> None:
         super().__init__(message)
@@ -61,36 +61,36 @@ class NotReadyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a run runs."""
+    """The definition that a run executes."""
 
     program: Program
     workflow_type: str
-    """Name of the Workflow; of the run itself where the definition is written in place."""
+    """Name of the Workflow; of the run if its definition is inline."""
     snapshot: dict[str, Any] | None
-    """The definition as JSON where it came from a Workflow: kept with the run, so that later edits do not reach it."""
+    """The definition as JSON if it came from a Workflow: stored with the run, so that later edits do not affect it."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class CompiledDefinition:
-    """What is known of a definition."""
+    """A compiled definition, and the findings of the checks."""
 
     program: Program | None
-    """None where it cannot be interpreted at all."""
+    """The program; None if the definition cannot be executed."""
     broken: tuple[Finding, ...]
-    """Why that is so."""
+    """Why it cannot be executed."""
     findings: tuple[Finding, ...]
-    """Everything that was found, warnings included."""
+    """All findings, including warnings."""
 
 
 class Definitions:
-    """Finds and compiles definitions; equal ones are compiled once, and so are those that cannot be run."""
+    """Finds and compiles definitions; equal ones are compiled once, including invalid ones."""
 
     def __init__(self, client: kube.Client) -> None:
         self._client = client
         self._compiled: OrderedDict[bytes, CompiledDefinition] = OrderedDict()
         self._cached = 0
         self._in_use: WeakValueDictionary[bytes, CompiledDefinition] = WeakValueDictionary()
-        """What a caller still holds, cached or not: a caller that comes back finds it, whatever was compiled since."""
+        """Definitions that callers still hold, cached or not: a caller that comes back finds its definition."""
         self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="compile")
         self._pool = FairPool(slots=THREADS, each=1)
         self._asked: dict[tuple[str, bytes], asyncio.Future[CompiledDefinition]] = {}
@@ -130,7 +130,7 @@ class Definitions:
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
 
     async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
-        """An activity of a Workflow, for code that has it done by pods; or why there is none.
+        """An activity of a Workflow, for code whose activities run in pods; or why there is none.
 
         Raises:
             NotYetError: the Workflow is being compiled.
@@ -170,7 +170,7 @@ class Definitions:
         return Definition(self.compile(namespace, snapshot, pinned=True), workflow or name, snapshot)
 
     def compile(self, namespace: str, spec: dict[str, Any], *, pinned: bool = False) -> Program:
-        """Find a definition compiled, or have it compiled.
+        """Return a compiled definition, or have it compiled.
 
         Args:
             namespace: Who wants it.
@@ -190,7 +190,7 @@ class Definitions:
         return compiled.program
 
     def findings(self, namespace: str, spec: dict[str, Any]) -> tuple[Finding, ...]:
-        """Everything that static checks find in a definition, the errors first.
+        """All findings of the static checks of a definition, the errors first.
 
         Raises:
             NotYetError: it is being compiled.
@@ -201,7 +201,7 @@ class Definitions:
             return tuple(error.findings)
 
     def _look(self, namespace: str, spec: dict[str, Any]) -> CompiledDefinition:
-        """Find a definition compiled and checked, or have it compiled.
+        """Return a compiled and checked definition, or have it compiled.
 
         Raises:
             NotYetError: it is being compiled.
@@ -219,7 +219,7 @@ class Definitions:
         return compiled
 
     def _ask(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[CompiledDefinition]:
-        """Have a definition compiled when it is the turn of the namespace, or of another one that wants the same."""
+        """Schedule the compilation of a definition for a namespace, or for another one that needs the same."""
         who = namespace, key
         if who not in self._asked:
             self._asked[who] = self._pool.submit(namespace, partial(self._compile_once, key, spec))
@@ -255,7 +255,7 @@ def _no_activity(message: str) -> Failure:
 
 
 def compile_definition(given: dict[str, Any]) -> CompiledDefinition:
-    """The program, and everything that was found."""
+    """Compile a definition; returns the program and all findings."""
     if nests_deeper(given):
         deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; make its values less deep"),)
         return CompiledDefinition(None, deep, deep)
@@ -272,7 +272,7 @@ def compile_definition(given: dict[str, Any]) -> CompiledDefinition:
 
 
 def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
-    """The spec of a run, but for a definition that is written in place: that is read where it is compiled.
+    """Parse the spec of a run without its inline definition, which is parsed when it is compiled.
 
     Raises:
         InvalidWorkflowError: it cannot be read. The API server checks less: not whether a date exists.
@@ -290,7 +290,7 @@ def _in_spec(path: str) -> str:
 
 
 def check_options(spec: WorkflowRunSpec) -> None:
-    """Refuse what the schema cannot say of a run's own options.
+    """Check the options of a run for what the schema cannot express.
 
     Raises:
         InvalidWorkflowError: one of them cannot be.
@@ -301,14 +301,14 @@ def check_options(spec: WorkflowRunSpec) -> None:
 
 
 def as_far_as_fit(spec: WorkflowRunSpec) -> WorkflowRunSpec:
-    """The spec of a run that begins only to fail, without the search attributes that it cannot carry."""
+    """The spec of a run that starts only to fail, without invalid search attributes."""
     wrong = unfit(spec.search_attributes)
     kept = {name: value for name, value in spec.search_attributes.items() if name not in wrong}
     return spec.model_copy(update={"search_attributes": kept}) if wrong else spec
 
 
 def unfit_input(given: Any, path: str = "spec.input") -> Iterator[Finding]:
-    """What keeps an input from being carried by a run; `path` is where it stands."""
+    """Why a run cannot have an input; `path` is the path of the input."""
     if nests_deeper(given):
         yield Finding(path, f"nests more than {MAX_DEPTH} levels deep; make it less deep")
         return

@@ -1,8 +1,8 @@
-"""Whether a Workflow can be run, as its condition `Ready` tells: its definition is checked, and its pods are tried.
+"""Determines the condition `Ready` of Workflows: checks the definition, and tries its pods with a dry run.
 
-The definition is checked when the operator begins and whenever it changes. Its pods are tried with a dry-run, so that a typo
-in a `container`, or a policy that refuses it, shows before anyone runs it. What a policy or a namespace refuses can be fixed
-without a change of the Workflow, so a refused pod is retried after a while; it keeps no run from starting.
+The definition is checked when the operator starts and whenever it changes. The dry run shows a typo in a `container`, or a
+policy that rejects it, before anyone runs the Workflow. What a policy or a namespace rejects can be fixed without a change of
+the Workflow, so a rejected pod is retried after a while; it prevents no run from starting.
 
 A Workflow that names a RetryPolicy which does not exist is not ready either: its runs wait for that. It is checked again when
 the RetryPolicies of its namespace change.
@@ -25,13 +25,13 @@ from perdure.controller.reconcile.computed_status import write_status
 from perdure.controller.retry_policies import Policies
 from perdure.controller.workflows.definitions import Definitions
 from perdure.kube import client as kube
-from perdure.kube.events import Recorder
+from perdure.kube.event_recorder import Recorder
 from perdure.language.program import Finding, Severity
 
 ASK_AGAIN = timedelta(minutes=1)
-"""How long after a refusal a pod is retried."""
+"""Delay before a rejected pod is retried."""
 _MOST_TOLD = 10
-"""Findings in the message."""
+"""Maximum number of findings in the message."""
 _FREE_FORM = frozenset(
     {
         "input",
@@ -48,7 +48,7 @@ _FREE_FORM = frozenset(
         "details",
     }
 )
-"""Fields whose content is the user's own."""
+"""Fields with arbitrary content of the user."""
 
 
 _EVENTS = {
@@ -68,7 +68,7 @@ class _Named:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A Workflow as it was read, whether it can be run, and why."""
+    """A Workflow as it was read, and the verdict with its reason."""
 
     workflow: kube.Object
     ready: bool
@@ -97,7 +97,7 @@ class Readiness:
         """By UID of a Workflow, the generation that was seen last."""
 
     def observe(self, obj: kube.Object, *, deleted: bool) -> bool:
-        """A Workflow was seen, changed or deleted; whether that is news: a write of its own status is none."""
+        """Process a watch event of a Workflow; returns whether it is new, and not merely a write of the status."""
         meta = obj["metadata"]
         if deleted:
             self._generations.pop(meta["uid"], None)
@@ -108,7 +108,7 @@ class Readiness:
         return changed
 
     def stale(self, namespace: str) -> list[str]:
-        """The Workflows of a namespace whose condition the RetryPolicies that exist have made wrong."""
+        """The Workflows of a namespace whose condition is outdated because of the existing RetryPolicies."""
         exist = self._policies.of(namespace)
         naming = self._naming.get(namespace, {})
         return [
@@ -116,14 +116,14 @@ class Readiness:
         ]
 
     def forget(self, namespace: str, name: str) -> None:
-        """A Workflow was deleted."""
+        """Forget a deleted Workflow."""
         naming = self._naming.get(namespace, {})
         naming.pop(name, None)
         if not naming:
             self._naming.pop(namespace, None)
 
     async def tell(self, namespace: str, name: str, now: datetime) -> datetime | None:
-        """Look at a Workflow and write what is found into its status, where that is new.
+        """Check a Workflow, and update its status if the result is new.
 
         Args:
             namespace: Its namespace.
@@ -135,7 +135,7 @@ class Readiness:
 
         Raises:
             NotYetError: it is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         checked: _Checked | None = None
 
@@ -179,7 +179,7 @@ class Readiness:
         return _Checked(workflow, ready, reason, message)
 
     async def _missing_policies(self, workflow: kube.Object) -> str:
-        """Which RetryPolicies a Workflow names that do not exist; empty where all of them do."""
+        """The missing RetryPolicies that a Workflow names; empty if all exist."""
         meta = workflow["metadata"]
         namespace, name = meta["namespace"], meta["name"]
         named = self._definitions.compile(namespace, workflow["spec"]).retry_policies
@@ -241,7 +241,7 @@ def named_policies(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
-    """Whether a definition can be run, why, and what to say of it: the errors, or else the warnings."""
+    """Whether a definition is valid, the reason, and the message: the errors or, if there are none, the warnings."""
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     told = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
     message = "; ".join(map(str, told[:_MOST_TOLD]))

@@ -3,7 +3,7 @@
 import msgspec
 
 from perdure.api.reasons import ConditionReason
-from perdure.engine import changing
+from perdure.engine import activity_changes
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.activities.activity_closing import ActivityClosing
@@ -29,12 +29,12 @@ class ActivityRequests:
         if activity is None:
             return _not_open(request.activity_id)
         if isinstance(request, inp.ActivityReset):
-            changed = changing.reset(activity, request, self._ledger.now)
+            changed = activity_changes.reset(activity, request, self._ledger.now)
         elif not activity.by_worker:
             message = f"activity `{request.activity_id}` runs in pods: change its options in the Workflow"
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         else:
-            changed = changing.with_options(activity, request.options)
+            changed = activity_changes.with_options(activity, request.options)
         self._keep(changed)
         return OK
 

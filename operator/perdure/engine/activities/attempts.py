@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.engine import changing
+from perdure.engine import activity_changes
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.activities.activity_closing import ActivityClosing
@@ -133,7 +133,7 @@ class Attempts:
         self._ledger.retire(activity, outcome, failure)
         activity = msgspec.structs.replace(activity, losses=losses)
         if activity.reset:
-            activity = changing.after_reset(activity)
+            activity = activity_changes.after_reset(activity)
         self._ledger.state = self._ledger.state.with_activity(
             msgspec.structs.replace(
                 activity,

@@ -1,4 +1,4 @@
-"""HTTP requests as calls of RPCs."""
+"""HTTP requests as incoming calls of RPCs."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ _PREFIX = "grpc-metadata-"
 
 
 class IncomingRequest:
-    """Who sends a request, and its body."""
+    """The sender of a request, and its body."""
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._request = request

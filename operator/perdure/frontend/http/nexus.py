@@ -103,10 +103,10 @@ class NexusGateway:
 
     @staticmethod
     def _called(request: web.BaseRequest) -> "_Called":
-        """What a request calls.
+        """The target of a request.
 
         Raises:
-            RpcError: nothing that can be called.
+            RpcError: there is no such target.
         """
         path = request.rel_url.raw_path
         if _CALLBACK.fullmatch(path):

@@ -1,1 +1,1 @@
-"""Several operators that serve SDKs together: each forwards what it is asked to the member of the fleet that knows the answer."""
+"""Lets several operators serve SDKs together: each forwards RPCs to the member of the fleet that can handle them."""

@@ -1,4 +1,4 @@
-"""What members of a fleet say to each other, apart from the RPCs that they forward."""
+"""The messages between members of a fleet, other than forwarded RPCs."""
 
 from typing import Final, TypeVar
 
@@ -32,7 +32,7 @@ HANDLED, NOT_OWNER = "handled", "not-owner"
 Message = TypeVar("Message")
 
 
-class Take(msgspec.Struct, frozen=True, kw_only=True):
+class OfferTaken(msgspec.Struct, frozen=True, kw_only=True):
     """A worker gets what was offered."""
 
     kind: Kind

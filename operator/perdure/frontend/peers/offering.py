@@ -1,4 +1,4 @@
-"""Offers what the runs of this member have to be done to the members that own the task queues."""
+"""Sends the offers of this member's runs to the members that own the task queues."""
 
 import asyncio
 import uuid
@@ -10,8 +10,8 @@ from typing import Any, Final
 from perdure.frontend.core import Core
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import OfferBatch, PolledQueues, Poller, UnreachedError, queue_shard
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
-from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, Take, pack, unpack
+from perdure.frontend.peers.messages import OFFER, RETURN, TAKE, OfferTaken, pack, unpack
+from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.rpc_types import response_of
 
@@ -30,7 +30,7 @@ _MANY: Final = 2_000
 
 
 class _Link:
-    """What another member was not offered yet."""
+    """The offers that were not sent to another member yet."""
 
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
@@ -78,7 +78,7 @@ class FleetMembers:
             UnreachedError: the member is not reached, or has lost the run.
             RpcError: the member could not hand it out.
         """
-        message = Take(kind=kind, offer=offer, poller=poller)
+        message = OfferTaken(kind=kind, offer=offer, poller=poller)
         try:
             raw = await self._client.call(offer.member, TAKE, message, encode=pack, decode=bytes, seconds=None)
         except (
@@ -91,7 +91,7 @@ class FleetMembers:
             raise UnreachedError(str(error)) from error
         return _POLL_RESPONSES[kind].FromString(raw) if raw else None
 
-    def _return(self, member: str, message: Take) -> None:
+    def _return(self, member: str, message: OfferTaken) -> None:
         """Give back to a member what it may have handed out in vain."""
 
         async def give_back() -> None:
@@ -105,7 +105,7 @@ class FleetMembers:
     # Links
 
     def reassign(self) -> None:
-        """The fleet has changed: offer everything again, to the members that there are now."""
+        """Send all offers again, to the current members, after the fleet has changed."""
         others = self._shards.others
         for member in self._links.keys() - others.keys():
             self._close(self._links.pop(member))
@@ -119,7 +119,7 @@ class FleetMembers:
         self._core.matching.reassign(others)
 
     def close(self) -> None:
-        """Offer nothing anymore."""
+        """Stop sending offers."""
         for link in self._links.values():
             self._close(link)
         self._links.clear()

@@ -1,4 +1,4 @@
-"""Handles each RPC at the member of the fleet that owns what it is about."""
+"""Routes each RPC to the member of the fleet that owns its shard."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -10,8 +10,8 @@ from typing import Any, Final
 from perdure.frontend.core import Core
 from perdure.frontend.door import WAITING
 from perdure.frontend.errors import RpcError, unavailable
-from perdure.frontend.peers.client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.messages import RELOAD
+from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.rpc import Handler
 from perdure.frontend.rpc_types import response_of, service_of
@@ -19,9 +19,9 @@ from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.observe import metrics
 
 _PATIENCE_SECONDS: Final = 20.0
-"""How long an RPC waits for an owner: longer than it takes to take over the shards of a member that was killed."""
+"""How long an RPC waits for an owner: longer than the take-over of the shards of a killed member."""
 _LOOK_SECONDS: Final = 0.2
-"""How long it waits before it tries again, unless the fleet changes before."""
+"""How long an RPC waits before it looks for an owner again, unless the fleet changes earlier."""
 _NEWS_SECONDS: Final = 2.0
 """How long a member that has changed settings waits for the others to read them."""
 
@@ -68,7 +68,7 @@ class Router:
     # Forwarding
 
     async def _at_owner(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
-        """Handle an RPC where its shard is owned; again while the owner changes, for as long as the caller waits.
+        """Have the owner of the shard handle an RPC; retry while the owner changes and the caller waits.
 
         Raises:
             RpcError: what the owner answers; UNAVAILABLE if there is none for too long.

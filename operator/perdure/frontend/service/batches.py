@@ -1,6 +1,6 @@
-"""RPCs about batches: one request to many workflows. A batch is made of Operations, one for each run.
+"""RPCs about batches: one request to many workflows. A batch consists of Operations, one for each run.
 
-So it survives restarts, each run gets one request, and kubectl shows it. What the whole batch is stands on each of them.
+So it survives restarts, each run gets one request, and kubectl shows it. Each Operation describes the whole batch.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
 from perdure.controller.directory import Entry
 from perdure.frontend import given
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import TOO_LARGE, invalid, not_found, precondition
@@ -46,7 +46,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 MAX_RUNS = 1_000
-"""Runs of one batch."""
+"""Maximum number of runs in one batch."""
 PAGE = 100
 _AT_ONCE = 16
 _NO_SIGNALS = ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL
@@ -60,7 +60,7 @@ _TYPES = {
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What the client has said of a batch."""
+    """The description of a batch by the client."""
 
     job_id: str
     type: str
@@ -72,7 +72,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class Batches:
-    """Makes Operations of batches, and tells how they stand."""
+    """Creates the Operations of batches, and describes their progress."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -80,7 +80,7 @@ class Batches:
     async def start_batch_operation(
         self, request: StartBatchOperationRequest, call: CallContext
     ) -> StartBatchOperationResponse:
-        """Ask many workflows for the same; asked again, it asks those that were not asked yet."""
+        """Send one request to many workflows; if the RPC is repeated, only to those that did not get it yet."""
         kind = request.WhichOneof("operation") or ""
         if not request.job_id or len(request.job_id) > MAX_ID:
             raise invalid(f"job_id: must be set, with at most {MAX_ID} characters")
@@ -156,7 +156,7 @@ class Batches:
     async def stop_batch_operation(
         self, request: StopBatchOperationRequest, call: CallContext
     ) -> StopBatchOperationResponse:
-        """Ask no more workflows; what was done stays done."""
+        """Send the request to no further workflows; what was done stays done."""
         del call
         found = await self._operations(request.namespace, request.job_id)
         if all(map(_phase, found)):
@@ -170,7 +170,7 @@ class Batches:
     async def describe_batch_operation(
         self, request: DescribeBatchOperationRequest, call: CallContext
     ) -> DescribeBatchOperationResponse:
-        """How a batch stands."""
+        """Describe the progress of a batch."""
         del call
         found = await self._operations(request.namespace, request.job_id)
         batch, info = _told(found[0]), _info(found)
@@ -209,7 +209,7 @@ class Batches:
         del call
         url = kube.path(kube.PERDURE, request.namespace, "operations")
         batches: dict[str, list[kube.Object]] = {}
-        async for obj in self._core.runs.manager.client.each(url, labelSelector=labels.BATCH_LABEL):
+        async for obj in self._core.runs.manager.client.lists.each(url, labelSelector=labels.BATCH_LABEL):
             batch = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
             if batch is not None:
                 batches.setdefault(batch.job_id, []).append(obj)
@@ -221,7 +221,7 @@ class Batches:
         """The Operations of a batch; at least one."""
         url = kube.path(kube.PERDURE, namespace, "operations")
         selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
-        found = await self._core.runs.manager.client.list_all(url, labelSelector=selector) if job_id else []
+        found = await self._core.runs.manager.client.lists.all(url, labelSelector=selector) if job_id else []
         own = [obj for obj in found if _told(obj).job_id == job_id]
         if not own:
             raise not_found(f"batch operation not found: {job_id}")
@@ -229,7 +229,7 @@ class Batches:
 
 
 def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
-    """What each run is asked, as an Operation has it.
+    """The request to each run, in the form of an Operation.
 
     Raises:
         RpcError: it cannot be asked in a batch.
@@ -295,7 +295,7 @@ def _told(obj: kube.Object) -> Batch:
 
 
 def _phase(obj: kube.Object) -> str:
-    """How an Operation has ended; empty while it has not."""
+    """The phase in which an Operation has ended; empty until then."""
     phase = (obj.get("status") or {}).get("phase", "")
     return phase if phase in {"Complete", "Failed"} else ""
 

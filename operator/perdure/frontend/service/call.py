@@ -1,12 +1,12 @@
-"""One RPC as its handler sees it."""
+"""The context of an RPC for its handler."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 LONGEST_POLL = 60.0
-"""Seconds that a worker waits for something to do; SDKs give up after 70."""
+"""Maximum duration of a poll, in seconds; SDKs give up after 70."""
 LONGEST_WAIT = 20.0
-"""Seconds that a client waits for something to happen; then it asks again."""
+"""Maximum duration of a long poll of a client, in seconds; then it asks again."""
 _MARGIN = 1.0
 
 
@@ -16,7 +16,7 @@ async def _unguarded() -> None:
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What is known of the caller."""
+    """The caller of an RPC."""
 
     seconds_left: float | None
     """Until the caller gives up; None: never."""
@@ -33,7 +33,7 @@ class CallContext:
         return next((value for key, value in self.metadata if key == name and isinstance(value, str)), "")
 
     def within(self, longest: float) -> float:
-        """How long to wait at most, so that the answer comes before the caller gives up."""
+        """Limit a duration so that the response comes before the caller's deadline."""
         if self.seconds_left is None:
             return longest
         return min(longest, max(self.seconds_left - _MARGIN, self.seconds_left * 0.5))

@@ -32,12 +32,12 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.controller.directory import Entry
-from perdure.engine import changing, inputs
+from perdure.engine import activity_changes, inputs
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.recording import activity_named
 from perdure.engine.state import PODS_QUEUE, PendingActivity
-from perdure.frontend import given, history, priorities
-from perdure.frontend import payloads as data
+from perdure.frontend import given, history_messages, priorities
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid, not_found, precondition, unavailable
 from perdure.frontend.given import UnfitError, duration_or_none, retry_policy
@@ -117,7 +117,7 @@ class Changing:
     async def update_activity_options(
         self, request: UpdateActivityOptionsRequest, call: CallContext
     ) -> UpdateActivityOptionsResponse:
-        """Give an activity other options, or again those that the workflow has said."""
+        """Change the options of an activity, or restore those that the workflow has set."""
         del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
@@ -127,12 +127,12 @@ class Changing:
             options = None
             if not request.restore_original:
                 paths = [_snake(path) for path in request.update_mask.paths]
-                options = changed_options(changing.options_of(activity), request.activity_options, paths)
+                options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
             change = inputs.OptionsChanged(
                 request_id=uuid.uuid4().hex, activity_id=activity.activity_id, options=options
             )
             await self._core.runs.demand(entry, change)
-            told = options or activity.original or changing.options_of(activity)
+            told = options or activity.original or activity_changes.options_of(activity)
             response.activity_options.CopyFrom(_message(told))
         return response
 
@@ -165,7 +165,7 @@ class Changing:
     async def reset_activity_execution(
         self, request: ResetActivityExecutionRequest, call: CallContext
     ) -> ResetActivityExecutionResponse:
-        """Count the attempts of an activity from the first again. An attempt that runs learns of it by its next heartbeat."""
+        """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
         del call
         reset = inputs.ActivityReset(
             request_id=_request_id(request, "reset"),
@@ -180,7 +180,7 @@ class Changing:
     async def update_activity_execution_options(
         self, request: UpdateActivityExecutionOptionsRequest, call: CallContext
     ) -> UpdateActivityExecutionOptionsResponse:
-        """Give an activity other options, or again its original ones."""
+        """Change the options of an activity, or restore its original ones."""
         del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("Both UpdateMask and RestoreOriginal are provided")
@@ -190,7 +190,7 @@ class Changing:
         options = None
         if not request.restore_original and activity is not None:
             paths = [_snake(path) for path in request.update_mask.paths]
-            options = changed_options(changing.options_of(activity), request.activity_options, paths)
+            options = changed_options(activity_changes.options_of(activity), request.activity_options, paths)
         change = inputs.OptionsChanged(
             request_id=_request_id(request, "options"), activity_id=request.activity_id, options=options
         )
@@ -198,7 +198,7 @@ class Changing:
         response = UpdateActivityExecutionOptionsResponse()
         found = (await self._find(request)).activity
         if found is not None:
-            response.activity_options.CopyFrom(_message(changing.options_of(found)))
+            response.activity_options.CopyFrom(_message(activity_changes.options_of(found)))
         return response
 
     async def _change(self, request: Any, change: inputs.Request, *states: str, why: str) -> None:
@@ -235,7 +235,7 @@ class Changing:
         return _Found(entry, activity, stands, state.requests)
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
-        """The open activities that are meant: one by its id, all of a type, or all."""
+        """The open activities that a request selects: one by its ID, all of a type, or all."""
         if not (request.id or every or request.type):
             raise invalid("Either Activity.Id or Activity.Type should be set on request.")
         view = await self._core.runs.reader.view(entry)
@@ -250,7 +250,7 @@ class Changing:
 
 
 def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: list[str]) -> OpenActivityOptions:  # noqa: C901 (one case for each option)
-    """The options of an activity, with those that a client names.
+    """The options of an activity after the changes of a client.
 
     Args:
         now: As they are.
@@ -262,7 +262,7 @@ def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: lis
         UnfitError: a value cannot be taken.
     """
     changes: dict[str, Any] = {}
-    policy = history.retry_policy(now.retry_policy)
+    policy = history_messages.retry_policy(now.retry_policy)
     for path in paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
@@ -306,7 +306,7 @@ def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
 
 
 def _message(options: OpenActivityOptions) -> ActivityOptions:
-    made = ActivityOptions(retry_policy=history.retry_policy(options.retry_policy))
+    made = ActivityOptions(retry_policy=history_messages.retry_policy(options.retry_policy))
     made.task_queue.name = options.task_queue
     made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in _TIMEOUTS:
@@ -317,7 +317,7 @@ def _message(options: OpenActivityOptions) -> ActivityOptions:
 
 
 def _request_id(request: Any, kind: str) -> str:
-    """The ID of a request, as a run keeps it: requests of different kinds may have the same."""
+    """The ID of a request as a run stores it: with its kind, because requests of different kinds may have the same ID."""
     return f"{kind}/{given.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
 
 

@@ -8,9 +8,9 @@ from temporalio.api.workflowservice import v1 as api
 from perdure.engine.versioning import DeploymentVersion
 from perdure.frontend import deployment_messages as messages
 from perdure.frontend import deployments as model
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
-from perdure.frontend.deployments import Deployment, Deployments, RoutingChange
+from perdure.frontend.deployments import Deployments, RoutingChange, WorkerDeployment
 from perdure.frontend.errors import invalid, not_found, precondition
 from perdure.frontend.given import MAX_MEMO, small
 from perdure.frontend.namespace_registry import fits_key
@@ -188,18 +188,20 @@ class WorkerDeployments:
         await self._core.deployments.change(request.namespace, delete)
         return api.DeleteWorkerDeploymentVersionResponse()
 
-    async def _find(self, namespace: str, name: str) -> Deployment:
+    async def _find(self, namespace: str, name: str) -> WorkerDeployment:
         model.check_name(name)
         found = (await self._core.deployments.load(namespace)).get(name)
         if found is None:
             raise model.no_deployment(name)
         return found
 
-    async def _change(self, request: Any, change: Callable[[Deployment], Deployment]) -> tuple[Deployment, Deployment]:
+    async def _change(
+        self, request: Any, change: Callable[[WorkerDeployment], WorkerDeployment]
+    ) -> tuple[WorkerDeployment, WorkerDeployment]:
         """Change the deployment that a request names; the deployment before and after."""
         name = request.deployment_name
         model.check_name(name)
-        before: list[Deployment] = []
+        before: list[WorkerDeployment] = []
 
         def changed(known: Deployments) -> Deployments:
             found = known.get(name)
@@ -207,7 +209,7 @@ class WorkerDeployments:
                 if not getattr(request, "allow_no_pollers", False):
                     raise model.no_deployment(name)
                 model.need_room(known)
-                found = Deployment(create_time=now())
+                found = WorkerDeployment(create_time=now())
             before[:] = [found]
             return {**known, name: change(found)}
 
@@ -226,7 +228,7 @@ class WorkerDeployments:
 
         return active
 
-    def _drainage(self, request: Any, name: str, found: Deployment) -> dict[str, str]:
+    def _drainage(self, request: Any, name: str, found: WorkerDeployment) -> dict[str, str]:
         """How far each version of a deployment has drained."""
         time, pinned = now(), self._core.pinned_versions(request.namespace)
         return {

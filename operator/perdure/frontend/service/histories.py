@@ -25,15 +25,15 @@ from perdure.frontend.tokens import PageToken, pack, unpack
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0
-"""How long the next run of a workflow is waited for; then clients ask again."""
+"""How long a request waits for the next run of a workflow; then clients ask again."""
 _CLOSE_ONLY = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 _FOLLOWS_NEXT_RUN = "follows-next-run-id"
 _READERS = ("temporal-cli", "temporal-ui")
-"""Clients that show histories to people: Temporal's server gives them no events that are not written yet."""
+"""Clients that show histories to people: Temporal's server returns them no events that are not written yet."""
 
 
 class Histories:
-    """Gives histories, page by page."""
+    """Returns histories, page by page."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -41,7 +41,7 @@ class Histories:
     async def get_workflow_execution_history(
         self, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
-        """A page of a history; with `wait_new_event`, once there is something new, or an empty page after a while."""
+        """Return a page of a history; with `wait_new_event`, wait for a new event. It is empty if none comes in time."""
         first = 1
         execution = request.execution
         if request.next_page_token:
@@ -86,7 +86,7 @@ class Histories:
     async def _end(
         self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
-        """The closing event; of an open run, an empty page and where to ask again."""
+        """The closing event; for an open run, an empty page and the token to ask again."""
         run = self._core.runs.manager.runs.get(entry.uid)
         if request.wait_new_event:
             await self._core.runs.changes.wait_until(
@@ -108,7 +108,7 @@ class Histories:
         return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))
 
     async def _know_successor(self, view: View, events: list[ev.AnyEvent]) -> None:
-        """Wait until the run ID of the run that follows is known: it is created after the commit that names it.
+        """Wait until the ID of the next run is known, which is created after the commit that names it.
 
         Raises:
             RpcError: it is not created in time. Clients ask again; an event without the ID would end what they follow.

@@ -28,7 +28,7 @@ from temporalio.api.workflowservice.v1 import (
     ScanWorkflowExecutionsResponse,
 )
 
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import invalid, unavailable
@@ -70,7 +70,7 @@ class Listing:
     async def list_workflow_executions(
         self, request: ListWorkflowExecutionsRequest, call: CallContext
     ) -> ListWorkflowExecutionsResponse:
-        """The workflows that a filter takes, the newest first."""
+        """List the workflows that match a filter, the newest first."""
         del call
         page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
         return ListWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
@@ -86,7 +86,7 @@ class Listing:
     async def list_open_workflow_executions(
         self, request: ListOpenWorkflowExecutionsRequest, call: CallContext
     ) -> ListOpenWorkflowExecutionsResponse:
-        """The open workflows that a filter of the older kind takes, the newest first."""
+        """List the open workflows that match a filter of the older kind, the newest first."""
         del call
         query = " AND ".join(("ExecutionStatus = 'Running'", *_conditions(request)))
         page, token = await self._page(request.namespace, query, request.next_page_token, request.maximum_page_size)
@@ -95,7 +95,7 @@ class Listing:
     async def list_closed_workflow_executions(
         self, request: ListClosedWorkflowExecutionsRequest, call: CallContext
     ) -> ListClosedWorkflowExecutionsResponse:
-        """The closed workflows that a filter of the older kind takes, the newest first."""
+        """List the closed workflows that match a filter of the older kind, the newest first."""
         del call
         status = "ExecutionStatus != 'Running'"
         if request.HasField("status_filter"):
@@ -107,7 +107,7 @@ class Listing:
     async def count_workflow_executions(
         self, request: CountWorkflowExecutionsRequest, call: CallContext
     ) -> CountWorkflowExecutionsResponse:
-        """How many workflows a filter takes."""
+        """Count the workflows that match a filter."""
         del call
         count, groups = await self._counted(request.namespace, request.query)
         response = CountWorkflowExecutionsResponse(count=count)
@@ -118,7 +118,7 @@ class Listing:
     async def list_activity_executions(
         self, request: ListActivityExecutionsRequest, call: CallContext
     ) -> ListActivityExecutionsResponse:
-        """The standalone activities that a filter takes, the newest first."""
+        """List the standalone activities that match a filter, the newest first."""
         del call
         page, token = await self._page(
             request.namespace, request.query, request.next_page_token, request.page_size, RunKind.ACTIVITY
@@ -128,7 +128,7 @@ class Listing:
     async def count_activity_executions(
         self, request: CountActivityExecutionsRequest, call: CallContext
     ) -> CountActivityExecutionsResponse:
-        """How many standalone activities a filter takes."""
+        """Count the standalone activities that match a filter."""
         del call
         count, groups = await self._counted(request.namespace, request.query, RunKind.ACTIVITY)
         response = CountActivityExecutionsResponse(count=count)
@@ -139,7 +139,7 @@ class Listing:
     async def list_nexus_operation_executions(
         self, request: ListNexusOperationExecutionsRequest, call: CallContext
     ) -> ListNexusOperationExecutionsResponse:
-        """The standalone Nexus operations that a filter takes, the newest first."""
+        """List the standalone Nexus operations that match a filter, the newest first."""
         del call
         page, token = await self._page(
             request.namespace, request.query, request.next_page_token, request.page_size, RunKind.NEXUS_OPERATION
@@ -151,7 +151,7 @@ class Listing:
     async def count_nexus_operation_executions(
         self, request: CountNexusOperationExecutionsRequest, call: CallContext
     ) -> CountNexusOperationExecutionsResponse:
-        """How many standalone Nexus operations a filter takes."""
+        """Count the standalone Nexus operations that match a filter."""
         del call
         count, groups = await self._counted(request.namespace, request.query, RunKind.NEXUS_OPERATION)
         response = CountNexusOperationExecutionsResponse(count=count)
@@ -162,7 +162,7 @@ class Listing:
     async def _counted(
         self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW
     ) -> tuple[int, list[tuple[str, int]]]:
-        """How many runs a filter takes, and of each status, where it groups by that.
+        """The number of runs that match a filter; for each status, if it groups by that.
 
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
@@ -194,7 +194,7 @@ def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowE
 
 
 async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
-    """The ids of the runs that a filter takes, the newest first, and the filter as it was understood.
+    """The IDs of the runs that match a filter, the newest first, and the parsed filter.
 
     Args:
         core: Knows the runs.
@@ -225,7 +225,7 @@ async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WO
 
 
 async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[VisibilityRecord]:
-    """Runs by their ids, in that order, with all that clients see of them; without those that are gone."""
+    """The records of runs in the order of their IDs, without runs that were deleted."""
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def whole(run_id: str) -> VisibilityRecord | None:
@@ -251,7 +251,7 @@ async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[V
 
 
 def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Convert:
-    """Make what checks the values of a filter, as Temporal's server does (visibility/store/query/converter.go).
+    """Build the function that checks the values of a filter, as on Temporal's server (visibility/store/query/converter.go).
 
     Args:
         types: The types of the search attributes that are known beside those that every server knows.

@@ -1,4 +1,4 @@
-"""Makes the WorkflowRuns that clients start, and waits until they have begun."""
+"""Creates the WorkflowRuns that clients start, and waits until they have started."""
 
 import base64
 import hashlib
@@ -26,7 +26,7 @@ from perdure.runtime.chains import extras_of
 from perdure.runtime.kinds import RunKind, kind_of
 
 BEGIN_SECONDS = 20.0
-"""How long a start waits until the run has begun."""
+"""How long a start waits until the run has started."""
 _FORGET_SECONDS = 5.0
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 
@@ -40,13 +40,13 @@ class StartedRun:
 
 
 class RunMaker:
-    """Makes WorkflowRuns."""
+    """Creates WorkflowRuns."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     async def make(self, body: kube.Object, *, reserved: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
-        """Make a WorkflowRun, or find it made; wait until it has begun.
+        """Create a WorkflowRun, or find the one that the same request has created; wait until it has started.
 
         Args:
             body: What to make.
@@ -87,22 +87,24 @@ class RunMaker:
         return await self._begun(made)
 
     async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
-        """Create a run, after the blobs that it refers to; those of a run that is refused are removed.
+        """Create a run after the blobs that it refers to, which are removed if the run is rejected.
 
-        The run takes them over before anything else. If it is not known whether there is a run, they are left to the
-        removal of blobs without a run.
+        The run adopts them before anything else. If it is unknown whether the run exists, they are left to the removal of
+        blobs without a run.
         """
         manager = self._core.runs.manager
-        saved = [found for each in large if (found := await manager.blobs.save(namespace, each, None)) is not None]
+        saved = [
+            found for each in large if (found := await manager.tools.blobs.save(namespace, each, None)) is not None
+        ]
         try:
             return await manager.client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
         except (kube.AlreadyExistsError, kube.NotFoundError, kube.InvalidError, kube.TooLargeError):
             for each in saved:
-                await manager.blobs.remove(namespace, each)
+                await manager.tools.blobs.remove(namespace, each)
             raise
 
     async def _begun(self, made: kube.Object) -> StartedRun:
-        """Wait until the run has begun, which is recorded then; or was refused."""
+        """Wait until the start of the run is recorded, or the run was rejected."""
         manager, uid = self._core.runs.manager, made["metadata"]["uid"]
 
         def begun() -> bool:
@@ -122,7 +124,7 @@ class RunMaker:
         return await self._refused(entry)
 
     async def _refused(self, entry: Entry) -> StartedRun:
-        """A run that only says that the ID is taken is not kept."""
+        """Delete a run that only reports that its ID is in use."""
         manager = self._core.runs.manager
         view = await self._core.runs.reader.view(entry)
         if view.state is not None and view.state.for_clients:
@@ -146,7 +148,7 @@ class RunMaker:
         raise invalid(str(failure.get("message") or f"the {_noun(view.object)} was not started"))
 
     async def existing(self, body: kube.Object, kind: RunKind, *, reuse: str, conflict: str) -> Entry | None:
-        """The run that a start finds in place of one that it makes; None if it can make one.
+        """The run that a start uses instead of a new one; None if it may create one.
 
         Args:
             body: What it would make.
@@ -173,7 +175,7 @@ class RunMaker:
         return None
 
     async def taken(self, entry: Entry, message: str) -> RpcError:
-        """The error that says that an ID is taken.
+        """Build the error for an ID that is in use.
 
         Args:
             entry: By which run.
@@ -193,14 +195,14 @@ def _noun(run: kube.Object) -> str:
 
 
 def is_made_for(made: kube.Object, body: kube.Object) -> bool:
-    """Whether a WorkflowRun is the one that a request has started before, not another one of its name."""
+    """Whether a WorkflowRun was created by the same request, and does not merely have the same name."""
     found, wanted = made["spec"], body["spec"]
     same = found.get("workflowId") == wanted["workflowId"] and kind_of(found) is kind_of(wanted)
     return bool(same and extras_of(made).request_id == extras_of(body).request_id)
 
 
 def run_name(workflow_id: str, request_id: str, *, kind: str = "") -> str:
-    """The name of the WorkflowRun of one request: asked again, the request finds the run that it has made.
+    """The name of the WorkflowRun of a request, so that a repeated request finds the run that it has created.
 
     Args:
         workflow_id: The workflow ID, the activity ID, or the operation ID.

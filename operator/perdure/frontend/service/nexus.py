@@ -38,8 +38,8 @@ from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.engine import inputs
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import OperationOutcome
-from perdure.frontend import failures, given, nexus_links
-from perdure.frontend import payloads as data
+from perdure.frontend import failure_messages, given, nexus_links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.enums import from_enum
@@ -62,7 +62,7 @@ _TEMPORAL_FAILURE: str = ProtoFailure.DESCRIPTOR.full_name
 
 
 class NexusTasks:
-    """Hands calls to the workers that handle them, and takes the answers."""
+    """Dispatches calls to workers, and processes their responses."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -71,7 +71,7 @@ class NexusTasks:
     async def poll_nexus_task_queue(
         self, request: PollNexusTaskQueueRequest, call: CallContext
     ) -> PollNexusTaskQueueResponse:
-        """Wait for a call; an empty answer if there is none in time."""
+        """Wait for a call; the response is empty if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
@@ -110,7 +110,7 @@ class NexusTasks:
     async def respond_nexus_task_completed(
         self, request: RespondNexusTaskCompletedRequest, call: CallContext
     ) -> RespondNexusTaskCompletedResponse:
-        """A handler answers a call."""
+        """Process the response of a handler."""
         del call
         started = request.response.start_operation
         if started.HasField("async_success"):
@@ -135,7 +135,7 @@ class NexusTasks:
     async def respond_nexus_task_failed(
         self, request: RespondNexusTaskFailedRequest, call: CallContext
     ) -> RespondNexusTaskFailedResponse:
-        """A handler could not answer a call."""
+        """Process the failure of a handler."""
         del call
         if request.HasField("failure") and not request.failure.HasField("nexus_handler_failure_info"):
             raise invalid("request Failure must contain error or failure with NexusHandlerFailureInfo")
@@ -145,12 +145,12 @@ class NexusTasks:
         if self._core.direct_calls.report(task.call, task.namespace, request):
             return RespondNexusTaskFailedResponse()
         whole = request.HasField("failure")
-        failure = failures.to_json(request.failure) if whole else _handler_failure(request.error)
+        failure = failure_messages.to_json(request.failure) if whole else _handler_failure(request.error)
         await self._core.calls.report(self._find(task), failure)
         return RespondNexusTaskFailedResponse()
 
     def _own_shard(self) -> int:
-        """A shard of this member of the fleet: what names it comes back here."""
+        """A shard of this member of the fleet, so that requests that name it are routed here."""
         shards = self._core.runs.manager.shards
         return next(filter(shards.owns_shard, range(SHARDS)), 0)
 
@@ -162,7 +162,7 @@ class NexusTasks:
 
     @staticmethod
     def _answer(call: HandlerCall, said: StartOperationResponse) -> inputs.OperationReported:
-        """What a handler says to an attempt to start an operation."""
+        """The outcome of an attempt to start an operation."""
         answer: dict[str, Any] = {"outcome": OperationOutcome.FAILED}
         match said.WhichOneof("variant"):
             case "sync_success":
@@ -175,9 +175,9 @@ class NexusTasks:
                     "links": nexus_links.from_nexus(started.links),
                 }
             case "failure":
-                answer["failure"] = failures.to_json(said.failure)
+                answer["failure"] = failure_messages.to_json(said.failure)
             case "operation_error":
-                answer["failure"] = failures.to_json(as_temporal(said.operation_error.failure))
+                answer["failure"] = failure_messages.to_json(as_temporal(said.operation_error.failure))
                 if said.operation_error.operation_state == "canceled":
                     answer["failure"] = _as_cancelled(answer["failure"])
             case _:
@@ -209,9 +209,9 @@ def _succeeded(said: StartOperationResponse.Sync) -> dict[str, Any]:
 
 
 def _handler_failure(error: HandlerError) -> Failure:
-    """The failure of a handler that has given none of Temporal's (frontend: convertOutcomeToNexusHandlerError)."""
+    """The failure for a handler error without one of Temporal's (frontend: convertOutcomeToNexusHandlerError)."""
     behavior = from_enum(NexusHandlerErrorRetryBehavior, error.retry_behavior) if error.retry_behavior else None
-    cause = failures.to_json(as_temporal(error.failure))
+    cause = failure_messages.to_json(as_temporal(error.failure))
     return Failure(kind=FailureKind.NEXUS_HANDLER, type=error.error_type, retry_behavior=behavior, cause=cause)
 
 
@@ -224,7 +224,7 @@ def _as_cancelled(failure: Failure) -> Failure:
 
 
 def as_temporal(failure: NexusFailure, depth: int = 0) -> ProtoFailure:
-    """A failure of Nexus as one of Temporal (common/nexus/failure.go: NexusFailureToTemporalFailure).
+    """Convert a Nexus failure to Temporal's (common/nexus/failure.go: NexusFailureToTemporalFailure).
 
     Raises:
         RpcError: it says that it is one of Temporal's, and is not.
@@ -241,7 +241,7 @@ def as_temporal(failure: NexusFailure, depth: int = 0) -> ProtoFailure:
         made.application_failure_info.type = "NexusFailure"
         made.application_failure_info.details.CopyFrom(Payloads(payloads=[payload]))
     made.message, made.stack_trace = failure.message, failure.stack_trace
-    if failure.HasField("cause") and depth < failures.MAX_DEPTH:
+    if failure.HasField("cause") and depth < failure_messages.MAX_DEPTH:
         made.cause.CopyFrom(as_temporal(failure.cause, depth + 1))
     return made
 

@@ -13,7 +13,7 @@ from perdure.engine import inputs
 from perdure.engine.versioning import PINNED, VersioningOverride
 from perdure.frontend.core import Core
 from perdure.frontend.errors import precondition
-from perdure.frontend.history import versioning_override
+from perdure.frontend.history_messages import versioning_override
 from perdure.frontend.overrides import changes_override, override_of, override_refused
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 

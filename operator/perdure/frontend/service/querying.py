@@ -39,7 +39,7 @@ class StepQueries:
         given, snapshot = view.object["spec"], (view.object.get("status") or {}).get("definition")
 
         async def find() -> Definition:
-            return self._core.runs.manager.definitions.pinned(
+            return self._core.runs.manager.tools.definitions.pinned(
                 view.entry.namespace, view.entry.name, read_spec(given), given.get("inline"), snapshot
             )
 

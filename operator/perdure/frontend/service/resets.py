@@ -54,7 +54,7 @@ class Resets:
         attempt = partial(
             reset,
             manager.client,
-            manager.definitions,
+            manager.tools.definitions,
             view.object,
             wanted,
             request_id=request.request_id or uuid.uuid4().hex,

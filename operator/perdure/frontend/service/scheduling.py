@@ -31,8 +31,8 @@ from perdure.api.common import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.reasons import ConditionReason
 from perdure.api.schedule import MAX_SCHEDULE_NAME, OverlapPolicy
-from perdure.frontend import payloads as data
-from perdure.frontend import schedules
+from perdure.frontend import payload_messages as data
+from perdure.frontend import schedule_messages
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
@@ -47,7 +47,7 @@ from perdure.frontend.errors import (
 from perdure.frontend.given import MAX_ID, UnfitError, moment
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
-from perdure.frontend.schedules import Told
+from perdure.frontend.schedule_messages import Told
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import converter, lists_of
 from perdure.frontend.visibility import is_known
@@ -55,7 +55,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
 from perdure.schedule.errors import InvalidTimesError
-from perdure.schedule.runs import id_of
+from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import EARLIEST, Times
 
 MAX_TIMES = 1_000
@@ -72,7 +72,7 @@ class Scheduling:
         self._core = core
 
     async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
-        """Make a schedule; asked again, it finds the one that it has made."""
+        """Create a schedule; a repeated request finds the one that it has created."""
         del call
         _check_id(request.schedule_id)
         types = await self._core.registry.types(request.namespace)
@@ -85,7 +85,7 @@ class Scheduling:
             or None,
         )
         try:
-            body = schedules.new_schedule(
+            body = schedule_messages.new_schedule(
                 request.schedule,
                 types,
                 namespace=request.namespace,
@@ -103,7 +103,7 @@ class Scheduling:
             made = await client.create(kube.path(kube.PERDURE, request.namespace, "schedules"), body)
         except kube.AlreadyExistsError:
             made = await self._read(request.namespace, request.schedule_id)
-            if not request.request_id or schedules.told_of(made).request_id != request.request_id:
+            if not request.request_id or schedule_messages.told_of(made).request_id != request.request_id:
                 message = f"schedule already exists. ScheduleId: {request.schedule_id}"
                 raise already_started(message, "", "") from None
         except kube.NotFoundError:
@@ -117,15 +117,15 @@ class Scheduling:
         return CreateScheduleResponse(conflict_token=_token(made))
 
     async def describe_schedule(self, request: DescribeScheduleRequest, call: CallContext) -> DescribeScheduleResponse:
-        """What a schedule is to do, has done, and will do."""
+        """Describe a schedule: its spec, and its recent and upcoming actions."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         try:
             return DescribeScheduleResponse(
-                schedule=schedules.described(obj),
-                info=schedules.info(self._with_runs(obj), now()),
-                memo=schedules.memo(obj),
-                search_attributes=schedules.search_attributes(obj),
+                schedule=schedule_messages.described(obj),
+                info=schedule_messages.info(self._with_runs(obj), now()),
+                memo=schedule_messages.memo(obj),
+                search_attributes=schedule_messages.search_attributes(obj),
                 conflict_token=_token(obj),
             )
         except ValueError as error:
@@ -139,7 +139,7 @@ class Scheduling:
         def change(obj: kube.Object) -> kube.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
                 raise precondition("mismatched conflict token: the schedule has changed since it was described")
-            told = msgspec.structs.replace(schedules.told_of(obj), updated=now())
+            told = msgspec.structs.replace(schedule_messages.told_of(obj), updated=now())
             if request.HasField("search_attributes"):
                 found = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
                 told = msgspec.structs.replace(told, search_attributes=found or None)
@@ -147,7 +147,7 @@ class Scheduling:
                 changes = data.upserted(request.memo.fields)
                 kept = {name: value for name, value in {**(told.memo or {}), **changes}.items() if value is not None}
                 told = msgspec.structs.replace(told, memo=kept or None)
-            changed = schedules.changed_schedule(obj, request.schedule, types, told)
+            changed = schedule_messages.changed_schedule(obj, request.schedule, types, told)
             _check(changed)
             return changed
 
@@ -168,7 +168,7 @@ class Scheduling:
             if notes:
 
                 def change(found: kube.Object, paused: bool = paused, notes: str = notes) -> kube.Object:
-                    return schedules.paused_schedule(found, paused, notes)
+                    return schedule_messages.paused_schedule(found, paused, notes)
 
                 obj = await self._change(request.namespace, request.schedule_id, change)
         if patch.unpause:
@@ -186,7 +186,7 @@ class Scheduling:
     async def list_schedule_matching_times(
         self, request: ListScheduleMatchingTimesRequest, call: CallContext
     ) -> ListScheduleMatchingTimesResponse:
-        """The times between two instants."""
+        """List the times between two instants."""
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         after, end = (moment(request, field) for field in ("start_time", "end_time"))
@@ -194,7 +194,7 @@ class Scheduling:
             raise invalid("start_time and end_time must be set")
         response = ListScheduleMatchingTimesResponse()
         try:
-            times = schedules.between(obj, schedules.spec_of(obj), after)
+            times = schedule_messages.between(obj, schedule_messages.spec_of(obj), after)
             for time in takewhile(lambda time: time <= end, times):
                 response.start_time.add().FromDatetime(time)
                 if len(response.start_time) == MAX_TIMES:
@@ -206,28 +206,28 @@ class Scheduling:
     # Lists
 
     async def list_schedules(self, request: ListSchedulesRequest, call: CallContext) -> ListSchedulesResponse:
-        """The schedules that a filter takes, the newest first."""
+        """List the schedules that match a filter, the newest first."""
         del call
         found = await self._find(request.namespace, request.query)
         page, token = page_of(found, request.next_page_token, request.maximum_page_size, PAGE)
         response = ListSchedulesResponse(next_page_token=token)
         for obj in page:
             try:
-                response.schedules.append(schedules.entry(self._with_runs(obj), now()))
+                response.schedules.append(schedule_messages.entry(self._with_runs(obj), now()))
             except pydantic.ValidationError:  # its condition Ready tells why
                 response.schedules.add(schedule_id=id_of(obj))
         return response
 
     async def count_schedules(self, request: CountSchedulesRequest, call: CallContext) -> CountSchedulesResponse:
-        """How many schedules a filter takes."""
+        """Count the schedules that match a filter."""
         del call
         return CountSchedulesResponse(count=len(await self._find(request.namespace, request.query)))
 
     async def _find(self, namespace: str, text: str) -> list[kube.Object]:
-        found = await self._core.runs.manager.client.list_all(kube.path(kube.PERDURE, namespace, "schedules"))
+        found = await self._core.runs.manager.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
         types = await self._core.attribute_types(namespace)
         for obj in found:
-            attributes = schedules.told_of(obj).search_attributes or {}
+            attributes = schedule_messages.told_of(obj).search_attributes or {}
             types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
         try:
             known = types | _FIELDS
@@ -236,7 +236,7 @@ class Scheduling:
                 raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
             for name in sorted(query.names):
                 _check_name(name, types)
-            taken = [obj for obj in found if query.test(schedules.lookup(obj))]
+            taken = [obj for obj in found if query.test(schedule_messages.lookup(obj))]
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
         return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
@@ -250,7 +250,7 @@ class Scheduling:
             run = directory.named(namespace, name)
             return None if run is None else run.uid
 
-        return schedules.with_runs(obj, run_id_of)
+        return schedule_messages.with_runs(obj, run_id_of)
 
     async def _read(self, namespace: str, schedule_id: str) -> kube.Object:
         _check_id(schedule_id)
@@ -287,12 +287,12 @@ class Scheduling:
         raise precondition("the schedule is changed by others all the time")
 
     async def _ask(self, obj: kube.Object, asked: Sequence[inp.ScheduleRequest]) -> None:
-        """Have the operator do what is asked for now."""
+        """Create the Operation for an immediate request."""
         for request in asked:
             await self._demand(obj, request)
 
     async def _unpause(self, obj: kube.Object, request_id: str, notes: str) -> None:
-        """End a pause that stands in the status: an Operation's, or one after a failure."""
+        """End a pause that the status records: by an Operation, or after a failure."""
         if (obj.get("status") or {}).get("paused"):
             request_id = request_id or uuid.uuid4().hex
             await self._demand(obj, inp.ScheduleUnpauseRequested(request_id=f"{request_id}/unpause", reason=notes))
@@ -308,7 +308,7 @@ class Scheduling:
 
 
 def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
-    """What a patch asks for now.
+    """The immediate requests of a patch.
 
     Raises:
         UnfitError: that cannot be.
@@ -356,13 +356,13 @@ def _name(schedule_id: str) -> str:
 
 
 def _check(obj: kube.Object) -> None:
-    """See that a schedule can be followed.
+    """Check that a schedule is valid.
 
     Raises:
         ValueError: it cannot.
     """
     try:
-        Times(schedules.spec_of(obj))
+        Times(schedule_messages.spec_of(obj))
     except InvalidTimesError as error:
         raise ValueError(error.message) from error
 

@@ -1,4 +1,4 @@
-"""RPCs about standalone activities: single ones. Rules, messages and limits are Temporal's (chasm/lib/activity)."""
+"""RPCs about single standalone activities. Rules, messages, and limits are Temporal's (chasm/lib/activity)."""
 
 import functools
 from typing import Any
@@ -27,8 +27,8 @@ from perdure.engine import inputs
 from perdure.engine.starts import StartExtras
 from perdure.engine.state import PODS_QUEUE
 from perdure.frontend import given, links, priorities
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import callbacks_of, describe, to_engine
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import callbacks_of, describe, to_engine
 from perdure.frontend.core import Core
 from perdure.frontend.errors import invalid
 from perdure.frontend.given import MAX_ID, UnfitError, duration
@@ -44,7 +44,7 @@ from perdure.frontend.service.standalone_runs import (
     request_id_of,
 )
 from perdure.frontend.standalone import described, outcome_of
-from perdure.frontend.starts import check_beside, input_of
+from perdure.frontend.start_requests import check_beside, input_of
 from perdure.frontend.visibility import record_of
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -94,7 +94,7 @@ class StandaloneActivities:
         return begun
 
     async def _attach(self, known: Entry, request: StartActivityExecutionRequest, principal: str) -> None:
-        """Have the end of an open activity complete the operations of this request, too, if that wants it."""
+        """Attach the completion callbacks of this request to an open activity, if the request wants it."""
         options = request.on_conflict_options
         callbacks = request.completion_callbacks if options.attach_completion_callbacks else ()
         attached = inputs.CallbacksAttached(
@@ -128,7 +128,7 @@ class StandaloneActivities:
     async def poll_activity_execution(
         self, request: PollActivityExecutionRequest, call: CallContext
     ) -> PollActivityExecutionResponse:
-        """Wait for the outcome; an empty answer if there is none in time."""
+        """Wait for the outcome; the response is empty if there is none in time."""
         entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
 
         def closed() -> bool:
@@ -143,7 +143,7 @@ class StandaloneActivities:
     async def describe_activity_execution(
         self, request: DescribeActivityExecutionRequest, call: CallContext
     ) -> DescribeActivityExecutionResponse:
-        """What is known of an activity; with a token, once that has changed, and an empty answer if it does not in time."""
+        """Describe an activity; with a token, wait for a change, and return an empty response if there is none in time."""
         token = request.long_poll_token
         if token and not request.run_id:
             raise invalid("run id is required when long poll token is provided")
@@ -206,7 +206,7 @@ class StandaloneActivities:
 
 
 def _check(request: StartActivityExecutionRequest) -> None:
-    """See what a start must say, and what it cannot ask for.
+    """Check the required and the unsupported fields of a start.
 
     Raises:
         RpcError: it does not, or does.
@@ -230,7 +230,7 @@ def _check(request: StartActivityExecutionRequest) -> None:
 
 
 def _check_attaching(request: StartActivityExecutionRequest) -> None:
-    """Check what an activity that is open already would get.
+    """Check what would be attached to an open activity.
 
     Raises:
         RpcError: it cannot.

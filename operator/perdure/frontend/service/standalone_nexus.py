@@ -1,4 +1,4 @@
-"""RPCs about standalone Nexus operations: single ones. Rules, messages and limits are Temporal's (chasm/lib/nexusoperation)."""
+"""RPCs about single standalone Nexus operations. Rules, messages, and limits are Temporal's (chasm/lib/nexusoperation)."""
 
 import functools
 from typing import Any
@@ -29,7 +29,7 @@ from perdure.api import labels
 from perdure.api.durations import nearest_duration
 from perdure.engine.starts import StartExtras
 from perdure.frontend import links, nexus_headers
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.endpoints import Endpoint
 from perdure.frontend.errors import invalid, not_found
@@ -40,7 +40,7 @@ from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
 from perdure.frontend.service.standalone_runs import StandaloneRuns, check_metadata, id_policies, not_begun
 from perdure.frontend.standalone_nexus import described, operation_of, outcome_of
-from perdure.frontend.starts import check_beside, input_of
+from perdure.frontend.start_requests import check_beside, input_of
 from perdure.frontend.visibility import record_of
 from perdure.kube.clock import now
 from perdure.runtime.kinds import RunKind
@@ -116,7 +116,7 @@ class StandaloneNexusOperations:
     async def poll_nexus_operation_execution(
         self, request: PollNexusOperationExecutionRequest, call: CallContext
     ) -> PollNexusOperationExecutionResponse:
-        """Wait until an operation has started or closed; an empty answer if it does not in time."""
+        """Wait until an operation has started or closed; the response is empty if it does not in time."""
         stage = _STAGES.get(request.wait_stage)
         if stage is None:
             raise invalid(f"unsupported wait_stage: {request.wait_stage}")
@@ -147,7 +147,7 @@ class StandaloneNexusOperations:
     async def describe_nexus_operation_execution(
         self, request: DescribeNexusOperationExecutionRequest, call: CallContext
     ) -> DescribeNexusOperationExecutionResponse:
-        """What is known of an operation; with a token, once that has changed, and an empty answer if it does not in time."""
+        """Describe an operation; with a token, wait for a change, and return an empty response if there is none in time."""
         token = request.long_poll_token
         if token and not request.run_id:
             raise invalid("run_id is required when long_poll_token is provided")
@@ -207,7 +207,7 @@ class StandaloneNexusOperations:
 
 
 def _check(request: StartNexusOperationExecutionRequest) -> None:
-    """See what a start must say.
+    """Check the required fields of a start.
 
     Raises:
         RpcError: it does not.

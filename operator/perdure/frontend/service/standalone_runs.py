@@ -1,4 +1,4 @@
-"""How standalone activities and standalone Nexus operations are followed and stopped: what their RPCs have in common."""
+"""What the RPCs of standalone activities and standalone Nexus operations have in common: how clients follow and stop them."""
 
 import asyncio
 import uuid
@@ -14,16 +14,16 @@ from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import CompletedError, RpcError, invalid, precondition, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_ID
+from perdure.frontend.run_gateway import not_open
 from perdure.frontend.run_reader import View
-from perdure.frontend.runs import not_open
 from perdure.frontend.service.call import LONGEST_POLL, LONGEST_WAIT, CallContext
 from perdure.frontend.visibility import status_named
 from perdure.kube import client as kube
 
 _CANCEL, _TERMINATE = "cancel/", "terminate/"
-"""Before the IDs of requests, as a run keeps them: those of different kinds may be the same."""
+"""Prefixes of request IDs as a run stores them, because requests of different kinds may have the same ID."""
 _METADATA = (("summary", 400), ("details", 20_000))
-"""Bytes of what the metadata of a user may have."""
+"""Maximum size of user metadata, in bytes."""
 _Response = TypeVar("_Response")
 
 
@@ -44,7 +44,7 @@ class StandaloneRuns:
         call: CallContext,
         describe: Callable[[View], Awaitable[_Response]],
     ) -> _Response | None:
-        """A description of a run; with the token of an earlier one, once it has changed. None if it does not in time.
+        """A description of a run; with the token of an earlier one, wait for a change. None if there is none in time.
 
         Raises:
             RpcError: the token is none of this run, or the run has not begun.
@@ -128,7 +128,7 @@ class StandaloneRuns:
         await self._core.runs.manager.client.delete(url, uid=entry.uid)
 
     async def demand(self, entry: Entry, asked: inputs.Request) -> None:
-        """Ask a run for something that it must do.
+        """Pass a request to a run, which must accept it.
 
         Raises:
             RpcError: it does not, or has closed.
@@ -171,7 +171,7 @@ def id_policies(request: Any, reuse_policy: Any, conflict_policy: Any) -> tuple[
 
 
 def check_metadata(request: Any) -> None:
-    """See that the metadata of a start is not too large.
+    """Check that the metadata of a start is not too large.
 
     Raises:
         RpcError: it is.
@@ -195,7 +195,7 @@ def request_id_of(request: Any) -> str:
 
 
 def not_begun(entry: Entry) -> RpcError:
-    """The error of what needs a run that has begun."""
+    """Build the error for a request that requires a run that has started."""
     return unavailable(f"the {entry.kind.noun} has not begun yet")
 
 

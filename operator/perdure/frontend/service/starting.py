@@ -22,8 +22,8 @@ from perdure.engine import inputs
 from perdure.engine.starts import Callback
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.frontend import deployments, given, links
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import callbacks_of, own_links
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import callbacks_of, own_links
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
@@ -38,11 +38,11 @@ from perdure.frontend.queues import Kind
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.starts import check_beside, cron_refused, run_asked_for
+from perdure.frontend.start_requests import check_beside, cron_refused, run_asked_for
 from perdure.frontend.versions import version_of
 from perdure.kube import client as kube
 from perdure.runtime.blobs import with_content
-from perdure.runtime.requests import StartSignal
+from perdure.runtime.operation_requests import StartSignal
 
 _MAX_CARRIED = 64 * 1024
 """Bytes of a signal that goes with the start; the annotations of an object have room for 256 KiB."""
@@ -51,7 +51,7 @@ _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 
 
 class Starting:
-    """Makes WorkflowRuns of what clients ask to start."""
+    """Creates WorkflowRuns for the requests of clients."""
 
     def __init__(self, core: Core, tasks: TaskDispatch) -> None:
         self._core = core
@@ -81,7 +81,7 @@ class Starting:
     async def _begin_or_attach(
         self, request: StartWorkflowExecutionRequest, call: CallContext
     ) -> tuple[StartedRun, bool]:
-        """Start a workflow; whether the request was attached to the run that is open instead."""
+        """Start a workflow; returns whether the request was attached to an open run instead."""
         until = monotonic() + call.within(LONGEST_WAIT)
         while True:
             begun = await self.begin(request, "Fail", principal=call.principal)
@@ -104,7 +104,7 @@ class Starting:
             return begun, True
 
     def _callbacks(self, request: Any) -> tuple[Callback, ...]:
-        """The Nexus operations that the end of the workflow completes.
+        """The completion callbacks of a start.
 
         Raises:
             UnfitError: they cannot be such.
@@ -118,7 +118,7 @@ class Starting:
     async def signal_with_start_workflow_execution(
         self, request: SignalWithStartWorkflowExecutionRequest, call: CallContext
     ) -> SignalWithStartWorkflowExecutionResponse:
-        """Signal a workflow, and start it before if it is not open. One that closes before it has heard is not."""
+        """Signal a workflow, and start it first if it is not open, or closes before it gets the signal."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
         if request.workflow_id_conflict_policy == WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL:
@@ -166,7 +166,7 @@ class Starting:
         principal: str = "",
         reserved: bool = False,
     ) -> StartedRun:
-        """Start a workflow, or find it open, as the policies say.
+        """Start a workflow, or find the open one, according to the policies.
 
         Args:
             request: What to start; also one that signals.
@@ -209,7 +209,7 @@ class Starting:
         return await self._maker.make(body, reserved=eager or reserved, large=large)
 
     async def _may_begin_eagerly(self, request: Any) -> bool:
-        """Whether the client gets the first workflow task itself.
+        """Whether the client gets the first workflow task (eager start).
 
         It must be a worker of the version that the task goes to. Where no version is current, any worker may have it, as on
         Temporal's server: a versioned client would otherwise wait for an unversioned worker.
@@ -271,7 +271,7 @@ class Starting:
 
 
 def _policies(request: Any, conflict: str) -> tuple[str, str]:
-    """The policies for closed and for open runs of the id; as Temporal's server reads them (workflow_id_dedup.go)."""
+    """The policies for closed and for open runs with the ID, read as by Temporal's server (workflow_id_dedup.go)."""
     for value, what in (
         (request.workflow_id, "WorkflowId"),
         (request.workflow_type.name, "WorkflowType"),

@@ -1,4 +1,4 @@
-"""RPCs about the server, its namespaces, and the search attributes that are known there."""
+"""RPCs about the server, its namespaces, and their search attributes."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -28,18 +28,18 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure import __version__
 from perdure.api.searching import unfit
-from perdure.frontend import payloads as data
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import namespace_not_found, unavailable
 from perdure.frontend.given import MAX_BLOB, MAX_MEMO, UnfitError
-from perdure.frontend.namespaces import DEFAULT
+from perdure.frontend.rpc_namespaces import DEFAULT
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.visibility import BUILT_IN
 from perdure.kube import client as kube
 
 SERVER_VERSION = "1.32.0"
-"""Of Temporal's server whose behaviour this follows; some clients look at it."""
+"""The version of Temporal's server whose behavior Perdure follows; some clients check it."""
 _KEPT = timedelta(days=1)
 _CLIENTS = {
     **dict.fromkeys(
@@ -67,7 +67,7 @@ class System:
         self._core = core
 
     async def get_system_info(self, request: GetSystemInfoRequest, call: CallContext) -> GetSystemInfoResponse:
-        """What this server can do."""
+        """Describe the capabilities of this server."""
         del request, call
         return GetSystemInfoResponse(
             server_version=SERVER_VERSION,
@@ -87,7 +87,7 @@ class System:
         )
 
     async def get_cluster_info(self, request: GetClusterInfoRequest, call: CallContext) -> GetClusterInfoResponse:
-        """Which cluster this is."""
+        """Describe this cluster."""
         del request, call
         return GetClusterInfoResponse(
             server_version=SERVER_VERSION,
@@ -104,7 +104,7 @@ class System:
     async def describe_namespace(
         self, request: DescribeNamespaceRequest, call: CallContext
     ) -> DescribeNamespaceResponse:
-        """A namespace of Kubernetes."""
+        """Describe a namespace of Kubernetes."""
         del call
         name = request.namespace or request.id
         found = await self._find(name) if name in self._core.runs.manager.served else None
@@ -113,7 +113,7 @@ class System:
         return self._namespace(found)
 
     async def _find(self, name: str) -> kube.Object | None:
-        """A namespace of Kubernetes; None if there is none."""
+        """Find a namespace of Kubernetes; None if it does not exist."""
         try:
             return await self._core.runs.manager.client.get(kube.path(kube.CORE, None, "namespaces", name))
         except (kube.NotFoundError, ValueError):
@@ -122,14 +122,14 @@ class System:
             raise unavailable(str(error)) from error
 
     async def list_namespaces(self, request: ListNamespacesRequest, call: CallContext) -> ListNamespacesResponse:
-        """The namespaces that are served."""
+        """List the served namespaces."""
         del request, call
         manager = self._core.runs.manager
         if manager.served.names:  # a Role in each of them lets the operator read these and list none
             named = [await self._find(name) for name in manager.served.names]
             return ListNamespacesResponse(namespaces=[self._namespace(each) for each in named if each is not None])
         try:
-            found = await manager.client.list_all(kube.path(kube.CORE, None, "namespaces"))
+            found = await manager.client.lists.all(kube.path(kube.CORE, None, "namespaces"))
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(str(error)) from error
         served = [self._namespace(each) for each in found if each["metadata"]["name"] in manager.served]
@@ -171,7 +171,7 @@ class System:
     async def list_search_attributes(
         self, request: ListSearchAttributesRequest, call: CallContext
     ) -> ListSearchAttributesResponse:
-        """The search attributes that are registered."""
+        """List the registered search attributes."""
         del call
         known = await self._core.registry.types(request.namespace or DEFAULT)
         custom = {name: kind for name, kind in known.items() if name not in BUILT_IN}
@@ -187,7 +187,7 @@ class System:
     async def get_search_attributes(
         self, request: GetSearchAttributesRequest, call: CallContext
     ) -> GetSearchAttributesResponse:
-        """What filters can name; of all namespaces."""
+        """List the fields that filters can name, for all namespaces."""
         del request, call
         response = GetSearchAttributesResponse()
         for name, kind in BUILT_IN.items():
@@ -217,7 +217,7 @@ class System:
 
 
 def check_registered(types: Mapping[str, str]) -> None:
-    """See that search attributes can be registered.
+    """Check that search attributes can be registered.
 
     Args:
         types: Their names, and the type of each as Temporal calls it.

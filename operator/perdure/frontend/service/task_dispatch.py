@@ -27,7 +27,7 @@ from perdure.frontend.tasks_in_transit import TasksInTransit
 from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack
 
 PAGE = 1_000
-"""Events that go with a task; a worker reads on with GetWorkflowExecutionHistory."""
+"""Maximum number of events in a task; workers read the rest with GetWorkflowExecutionHistory."""
 
 
 class TaskDispatch:
@@ -60,7 +60,7 @@ class TaskDispatch:
         return PollWorkflowTaskQueueResponse()
 
     async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
-        """The task of a run for a client that is a worker, too; None if none is available now."""
+        """The task of a run for a client that is also a worker; None if none is available now."""
         return await self._take(Offer(entry.uid), Poller(identity))
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollWorkflowTaskQueueResponse | None:
@@ -96,7 +96,7 @@ class TaskDispatch:
         token = self._held(entry)
         if token is not None:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token.engine())
-            self._core.runs.manager.runs.ask(entry, returned, lambda _: None)
+            self._core.runs.manager.runs.requests.send(entry, returned, lambda _: None)
 
     def _return(self, offer: Offer, poller: Poller, /) -> None:
         """Return a task that a worker at another member did not receive."""
@@ -227,7 +227,7 @@ def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
 def virtual_events(state: RunState) -> list[ev.AnyEvent]:
     """The events of a task that are not written yet: they are written with its outcome.
 
-    This is so for a task that a worker has, and for a further attempt that waits for a worker.
+    This applies to a task that a worker has, and to a further attempt that waits for a worker.
     """
     code = state.code
     task = code.task if code is not None else None

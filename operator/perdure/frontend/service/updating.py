@@ -1,25 +1,19 @@
-"""RPCs about updates: requests that a workflow validates, takes on and answers."""
+"""RPCs about updates: requests that a workflow validates, accepts, and answers."""
 
 import asyncio
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import grpc
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import UpdateWorkflowExecutionLifecycleStage as Stage
-from temporalio.api.enums.v1 import WorkflowExecutionStatus
 from temporalio.api.update.v1 import Outcome, UpdateRef
 from temporalio.api.workflowservice.v1 import (
-    ExecuteMultiOperationRequest,
-    ExecuteMultiOperationResponse,
     PollWorkflowExecutionUpdateRequest,
     PollWorkflowExecutionUpdateResponse,
-    StartWorkflowExecutionRequest,
-    StartWorkflowExecutionResponse,
     UpdateWorkflowExecutionRequest,
     UpdateWorkflowExecutionResponse,
 )
@@ -28,54 +22,45 @@ from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
 from perdure.engine.nexus import MAX_UPDATE_CALLBACKS
-from perdure.frontend import failures, given, links
-from perdure.frontend import payloads as data
-from perdure.frontend.callbacks import callbacks_of, to_engine
+from perdure.frontend import failure_messages, given, links
+from perdure.frontend import payload_messages as data
+from perdure.frontend.callback_messages import callbacks_of, to_engine
 from perdure.frontend.core import Core
-from perdure.frontend.errors import CompletedError, RpcError, aborted, busy, invalid, not_found, several, unavailable
+from perdure.frontend.errors import CompletedError, RpcError, busy, invalid, not_found, unavailable
 from perdure.frontend.given import UnfitError
-from perdure.frontend.history import update_request
+from perdure.frontend.history_messages import update_request
 from perdure.frontend.recorded_updates import outcome_of
 from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
-from perdure.frontend.service.making import StartedRun
-from perdure.frontend.service.starting import Starting
 from perdure.frontend.updates import MAX_IN_FLIGHT, MAX_TOTAL, Update
 from perdure.runtime.callbacks import UPDATE_LOST
 
-_TRIES = 10
-"""Runs that an update-with-start tries before it is refused because each has closed before it took the update."""
 _ADMITTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ADMITTED
 _ACCEPTED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_ACCEPTED
 _COMPLETED = Stage.UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED
 
 
-class _MissedError(Exception):
-    """The workflow that was found open, or started, has closed before it could take the update."""
-
-
 class Updating:
     """Delivers updates to workflows, and waits for their outcomes."""
 
-    def __init__(self, core: Core, starting: Starting) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._starting = starting
 
     async def update_workflow_execution(
         self, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        """Give a workflow an update; the same id again finds the same update."""
-        self._check(request)
+        """Send an update to a workflow; a repeated ID finds the same update."""
+        self.check(request)
         entry = await self._core.runs.finder.reach(
             request.namespace,
             request.workflow_execution,
             call.within(LONGEST_WAIT),
             first_run_id=request.first_execution_run_id,
         )
-        return await self._update(entry, request, call)
+        return await self.update(entry, request, call)
 
-    def _check(self, request: UpdateWorkflowExecutionRequest) -> None:
-        """Check that an update can be given to a workflow, whichever it is.
+    def check(self, request: UpdateWorkflowExecutionRequest) -> None:
+        """Check that an update is valid for any workflow.
 
         Raises:
             RpcError: it cannot.
@@ -89,9 +74,10 @@ class Updating:
         except UnfitError as error:
             raise invalid(str(error)) from error
 
-    async def _update(
+    async def update(
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
+        """Give an update to a workflow that was found open, or to the next run of its chain."""
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
         seconds = call.within(LONGEST_WAIT)
@@ -131,7 +117,7 @@ class Updating:
     async def _attach(
         self, entry: Entry, known: Update, request: UpdateWorkflowExecutionRequest, principal: str
     ) -> None:
-        """Have the end of an update that another request has made complete the operations of this request, too.
+        """Attach the completion callbacks of this request to an update that another request has made.
 
         An update that has ended needs none: its outcome is in the response.
         """
@@ -148,7 +134,7 @@ class Updating:
         await self._core.runs.demand(entry, attached)
 
     async def _known(self, entry: Entry, update_id: str) -> Update | None:
-        """An update that is there already: still waited for, or recorded."""
+        """An existing update, in memory or recorded."""
         waiting = self._core.updates.get(entry.uid, update_id)
         if waiting is not None:
             return waiting
@@ -169,13 +155,13 @@ class Updating:
     async def _recorded(
         self, update: Update, view: View, events: Sequence[ev.AnyEvent], completed_event_id: int
     ) -> None:
-        """Tell what the history says of the end of an update."""
+        """Build the response from the recorded outcome of an update."""
         if completed_event_id:
             event = next(e for e in events if e.event_id == completed_event_id)
             assert isinstance(event, ev.WorkflowExecutionUpdateCompleted)
             update.end(await self._core.payloads.whole(view.entry.namespace, partial(outcome_of, event)))
         elif view.state is not None and view.state.closed:
-            update.end(Outcome(failure=failures.to_proto(UPDATE_LOST)))
+            update.end(Outcome(failure=failure_messages.to_proto(UPDATE_LOST)))
         if update.ended.is_set():
             self._core.updates.forget(view.entry.uid, update.update_id)
 
@@ -195,7 +181,7 @@ class Updating:
         return self._core.updates.admit(entry.uid, request.request.meta.update_id, request.request, principal)
 
     async def _want_task(self, entry: Entry, update: Update) -> None:
-        """Have a worker asked about a new update."""
+        """Request a workflow task for a new update."""
         try:
             await self._core.runs.demand(entry, inputs.TaskWanted(request_id=uuid.uuid4().hex))
         except RpcError:
@@ -204,7 +190,7 @@ class Updating:
             raise
 
     async def _wait(self, update: Update, wanted: int) -> Any:
-        """Wait for a stage; the one that is reached. The caller's own deadline is an error to it, as on Temporal's server."""
+        """Wait for a stage, and return the one reached. As on Temporal's server, a missed deadline is an error."""
         if wanted > _ADMITTED:
             event = update.ended if wanted >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
@@ -233,124 +219,9 @@ class Updating:
             update_ref=_reference(entry, update.update_id),
         )
 
-    # Update with start
-
-    async def execute_multi_operation(
-        self, request: ExecuteMultiOperationRequest, call: CallContext
-    ) -> ExecuteMultiOperationResponse:
-        """Start a workflow, or find it open, and update it."""
-        operations = request.operations
-        if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
-            raise invalid("Operations have to be exactly [Start, Update].")
-        start, update = operations[0].start_workflow, operations[1].update_workflow
-        if mistake := _start_refused(start):
-            raise several(0, [invalid(mistake), None])
-        try:
-            self._check(update)
-            if mistake := _update_refused(start, update):
-                raise invalid(mistake)
-        except RpcError as error:
-            raise several(1, [None, error]) from error
-        begun, updated = await self._start_until_updated(start, update, call)
-        response = ExecuteMultiOperationResponse()
-        response.responses.add().start_workflow.CopyFrom(
-            StartWorkflowExecutionResponse(
-                run_id=begun.entry.uid,
-                started=begun.started,
-                first_execution_run_id=begun.entry.first_uid if begun.started else "",
-                status=WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING,
-                link=links.to_start(begun.entry) if begun.started else None,
-            )
-        )
-        response.responses.add().update_workflow.CopyFrom(updated)
-        return response
-
-    async def _start_until_updated(
-        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
-    ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
-        """Start or find the workflow and update it; again with the next run if that one closes first.
-
-        Raises:
-            RpcError: It cannot be started or updated; or `_TRIES` runs have closed in between.
-        """
-        for left in reversed(range(_TRIES)):
-            try:
-                return await self._start_and_update(start, update, call)
-            except _MissedError as error:
-                if not left:
-                    raise several(1, [None, aborted(str(error))]) from error
-                start.request_id = (
-                    uuid.uuid4().hex
-                )  # another run than the one that may have been started, and has closed
-        raise AssertionError  # the last try returns or raises
-
-    async def _start_and_update(
-        self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
-    ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
-        begun = await self._attached(start.namespace, start.workflow_id, update.request.meta.update_id)
-        try:
-            begun = begun or await self._starting.begin(start, "Fail", principal=call.principal, reserved=True)
-        except RpcError as error:
-            raise several(0, [error, None]) from error
-        try:
-            return begun, await self._update(begun.entry, update, call)
-        except RpcError as error:
-            # It has closed or, as it had waited for its id in vain, is gone.
-            if error.code is grpc.StatusCode.NOT_FOUND:
-                raise _MissedError(error.message) from error
-            raise several(1, [None, error]) from error
-        finally:
-            self._core.first_tasks.release(begun.entry.namespace, begun.entry.name)
-
-    async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
-        """The workflow that has the update already: whatever the policies say, nothing is started then.
-
-        One that has closed counts only if the update has come to its end there.
-        """
-        await self._core.runs.manager.first_lists.wait()
-        entry = self._core.runs.manager.directory.newest(namespace, workflow_id)
-        if entry is None or not update_id:
-            return None
-        try:
-            view = await self._core.runs.reader.view(entry)
-        except RpcError as error:
-            if error.code is grpc.StatusCode.NOT_FOUND:  # it has gone meanwhile
-                return None
-            raise
-        if view.state is None or view.state.code is None:
-            return None
-        record = view.state.code.updates.get(update_id)
-        ended = record is not None and bool(record.completed_event_id)
-        if view.state.closed:
-            return StartedRun(entry, started=False) if ended else None
-        known = record is not None or self._core.updates.get(entry.uid, update_id) is not None
-        return StartedRun(entry, started=False) if known else None
-
-
-def _start_refused(start: StartWorkflowExecutionRequest) -> str:
-    """Why a start cannot be part of update-with-start, though it could be made alone; empty if it can."""
-    if start.cron_schedule:
-        return "CronSchedule is not allowed."
-    if start.request_eager_execution:
-        return "RequestEagerExecution is not supported."
-    if start.workflow_start_delay.ToTimedelta() > timedelta(0):
-        return "WorkflowStartDelay is not supported."
-    return ""
-
-
-def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
-    """Why an update cannot be part of update-with-start, though it could be sent alone; empty if it can."""
-    if update.first_execution_run_id:
-        return "FirstExecutionRunId is not allowed."
-    if update.workflow_execution.run_id:
-        return "RunId is not allowed."
-    if update.workflow_execution.workflow_id != start.workflow_id:
-        return "WorkflowId is not consistent with previous operation(s)."
-    return ""
-
 
 def check_update(request: UpdateWorkflowExecutionRequest) -> None:
-    """See that an update can be given to a workflow, whichever it is.
+    """Check that an update is valid for any workflow.
 
     Raises:
         RpcError: it cannot.

@@ -25,13 +25,13 @@ from perdure.frontend.core import Core
 from perdure.frontend.deployments import Deployments, routing
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import NO_TIME
-from perdure.frontend.history import deployment_version
+from perdure.frontend.history_messages import deployment_version
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import InvalidQueryError, parse
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.task_queue_messages import KINDS, config, effective_rate
-from perdure.frontend.workers import field_of, listed
+from perdure.frontend.worker_registry import field_of, listed
 from perdure.kube.clock import now
 
 _PAGE = 200
@@ -48,7 +48,7 @@ class TaskWorkers:
     async def describe_task_queue(
         self, request: DescribeTaskQueueRequest, call: CallContext
     ) -> DescribeTaskQueueResponse:
-        """Who polls a task queue, and how much waits in it."""
+        """Describe the pollers and the backlog of a task queue."""
         del call
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
@@ -96,18 +96,18 @@ class TaskWorkers:
         return told
 
     def _pollers(self, name: QueueName) -> Mapping[str, datetime]:
-        """Who has polled a task queue, and when; the one of Workflows, which the operator decides, is always served."""
+        """The recent pollers of a task queue; that of Workflows, which the operator decides, is always served."""
         if name.kind is Kind.WORKFLOW and name.name == WORKFLOWS_QUEUE:
             return {OPERATOR: now()}
         return self._core.queues.pollers(name)
 
     async def count_workers(self, request: CountWorkersRequest, call: CallContext) -> CountWorkersResponse:
-        """How many workers match a filter."""
+        """Count the workers that match a filter."""
         del call
         return CountWorkersResponse(count=len(self._found(request)))
 
     async def list_workers(self, request: ListWorkersRequest, call: CallContext) -> ListWorkersResponse:
-        """The workers that a filter takes."""
+        """List the workers that match a filter."""
         del call
         page, token = page_of(
             self._found(request), request.next_page_token, request.page_size, _PAGE, lambda beat: 2 * beat.ByteSize()
@@ -133,7 +133,7 @@ class TaskWorkers:
             raise invalid(f"invalid query: {error}") from error
 
     async def describe_worker(self, request: DescribeWorkerRequest, call: CallContext) -> DescribeWorkerResponse:
-        """What a worker has told of itself last."""
+        """Return the last report of a worker."""
         del call
         found = self._core.workers.get(request.namespace, request.worker_instance_key)
         if found is None:

@@ -1,30 +1,17 @@
-"""RPCs about single workflows: tell them something, ask them something, stop them, describe them."""
+"""RPCs about single workflows: signal, query, cancel, terminate, pause, delete, and describe them."""
 
 import asyncio
 import uuid
-from collections.abc import Sequence
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
-from google.protobuf.json_format import ParseDict
-from google.protobuf.message import Message
-from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
+from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
     EventType,
-    ParentClosePolicy,
-    PendingActivityState,
-    PendingWorkflowTaskState,
     QueryRejectCondition,
-    TaskQueueKind,
-    VersioningBehavior,
     WorkflowExecutionStatus,
 )
 from temporalio.api.query.v1 import QueryRejected
-from temporalio.api.workflow.v1 import (
-    PendingActivityInfo,
-    PendingChildExecutionInfo,
-)
 from temporalio.api.workflowservice.v1 import (
     DeleteWorkflowExecutionRequest,
     DeleteWorkflowExecutionResponse,
@@ -47,11 +34,8 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.controller.directory import Entry
 from perdure.engine import events as ev
 from perdure.engine import inputs
-from perdure.engine.starts import StartExtras
-from perdure.engine.state import WORKFLOWS_QUEUE, PendingActivity, RunState
-from perdure.engine.versioning import UNVERSIONED, Versioning
-from perdure.frontend import callbacks, failures, given, links
-from perdure.frontend import payloads as data
+from perdure.frontend import given, links
+from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import (
@@ -64,38 +48,37 @@ from perdure.frontend.errors import (
     too_late,
     unavailable,
 )
-from perdure.frontend.history import (
-    Historian,
-    deployment_version,
+from perdure.frontend.history_messages import (
     request_of,
-    retry_policy,
-    started_by_a_workflow,
-    versioning_override,
 )
 from perdure.frontend.paging import MAX_BYTES
-from perdure.frontend.pending_operations import pending as pending_operation
 from perdure.frontend.queries import MAX_WAITING, QueryFailedError
 from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
+from perdure.frontend.service.descriptions import (
+    describe_activity,
+    describe_builds,
+    describe_operations,
+    describe_search_attributes,
+    describe_start,
+    describe_state,
+    describe_versioning,
+)
 from perdure.frontend.service.querying import StepQueries
 from perdure.frontend.visibility import record_of
 from perdure.kube import client as kube
-from perdure.kube.clock import now
 from perdure.runtime.chains import extras_of
 
 QUERY_SECONDS = 30.0
 """How long a query waits for a worker at most, as on Temporal's server (client/history/client.go: DefaultTimeout)."""
-_NO_BUILD = "unversioned"
-"""In the search attribute BuildIds: workers without versioning have decided. Their builds follow, after a colon."""
-_MAX_RESET_POINTS = 20
 _TERMINATED = "terminated by user via frontend"
-"""The reason of a termination where a client gives none, as on Temporal's server."""
+"""The reason of a termination if the client gives none, as on Temporal's server."""
 _MAX_FAILED_ATTEMPTS = 3
 """A query fails immediately if the workflow's code has failed that often in a row: no worker could answer it."""
 
 
 class Workflows:
-    """Speaks to runs."""
+    """Handles requests to single workflows."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -104,7 +87,7 @@ class Workflows:
     async def signal_workflow_execution(
         self, request: SignalWorkflowExecutionRequest, call: CallContext
     ) -> SignalWorkflowExecutionResponse:
-        """Tell a workflow something."""
+        """Signal a workflow."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
         if len(request.signal_name) > given.MAX_ID:
@@ -125,7 +108,7 @@ class Workflows:
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: CallContext
     ) -> RequestCancelWorkflowExecutionResponse:
-        """Ask a workflow to cancel itself. One that has closed has done what was wanted."""
+        """Request the cancellation of a workflow; for a closed one, this does nothing."""
         cancel = inputs.CancelRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             reason=request.reason,
@@ -192,7 +175,7 @@ class Workflows:
         await runs.finder.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
     async def _demand(self, request: Any, call: CallContext, asked: inputs.Request) -> Entry:
-        """Have a workflow do what a client asks: in the run that is open when it hears of it, which is returned.
+        """Pass a request to the run of a workflow that is open when it arrives, and return that run.
 
         A request that names the first run of a chain goes to the chain's open run, whatever run ID it names besides
         (Temporal: service/history/api/terminateworkflow, requestcancelworkflow).
@@ -222,7 +205,7 @@ class Workflows:
     # Queries
 
     async def query_workflow(self, request: QueryWorkflowRequest, call: CallContext) -> QueryWorkflowResponse:
-        """Ask a workflow something; also one that has closed."""
+        """Query a workflow, open or closed."""
         if not request.query.query_type:
             raise invalid("WorkflowQuery is not set on request.")
         seconds = call.within(LONGEST_WAIT)
@@ -270,7 +253,7 @@ class Workflows:
     async def describe_workflow_execution(
         self, request: DescribeWorkflowExecutionRequest, call: CallContext
     ) -> DescribeWorkflowExecutionResponse:
-        """Everything that is known of a workflow but its history."""
+        """Describe a workflow: everything except its history."""
         entry = await self._core.runs.finder.reach(request.namespace, request.execution, call.within(LONGEST_WAIT))
         view = await self._core.runs.reader.view(entry)
         response = DescribeWorkflowExecutionResponse(
@@ -282,16 +265,18 @@ class Workflows:
         if task is not None and task.scheduled_event_id and task.started_time is not None:
             response.workflow_execution_info.history_length += 1  # its WorkflowTaskStarted, which is not written yet
         history = await self._core.runs.reader.history(view)
-        _describe_start(response, history[0], extras_of(view.object))
-        _describe_builds(response, history, self._core.payloads.historian(entry.namespace), entry.uid)
-        _describe_state(response, view.state)
+        describe_start(response, history[0], extras_of(view.object))
+        describe_builds(response, history, self._core.payloads.historian(entry.namespace), entry.uid)
+        describe_state(response, view.state)
         if view.state.code is not None:
-            _describe_search_attributes(response, history, view.state.code.versioning)
-            _describe_versioning(response, view.state.code.versioning)
+            describe_search_attributes(response, history, view.state.code.versioning)
+            describe_versioning(response, view.state.code.versioning)
         pending = (view.state.left_activities or view.state.activities).values()
-        told = await self._core.payloads.whole(entry.namespace, lambda: list(map(_activity, pending)), MAX_BYTES)
+        told = await self._core.payloads.whole(
+            entry.namespace, lambda: list(map(describe_activity, pending)), MAX_BYTES
+        )
         response.pending_activities.extend(told)
-        _describe_operations(response, view.state)
+        describe_operations(response, view.state)
         request_id = extras_of(view.object).request_id
         if not request_id and isinstance(history[0], ev.WorkflowExecutionStarted) and history[0].parent is not None:
             request_id = f"{history[0].parent.run_id}:{history[0].parent.initiated_event_id}:0"
@@ -316,201 +301,6 @@ def _rejected(request: QueryWorkflowRequest, view: View) -> QueryRejected | None
     return QueryRejected(status=to_enum(WorkflowExecutionStatus, status)) if unwanted else None
 
 
-def _describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent, extras: StartExtras) -> None:
-    if not isinstance(started, ev.WorkflowExecutionStarted):
-        return
-    if started.priority:
-        ParseDict(started.priority, response.workflow_execution_info.priority, ignore_unknown_fields=True)
-    config = response.execution_config
-    if started_by_a_workflow(started):
-        config.workflow_run_timeout.SetInParent()
-    config.task_queue.name = started.task_queue or WORKFLOWS_QUEUE
-    config.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
-    for name, length in (
-        ("workflow_execution_timeout", started.workflow_execution_timeout),
-        ("workflow_run_timeout", started.workflow_run_timeout),
-        ("default_workflow_task_timeout", started.workflow_task_timeout),
-    ):
-        if length:
-            getattr(config, name).FromTimedelta(length)
-    metadata = data.user_metadata(started.user_metadata or extras.user_metadata)
-    if metadata is not None:
-        config.user_metadata.CopyFrom(metadata)
-
-
-def _describe_builds(
-    response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], historian: Historian, run_id: str
-) -> None:
-    """Which builds of workers have decided, and where each one first did, which is a point to reset to."""
-    info = response.workflow_execution_info
-    info.auto_reset_points.SetInParent()
-    completed = [event for event in history if isinstance(event, ev.WorkflowTaskCompleted)]
-    if not completed:
-        return
-    first: dict[tuple[str, str], ev.WorkflowTaskCompleted] = {}
-    for event in completed:
-        first.setdefault((event.binary_checksum, str(event.worker_version)), event)
-    for event in list(first.values())[-_MAX_RESET_POINTS:]:
-        told = historian.one(event).workflow_task_completed_event_attributes
-        point = info.auto_reset_points.points.add(
-            build_id=told.worker_version.build_id,
-            binary_checksum=told.binary_checksum,
-            run_id=run_id,
-            first_workflow_task_completed_id=event.event_id,
-            resettable=True,
-        )
-        point.create_time.FromDatetime(event.event_time)
-    last = historian.one(completed[-1]).workflow_task_completed_event_attributes
-    if last.HasField("worker_version"):
-        info.most_recent_worker_version_stamp.CopyFrom(last.worker_version)
-
-
-def _describe_search_attributes(
-    response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], versioning: Versioning
-) -> None:
-    """The search attributes about versions of workers, which Temporal's server writes with each workflow task."""
-    info = response.workflow_execution_info
-    versions = [event.deployment_version for event in history if isinstance(event, ev.WorkflowTaskCompleted)]
-    builds = [] if versioning.pinned_to is None else [f"pinned:{versioning.pinned_to}"]
-    if None in versions:
-        points = [point.build_id or point.binary_checksum for point in info.auto_reset_points.points]
-        builds += [_NO_BUILD, *(f"{_NO_BUILD}:{build}" for build in dict.fromkeys(points) if build)]
-    used = list(dict.fromkeys(str(version) for version in versions if version is not None))
-    for name, value in (("BuildIds", builds), ("TemporalUsedWorkerDeploymentVersions", used)):
-        if value:
-            info.search_attributes.indexed_fields[name].CopyFrom(
-                data.attribute({"type": "KeywordList", "value": value})
-            )
-
-
-def _describe_versioning(response: DescribeWorkflowExecutionResponse, versioning: Versioning) -> None:
-    if versioning == UNVERSIONED:
-        return
-    info = response.workflow_execution_info
-    told = info.versioning_info
-    told.behavior = to_enum(VersioningBehavior, versioning.behavior)
-    if versioning.version is not None:
-        told.deployment_version.CopyFrom(deployment_version(versioning.version))
-        told.version = f"{versioning.version.deployment_name}.{versioning.version.build_id}"
-        info.worker_deployment_name = versioning.version.deployment_name
-    if versioning.override is not None:
-        told.versioning_override.CopyFrom(versioning_override(versioning.override))
-        told.versioning_override.behavior = to_enum(VersioningBehavior, versioning.effective_behavior)
-        pinned = versioning.override.version
-        if pinned is not None:
-            told.versioning_override.pinned_version = f"{pinned.deployment_name}.{pinned.build_id}"
-            info.worker_deployment_name = pinned.deployment_name
-
-
-def _describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
-    extended = response.workflow_extended_info
-    extended.cancel_requested = state.cancel_requested
-    extended.original_start_time.FromDatetime(state.start_time)
-    if state.reset_time is not None:
-        extended.last_reset_time.FromDatetime(state.reset_time)
-    if state.expiration is not None:
-        extended.execution_expiration_time.FromDatetime(state.expiration)
-    extended.run_expiration_time.FromDatetime(state.run_deadline or given.NO_TIME)
-    if state.paused is not None:
-        extended.pause_info.reason, extended.pause_info.identity = state.paused.reason, state.paused.identity
-        if state.paused.time is not None:
-            extended.pause_info.paused_time.FromDatetime(state.paused.time)
-    pauses = _pauses(state)
-    if pauses:
-        attributes = response.workflow_execution_info.search_attributes.indexed_fields
-        attributes["TemporalPauseInfo"].CopyFrom(data.attribute({"type": "KeywordList", "value": pauses}))
-    if not state.closed:
-        response.pending_children.extend(
-            PendingChildExecutionInfo(
-                workflow_id=child.workflow_id,
-                run_id=child.run_id,
-                workflow_type_name=child.workflow_type,
-                initiated_id=child.initiated_event_id,
-                parent_close_policy=to_enum(ParentClosePolicy, child.parent_close_policy.value),
-            )
-            for child in state.children.values()
-        )
-    task = state.code.task if state.code is not None else None
-    if task is not None:
-        pending = response.pending_workflow_task
-        pending.state = to_enum(PendingWorkflowTaskState, "Started" if task.started_time else "Scheduled")
-        pending.attempt = task.attempt
-        pending.scheduled_time.FromDatetime(task.scheduled_time)
-        pending.original_scheduled_time.FromDatetime(task.original_scheduled_time)
-        if task.started_time is not None:
-            pending.started_time.FromDatetime(task.started_time)
-
-
-def _pauses(state: RunState) -> list[str]:
-    """What is paused, as the search attribute ``TemporalPauseInfo`` tells it (Temporal: buildTemporalPauseInfoEntries)."""
-    told = []
-    if state.paused is not None:
-        told.append(f"Workflow:{state.workflow_id}")
-        if state.paused.reason:
-            told.append(f"Reason:{state.paused.reason}")
-    types = {activity.activity_type for activity in state.activities.values() if activity.paused}
-    return told + sorted(f"property:activityType={kind}" for kind in types)
-
-
-def _activity(activity: PendingActivity) -> PendingActivityInfo:
-    state = "Started" if activity.started_time else "Scheduled"
-    if activity.cancel_requested:
-        state = "CancelRequested"
-    elif activity.paused:
-        state = "PauseRequested" if activity.started_time else "Paused"
-    made = PendingActivityInfo(
-        activity_id=activity.activity_id,
-        activity_type=ActivityType(name=activity.activity_type),
-        state=to_enum(PendingActivityState, state),
-        heartbeat_details=data.payloads(activity.heartbeat_details),
-        attempt=activity.tries,
-        maximum_attempts=activity.retry_policy.maximum_attempts,
-        last_worker_identity=activity.identity or activity.last_identity,
-        paused=activity.paused,
-        last_failure=failures.to_proto(activity.last_failure) if activity.last_failure is not None else None,
-    )
-    if activity.pause is not None:
-        _set_time(made.pause_info, "pause_time", activity.pause.time)
-        made.pause_info.manual.identity, made.pause_info.manual.reason = activity.pause.identity, activity.pause.reason
-    _set_time(made, "scheduled_time", activity.scheduled_time)
-    _set_time(made, "last_started_time", activity.started_time)
-    _set_time(made, "last_heartbeat_time", activity.last_heartbeat_time)
-    _set_time(made, "expiration_time", activity.expiration)
-    _set_time(made, "last_attempt_complete_time", activity.last_attempt_complete_time)
-    if activity.started_time is None and activity.scheduled_time > now():
-        _set_time(made, "next_attempt_schedule_time", activity.scheduled_time)
-        since = activity.last_attempt_complete_time
-        interval = activity.retry_policy.interval(max(activity.tries - 1, 1))
-        made.current_retry_interval.FromTimedelta(activity.scheduled_time - since if since is not None else interval)
-    options = made.activity_options
-    options.task_queue.name = options.task_queue.normal_name = activity.task_queue
-    for name in (
-        "schedule_to_close_timeout",
-        "schedule_to_start_timeout",
-        "start_to_close_timeout",
-        "heartbeat_timeout",
-    ):
-        getattr(options, name).FromTimedelta(getattr(activity, name) or timedelta(0))
-    options.retry_policy.CopyFrom(retry_policy(activity.retry_policy))
-    del options.retry_policy.non_retryable_error_types[:]  # as on Temporal's server
-    if activity.priority:
-        ParseDict(activity.priority, made.priority, ignore_unknown_fields=True)
-        options.priority.CopyFrom(made.priority)
-    return made
-
-
-def _describe_operations(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
-    """The Nexus operations that the workflow waits for, and those that wait for its end."""
-    response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
-    for pending in state.callbacks.values():
-        told = response.callbacks.add()
-        callbacks.describe(told, pending, due=state.is_due(pending))
-        if pending.update_id:
-            told.trigger.update_workflow_execution_completed.update_id = pending.update_id
-        else:
-            told.trigger.workflow_closed.SetInParent()
-
-
 def _request_of(event: ev.AnyEvent) -> "tuple[str, EventType.ValueType] | None":
     """The ID of the request that led to an event, and the type of the event; None if none is recorded."""
     match event:
@@ -522,8 +312,3 @@ def _request_of(event: ev.AnyEvent) -> "tuple[str, EventType.ValueType] | None":
             return event.request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
         case _:
             return None
-
-
-def _set_time(message: Message, field: str, time: Any) -> None:
-    if time is not None:
-        getattr(message, field).FromDatetime(time)

@@ -4,11 +4,11 @@ from typing import Any, assert_never
 
 from perdure.language.cel.closures import MISSING, Frame, Raised, Run, present
 from perdure.language.cel.comparison import map_key
+from perdure.language.cel.comprehensions import CompiledComprehension, collect, fold
 from perdure.language.cel.errors import CompileError, EvaluationError
 from perdure.language.cel.formats import short
 from perdure.language.cel.functions import FUNCTIONS, call, plain_name
 from perdure.language.cel.lookup import find_item, get_item, no_field
-from perdure.language.cel.loops import Loop, collect, fold
 from perdure.language.cel.operators import OPERATORS
 from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select, spell
 from perdure.language.cel.values import TYPES, Optional, article, kind
@@ -169,13 +169,18 @@ class Builder:
                 start=List(()), step=Call("_?_:_", None, (keep, Call("_+_", None, (_, List((made,)))), _))
             ):
                 kept, make = self.build(keep), self.build(made)
-                return collect(Loop(over, *slots, self.cost), kept, make)
+                return collect(CompiledComprehension(over, *slots, self.cost), kept, make)
             case Comprehension(start=List(()), step=Call("_+_", None, (_, List((made,))))):
                 make = self.build(made)
-                return collect(Loop(over, *slots, self.cost), None, make)
+                return collect(CompiledComprehension(over, *slots, self.cost), None, make)
             case _:
                 condition, step = self.build(node.condition), self.build(node.step)
-                return fold(Loop(over, *slots, self.cost), condition, step, absorbs=not _is_true(node.condition))
+                return fold(
+                    CompiledComprehension(over, *slots, self.cost),
+                    condition,
+                    step,
+                    absorbs=not _is_true(node.condition),
+                )
 
 
 def _bound_variable(slot: int) -> Run:

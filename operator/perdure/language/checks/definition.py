@@ -75,6 +75,7 @@ _FIELDS: Final = {
     **_TIMEOUTS,
 }
 _ENDED: Final = known_object({"status": TEXT, "output": ANY, "failure": ANY})
+_APPROVAL: Final = known_object({"approved": {"type": "boolean"}, "comment": ANY, "by": TEXT})
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
@@ -424,6 +425,8 @@ def _output_shape(compiled: CompiledStep) -> Shape:
         return {"type": "array"}
     if step.set_:
         return known_object(dict.fromkeys(step.set_, ANY))
+    if step.wait_for_signal and step.wait_for_signal.approval:
+        return _APPROVAL
     if step.parallel:
         names = [branch.name for branch in step.parallel.branches]
         return known_object(dict.fromkeys(names, ANY), optional=() if step.parallel.wait == "All" else names)

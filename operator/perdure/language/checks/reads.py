@@ -40,7 +40,7 @@ def reads_of(source: str) -> Reads:
         tree = parse(source)
     except CompileError:
         return Reads()
-    reader = _Reader(tree)
+    reader = _PathReader(tree)
     return Reads(
         frozenset(reader.paths),
         frozenset(reader.guarded),
@@ -51,7 +51,7 @@ def reads_of(source: str) -> Reads:
     )
 
 
-class _Reader:
+class _PathReader:
     def __init__(self, tree: Node) -> None:
         self.paths: set[Path] = set()
         self.guarded: set[Path] = set()

@@ -23,10 +23,10 @@ from perdure.language.compiled_actions import (
     Parallel,
     Return,
     RunActivity,
+    RunChild,
     SetVariables,
     SignalRun,
     Sleep,
-    StartChild,
     Switch,
     Timeout,
     WaitForSignal,
@@ -58,7 +58,7 @@ class Actions:
         match at.compiled.action:
             case RunActivity() as action:
                 self._run_activity(at, action)
-            case StartChild() as action:
+            case RunChild() as action:
                 self._start_child(at, action)
             case SignalRun() as action:
                 self._signal_run(at, action)
@@ -94,7 +94,7 @@ class Actions:
                 if action.call.cancellation_type is not CancellationType.ABANDON:
                     self._context.commands.append(cmd.RequestCancelActivityTask(activity_id=at.path.text))
                 return _canceled(action.call.cancellation_type)
-            case StartChild() as action:
+            case RunChild() as action:
                 if action.call.cancellation_type is not CancellationType.ABANDON:
                     self._context.commands.append(
                         cmd.RequestCancelExternalWorkflowExecution(
@@ -120,7 +120,7 @@ class Actions:
         given = timeouts.of_activity(at.where, action.timeouts, lambda template: self._evaluate(at, template))
         self._context.commands.append(schedule_activity(self._context.program, action.call, at.path, value, given))
 
-    def _start_child(self, at: Location, action: StartChild) -> None:
+    def _start_child(self, at: Location, action: RunChild) -> None:
         child = action.call
         value = self._input(at, action.input)
         workflow_id = as_text(self._evaluate(at, action.workflow_id))
@@ -182,7 +182,9 @@ class Actions:
         """Close the run; the next one gets the signals that were not consumed."""
         value = self._context.scope["input"] if action.input is None else self._evaluate(at, action.input)
         carried = tuple(
-            CarriedSignal(signal_name=signal.name, input=signal.input, identity=signal.identity)
+            CarriedSignal(
+                signal_name=signal.name, input=signal.input, identity=signal.identity, principal=signal.principal
+            )
             for signal in self._context.memory.signals
         )
         self._parts.closing.finish(cmd.ContinueAsNewWorkflowExecution(input=value, signals=carried))

@@ -38,7 +38,7 @@ class Location:
         return f"step `{self.path}`"
 
 
-class Context:
+class DecisionContext:
     """The state of one decision."""
 
     commands: list[cmd.Command]

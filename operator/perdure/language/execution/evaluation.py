@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.language.cel import Meter
 from perdure.language.cel.limits import BUDGET
-from perdure.language.execution.context import Context, Location
+from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.expressions import ExpressionError, Template
 from perdure.language.memory import Frame
 from perdure.language.scope import outcome_as_json, step_as_json
@@ -15,7 +15,7 @@ from perdure.language.step_failures import EXPRESSION_ERROR, StepError, applicat
 class Evaluation:
     """Evaluates templates in a frame."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: DecisionContext) -> None:
         self._context = context
 
     def of_step(self, at: Location, template: Template | None, **extra: Any) -> Any:

@@ -10,7 +10,7 @@ from perdure.language.execution.actions import Actions
 from perdure.language.execution.blocks import Blocks
 from perdure.language.execution.closing import ClosingSequence
 from perdure.language.execution.compensations import Compensations
-from perdure.language.execution.context import CONDITION, WORK, Context, replace
+from perdure.language.execution.context import CONDITION, WORK, DecisionContext, replace
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.frames import Frames
 from perdure.language.execution.hooks import Hooks
@@ -32,7 +32,7 @@ class Execution:
     def __init__(
         self, program: Program, scope: Mapping[str, Any], memory: Memory, now: datetime, observer: Observer
     ) -> None:
-        self.context = Context(program, scope, memory, now, observer)
+        self.context = DecisionContext(program, scope, memory, now, observer)
         self.evaluation = Evaluation(self.context)
         self.timers = Timers(self.context, self.evaluation)
         self.frames = Frames(self)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure
-from perdure.language.execution.context import Context, Location
+from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.timers import Timers
 from perdure.language.memory import Outcome, Task
@@ -104,7 +104,7 @@ class Parts(Protocol):
     """All of them."""
 
     @property
-    def context(self) -> Context: ...
+    def context(self) -> DecisionContext: ...
     @property
     def evaluation(self) -> Evaluation: ...
     @property

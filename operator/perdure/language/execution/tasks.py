@@ -6,7 +6,7 @@ from perdure.engine import commands as cmd
 from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.recording import MAX_PENDING
 from perdure.engine.state import DEAD_LETTER
-from perdure.language.compiled_actions import RunActivity, SignalRun, Sleep, StartChild, WaitForSignal, WaitUntil
+from perdure.language.compiled_actions import RunActivity, RunChild, SignalRun, Sleep, WaitForSignal, WaitUntil
 from perdure.language.execution.context import Location, replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import CANCELLED, Outcome, Stage, Status, Task, failed
@@ -168,7 +168,7 @@ class Tasks:
 
 def _waits(step: CompiledStep) -> bool:
     """Whether a step waits for something itself, if only for its timeout; others run blocks, or close as they start."""
-    waiting = RunActivity | StartChild | WaitForSignal | Sleep | SignalRun | WaitUntil
+    waiting = RunActivity | RunChild | WaitForSignal | Sleep | SignalRun | WaitUntil
     return isinstance(step.action, waiting) or step.timeout is not None
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from perdure.engine import commands as cmd
 from perdure.language import timeouts
 from perdure.language.compiled_actions import Timeout
-from perdure.language.execution.context import Context, Location, replace
+from perdure.language.execution.context import DecisionContext, Location, replace
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.paths import Path
 
@@ -13,7 +13,7 @@ from perdure.language.paths import Path
 class Timers:
     """Starts and cancels timers."""
 
-    def __init__(self, context: Context, evaluation: Evaluation) -> None:
+    def __init__(self, context: DecisionContext, evaluation: Evaluation) -> None:
         self._context = context
         self._evaluation = evaluation
 

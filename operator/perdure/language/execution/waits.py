@@ -1,13 +1,14 @@
 """Waits: `sleep`, `waitForSignal` and `waitUntil`."""
 
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Any, Final, assert_never
 
 from perdure.api.durations import show_duration
 from perdure.engine import events as ev
-from perdure.language.coercion import as_length, as_moment
+from perdure.engine.failures import Failure, FailureKind, shorten
+from perdure.language.coercion import as_length, as_moment, as_text
 from perdure.language.compiled_actions import Sleep, Timeout, WaitForSignal, WaitUntil
-from perdure.language.execution.context import Location
+from perdure.language.execution.context import Location, replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import BufferedSignal, Outcome, failed, succeeded
 from perdure.language.paths import Path
@@ -15,6 +16,8 @@ from perdure.language.step_failures import EXPRESSION_ERROR, StepError, applicat
 
 _TIMEOUT = "waitTimeout"
 """Key under which a task records the timeout of its wait."""
+REJECTED: Final = "Rejected"
+"""Failure type of a step whose approval was refused."""
 
 
 class Waits:
@@ -41,8 +44,11 @@ class Waits:
             if signal.name == action.name:
                 self._context.update(signals=(*memory.signals[:i], *memory.signals[i + 1 :]))
                 self._context.conditions_stale = True
-                return succeeded(signal.input)
+                return _received(at, action, signal.input, signal.principal)
         self._start_timeout(at, action.timeout)
+        if action.message is not None:
+            note = shorten(as_text(self._parts.evaluation.of_step(at, action.message)))
+            self._context.put_task(at.path, replace(self._context.memory.tasks[at.path.text], note=note))
         self._context.update(signal_waiters=(*memory.signal_waiters, at.path.text))
         return None
 
@@ -87,10 +93,14 @@ class Waits:
             action = at.compiled.action
             if isinstance(action, WaitForSignal) and action.name == event.signal_name:
                 self._stop(at, action)
-                self._parts.tasks.part_closed(path, succeeded(event.input))
+                self._parts.tasks.part_closed(path, _received(at, action, event.input, event.principal))
                 return
         signal = BufferedSignal(
-            name=event.signal_name, input=event.input, identity=event.identity, time=event.event_time
+            name=event.signal_name,
+            input=event.input,
+            identity=event.identity,
+            principal=event.principal,
+            time=event.event_time,
         )
         self._context.update(signals=(*memory.signals, signal))
 
@@ -131,3 +141,18 @@ class Waits:
         )
         if action.timeout is not None:
             self._parts.timers.cancel(at.path)
+
+
+def _received(at: Location, action: WaitForSignal, given: Any, principal: str) -> Outcome:
+    """The outcome of a step that has received its signal."""
+    if not action.approval:
+        return succeeded(given)
+    said = given if isinstance(given, dict) else {}
+    decision = {"approved": said.get("approved") is True, "comment": said.get("comment"), "by": principal}
+    if decision["approved"]:
+        return succeeded(decision)
+    why = f": {as_text(said['comment'])}" if said.get("comment") else ""
+    message = shorten(f"{at.where}: {principal or 'an unknown user'} rejected it{why}")
+    return failed(
+        Failure(kind=FailureKind.APPLICATION, type=REJECTED, message=message, details=decision, non_retryable=True)
+    )

@@ -7,13 +7,13 @@ from typing import Final
 from perdure.api.reserved import SIDECAR
 from perdure.api.workflow import Activity
 from perdure.runtime.attempts import Attempt, KubeObject
+from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.outcomes import row_results
 from perdure.runtime.outcomes.pod_facts import NODE_SILENCE, PodFacts
 from perdure.runtime.outcomes.row_results import Outcome
 from perdure.runtime.ownership import owns_lease
 from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import PodStatus
-from perdure.runtime.times import read_time
 
 _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outcome]], ...]] = (
     # Our finalizer keeps a pod until its outcome is recorded, so someone removed it by force, or etcd was restored.

@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.object_store import ObjectStore, Refusal
 from perdure.simulation.cluster.patching import PatchError, json_patch, merge_patch
-from perdure.simulation.cluster.registry import Refusal, Registry
 from perdure.simulation.cluster.resources import ResourceType, resources
 from perdure.simulation.cluster.selecting import by_fields, by_labels
 from perdure.simulation.cluster.storage import Object, ObjectKey
@@ -43,13 +43,13 @@ class Response:
     body: bytes
 
 
-class ApiServer(Registry):
+class ApiServer(ObjectStore):
     """Answers HTTP requests about the objects of a registry."""
 
     log = b"the log of a container\n"
     """What every container writes."""
 
-    def __init__(self, loop: Loop, random: Random, *, largest_page: int = 500) -> None:
+    def __init__(self, loop: ClusterLoop, random: Random, *, largest_page: int = 500) -> None:
         super().__init__(loop, random)
         self.posted: list[Object] = []
         """Kubernetes Events; they are not stored."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.storage import Object, ObjectKey, Storage, owners_of
 
 _LATEST_SECONDS = 2.0
@@ -13,7 +13,9 @@ _LATEST_SECONDS = 2.0
 class GarbageCollector:
     """Collects the dependents of one owner at a time, some time after the owner was removed."""
 
-    def __init__(self, loop: Loop, random: Random, storage: Storage, delete: Callable[[ObjectKey], object]) -> None:
+    def __init__(
+        self, loop: ClusterLoop, random: Random, storage: Storage, delete: Callable[[ObjectKey], object]
+    ) -> None:
         """`random` decides when; `delete` deletes an object as a client does."""
         self.pending: set[str] = set()
         """UIDs of owners whose dependents have yet to be collected."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.loop import Loop
-from perdure.simulation.cluster.registry import Write
+from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
 
 _KILLED = 143
@@ -31,7 +31,7 @@ Script = Callable[[Object], ContainerExit]
 class Kubelet:
     """Runs every pod. Also counts how often each has been started, by run and name."""
 
-    def __init__(self, loop: Loop, server: ApiServer, script: Script) -> None:
+    def __init__(self, loop: ClusterLoop, server: ApiServer, script: Script) -> None:
         self._loop = loop
         self._server = server
         self._script = script

@@ -55,7 +55,7 @@ class _Selector(selectors.DefaultSelector):
         return []
 
 
-class Loop(asyncio.SelectorEventLoop):
+class ClusterLoop(asyncio.SelectorEventLoop):
     """Runs asyncio code in real time."""
 
     def now(self) -> datetime:
@@ -63,7 +63,7 @@ class Loop(asyncio.SelectorEventLoop):
         return datetime.now(UTC)  # noqa: TID251 - what perdure.kube.clock shows comes from here
 
 
-class VirtualLoop(Loop):
+class VirtualLoop(ClusterLoop):
     """Runs asyncio code in virtual time. Timers that are due at the same time run in the order in which they were made."""
 
     def __init__(self, start: datetime, *, lasts: timedelta | None = None) -> None:

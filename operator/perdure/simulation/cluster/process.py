@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from perdure.controller.workers import NoWorkers, Workers
 from perdure.handlers.assembly import OperatorOptions, assemble
-from perdure.handlers.routes import Route, routes
+from perdure.handlers.watch_routes import WatchRoute, routes
 from perdure.kube import clock
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.session import Session
 from perdure.simulation.cluster.watches import Deliver, Watch
 
@@ -41,7 +41,7 @@ class Operator:
     def __init__(
         self,
         options: OperatorOptions,
-        loop: Loop,
+        loop: ClusterLoop,
         server: ApiServer,
         session: Session,
         *,
@@ -89,7 +89,7 @@ class Operator:
         """A watch of one kind."""
         return Watch(self._loop, self._server, plural, label=label, deliver=deliver)
 
-    def _deliver(self, route: Route) -> Deliver:
+    def _deliver(self, route: WatchRoute) -> Deliver:
         def deliver(type_: str | None, obj: dict[str, Any]) -> None:
             meta = obj["metadata"]
             if self._trace is not None:

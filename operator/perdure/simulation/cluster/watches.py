@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.simulation.cluster.apiserver import ApiServer
-from perdure.simulation.cluster.loop import Loop
+from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
-from perdure.simulation.cluster.registry import Write
 
 Deliver = Callable[[str | None, dict[str, Any]], None]
 """Takes the type of an event, None for what a first list shows, and the object."""
@@ -15,7 +15,9 @@ Deliver = Callable[[str | None, dict[str, Any]], None]
 class Watch:
     """What one process hears of one kind: of everything, in order, as soon as it has happened."""
 
-    def __init__(self, loop: Loop, server: ApiServer, plural: str, *, label: str | None, deliver: Deliver) -> None:
+    def __init__(
+        self, loop: ClusterLoop, server: ApiServer, plural: str, *, label: str | None, deliver: Deliver
+    ) -> None:
         """`label` is one that objects must have to be told of; None: of all."""
         self.loop = loop
         self.plural = plural

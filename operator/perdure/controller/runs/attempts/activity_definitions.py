@@ -1,4 +1,4 @@
-"""The definitions of the activities that the pods of a run do, and what a pod is made from."""
+"""The definitions of the activities of a run that run in pods."""
 
 from collections.abc import Callable, Mapping
 
@@ -18,7 +18,7 @@ class ActivityDefinitions:
     def __init__(
         self, definitions: Definitions, namespace: str, refuse: Callable[[PendingActivity, Failure], None]
     ) -> None:
-        """None is known yet.
+        """Create it without any definition.
 
         Args:
             definitions: Finds those that a task queue names.
@@ -31,15 +31,15 @@ class ActivityDefinitions:
         self._known: Mapping[str, Activity] = {}
 
     def define(self, definition: Definition | None) -> None:
-        """The definition of the run is known, or that it has none of its own."""
+        """Set the definition of the run; None if it has none of its own."""
         self._known = definition.program.activities if definition is not None else {}
 
     def of(self, activity: PendingActivity) -> Activity:
-        """The definition of an activity that pods do."""
+        """The definition of an activity that runs in pods."""
         return self._known[_name(activity)]
 
     def attempt(self, activity: PendingActivity) -> Attempt:
-        """What builders and readers want to know of the attempt that is due."""
+        """The current attempt of an activity, for those that build and read its pod."""
         definition = self.of(activity)
         return Attempt(
             scheduled_event_id=activity.scheduled_event_id,
@@ -58,7 +58,7 @@ class ActivityDefinitions:
         )
 
     async def done_by_pods(self, state: RunState) -> RunState:
-        """The state with those activities only that pods do.
+        """The state with only the activities that run in pods.
 
         The definitions of those that code has scheduled are found. What has none is left out: it is about to fail, or to end
         with a run whose definition cannot be read.
@@ -85,5 +85,5 @@ class ActivityDefinitions:
 
 
 def _name(activity: PendingActivity) -> str:
-    """By which name the definition of an activity is known: that of its own Workflow, or of the one that a queue names."""
+    """The name of an activity's definition: in its own Workflow, or in the one that its task queue names."""
     return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type

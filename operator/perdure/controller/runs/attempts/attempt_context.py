@@ -1,4 +1,4 @@
-"""What the parts that look after the attempts of one run share."""
+"""The state shared by the parts that manage the attempts of one run."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from perdure.runtime.attempts import RunRef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
-    """A run, and what is known of its attempts."""
+    """A run and the known state of its attempts."""
 
     api: Pods
     run: RunRef

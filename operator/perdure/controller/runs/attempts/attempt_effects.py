@@ -1,10 +1,11 @@
-"""Applies what a committed state asks for of the pods of its attempts: they are started, asked to stop, and released."""
+"""Applies the effects of a committed state on the pods of its attempts: starts, cancels, and releases them."""
 
 from datetime import datetime
 from typing import assert_never
 
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.attempt_pods import AttemptBlockedError, AttemptImpossibleError, PodKey
+from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
@@ -18,7 +19,7 @@ class AttemptEffects:
     """The effects of one run on its pods, and which of them were applied."""
 
     def __init__(self, context: AttemptContext, policies: Policies, record: Record) -> None:
-        """None was applied yet.
+        """Create it without applied effects.
 
         Args:
             context: The run, and what is known of its attempts.
@@ -32,25 +33,25 @@ class AttemptEffects:
         self._applied: set[AttemptEffect] = set()
 
     def found_started(self, key: PodKey) -> None:
-        """An attempt has its pod, and its Lease where it needs one."""
+        """Note that an attempt has its pod and, if it needs one, its Lease."""
         self._applied.add(StartAttempt(key.scheduled_event_id, key.attempt))
         self._context.blocked.clear(key)
 
     def forget(self, key: PodKey) -> None:
-        """The end of an attempt is recorded."""
+        """Forget an attempt whose end is recorded."""
         number, attempt = key.scheduled_event_id, key.attempt
         self._applied -= {StartAttempt(number, attempt), StopAttempt(number, attempt)}
 
     def left(self, state: RunState, now: datetime) -> list[AttemptEffect]:
-        """What the state asks for that was not done yet."""
+        """The effects of the state that were not applied yet."""
         return [effect for effect in attempt_effects(state, now) if effect not in self._applied]
 
     async def apply(self, state: RunState, now: datetime) -> None:
-        """Do what the committed state asks for, and release the pods that no attempt needs.
+        """Apply the effects of the committed state, and release the pods that no attempt needs.
 
         Raises:
             ConflictError: the state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         superfluous, left = self._held.superfluous(state), self.left(state, now)
         if superfluous or any(isinstance(effect, StopAttempt) for effect in left):
@@ -75,15 +76,15 @@ class AttemptEffects:
             self._held.released(uid)
 
     async def _stop(self, activity: PendingActivity) -> None:
-        """Ask an attempt to stop: through its Lease if it heartbeats, else by SIGTERM."""
+        """Request the cancellation of an attempt: through its Lease if it heartbeats, otherwise by SIGTERM."""
         run, key = self._context.run, PodKey.of(activity)
         if activity.heartbeat_timeout is not None:
-            await self._context.api.request_cancel(run, key, "the workflow asks the activity to stop")
+            await self._context.api.leases.request_cancel(run, key, "the workflow asks the activity to stop")
         else:
             await self._context.api.stop(run, key)
 
     async def _start(self, activity: PendingActivity, now: datetime) -> None:
-        """Make the pod of an attempt, and its Lease where it has one, unless something blocks it."""
+        """Create the pod of an attempt and, if it needs one, its Lease, unless something blocks it."""
         blocked = self._context.blocked
         if blocked.waits(PodKey.of(activity), now) or not await self._is_admitted(activity, now):
             return
@@ -111,7 +112,7 @@ class AttemptEffects:
         return False
 
     async def _ensure(self, activity: PendingActivity) -> None:
-        """Make what is not there: a predecessor, or another operator, may have made the pod, perhaps without its Lease.
+        """Create what is missing: an earlier process or another operator may have created the pod, perhaps without its Lease.
 
         Raises:
             AttemptRefusedError, AttemptImpossibleError: the attempt will never have a pod.
@@ -124,5 +125,5 @@ class AttemptEffects:
             volumes = await self._context.workspaces.of(definition)
             pod = await pods.ensure(run, attempt, definition, volumes)
         elif attempt.needs_lease and not api_pods.has_ended(pod):
-            await pods.ensure_lease(run, attempt, pod)
+            await pods.leases.ensure(run, attempt, pod)
         self._held.adopt(key, pod)

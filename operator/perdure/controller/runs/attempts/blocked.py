@@ -1,11 +1,12 @@
-"""Attempts that cannot have their pod: for now, and when to try again, or for good."""
+"""Attempts whose pods cannot be created: temporarily, with the time of the next try, or permanently."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from perdure.api.names import pod_name
-from perdure.controller.pods.attempt_pods import AttemptBlockedError, PodKey
+from perdure.controller.pods.attempt_errors import AttemptBlockedError
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.reconcile.refusals import pause
 from perdure.controller.retry_policies import ASK_AGAIN
 from perdure.engine.failures import Failure
@@ -17,22 +18,22 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.circuits import Held
 
 _LONGEST_REASON = 1_024
-"""Characters of the message of a refusal; it rides in the run's status."""
+"""Maximum length of the message of a refusal in the run's status, in characters."""
 
 
 @dataclass(slots=True)
 class _Block:
-    """Something blocks an attempt."""
+    """The reason why an attempt is blocked."""
 
     until: datetime
     message: str
     tries: int = 0
     by_circuit: bool = False
-    """A circuit breaker holds it back, and tells when it lets more through."""
+    """Whether a circuit breaker blocks it, which reports when it admits more attempts."""
 
 
 class Blocked:
-    """The attempts of one run whose pods could not be made."""
+    """The attempts of one run whose pods could not be created."""
 
     def __init__(self, run: RunRef, tell: Callable[[str, str], None]) -> None:
         """Start without blocked attempts.
@@ -55,18 +56,18 @@ class Blocked:
 
     @property
     def any_refused(self) -> bool:
-        """Whether there are any that the engine does not know yet."""
+        """Whether there are refused attempts that were not reported to the engine yet."""
         return bool(self._refused)
 
     def refused(self) -> list[AttemptFailed]:
-        """Those that can never have a pod, for the engine; each is reported once."""
+        """The refused attempts, as inputs of the engine; each is reported once."""
         refused, self._refused = self._refused, []
         return refused
 
     # For now
 
     def by_api(self, activity: PendingActivity, error: AttemptBlockedError, now: datetime) -> None:
-        """The API server refuses the pod, or the Lease, of an attempt."""
+        """Note that the API server rejects the pod, or the Lease, of an attempt."""
         block = self._blocks.setdefault(PodKey.of(activity), _Block(now, str(error)))
         block.message, block.until = str(error), now + pause(block.tries)
         block.tries += 1
@@ -75,7 +76,7 @@ class Blocked:
             self._tell(note, pod_name(self._run.name, activity.scheduled_event_id, activity.attempt))
 
     def by_circuit(self, key: PodKey, held: Held, now: datetime) -> None:
-        """A circuit breaker holds an attempt back."""
+        """Note that a circuit breaker blocks an attempt."""
         self._blocks[key] = _Block(held.until or now + ASK_AGAIN, held.reason, by_circuit=True)
 
     def clear(self, key: PodKey) -> None:
@@ -88,17 +89,17 @@ class Blocked:
         return block is not None and now < block.until
 
     def reason(self, key: PodKey) -> str | None:
-        """What blocks an attempt, shortened; None if nothing does."""
+        """The shortened reason why an attempt is blocked; None if it is not."""
         block = self._blocks.get(key)
         return _cut(block.message) if block is not None else None
 
     def waits_for_circuit(self, key: PodKey) -> bool:
-        """Whether a circuit breaker holds an attempt back."""
+        """Whether a circuit breaker blocks an attempt."""
         block = self._blocks.get(key)
         return block is not None and block.by_circuit
 
     def ask_circuits_again(self) -> bool:
-        """A circuit breaker may let more through; whether any attempt is held back by one."""
+        """Ask the circuit breakers again; returns whether one blocks an attempt."""
         held = [block for block in self._blocks.values() if block.by_circuit]
         for block in held:
             block.until = min(block.until, wall_clock())
@@ -119,7 +120,7 @@ class Blocked:
         )
 
     def next_tries(self, state: RunState) -> list[datetime]:
-        """When to try again; attempts that the state does not have are forgotten."""
+        """The times of the next tries; forgets attempts that are not in the state."""
         self._blocks = {key: block for key, block in self._blocks.items() if key.due(state)}
         return [block.until for block in self._blocks.values()]
 

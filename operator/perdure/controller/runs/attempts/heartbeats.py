@@ -1,10 +1,10 @@
-"""The heartbeats of one run's attempts: their Leases are not watched, but read when it is time."""
+"""Reads the heartbeats of one run's attempts: their Leases are not watched, but read when they are due."""
 
 import asyncio
 from collections.abc import Iterator
 from datetime import datetime
 
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.engine.inputs import HeartbeatRead
 from perdure.engine.state import PendingActivity, RunState
@@ -14,16 +14,16 @@ from perdure.kube.clock import polling
 from perdure.runtime.leases import Pulse, heartbeat
 
 
-class Heartbeats:
+class LeaseHeartbeats:
     """The Leases of one run's attempts."""
 
     def __init__(self, context: AttemptContext) -> None:
-        """None was read yet."""
+        """Create it without any Lease."""
         self._context = context
         self._pulses: dict[PodKey, Pulse] = {}
 
     async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
-        """Read the Leases that are due, all together; what shows a heartbeat, or too long a silence."""
+        """Read the Leases that are due, concurrently; returns heartbeats and missed ones."""
         due = [activity for activity, look in self._looks(state, now) if now >= look]
         beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
         heard: dict[PodKey, HeartbeatRead] = {}
@@ -50,11 +50,11 @@ class Heartbeats:
     async def _read(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, Pulse]:
         known, attempt = self._pulse(activity, now), self._context.definitions.attempt(activity)
         asked = wall_clock()
-        lease = await self._context.api.read_lease(self._context.run, PodKey.of(activity))
+        lease = await self._context.api.leases.read(self._context.run, PodKey.of(activity))
         return lease, known.read(attempt, lease, asked, wall_clock())
 
     def silent(self, activity: PendingActivity) -> bool:
-        """Whether nothing was heard of an attempt for its heartbeat timeout."""
+        """Whether an attempt has missed its heartbeat timeout."""
         pulse, timeout = self._pulses.get(PodKey.of(activity)), activity.heartbeat_timeout
         return pulse is not None and timeout is not None and pulse.lost(timeout)
 
@@ -63,7 +63,7 @@ class Heartbeats:
         return (look for _, look in self._looks(state, now))
 
     def forget(self, key: PodKey) -> None:
-        """The end of an attempt is recorded."""
+        """Forget an attempt whose end is recorded."""
         self._pulses.pop(key, None)
 
     def _looks(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:

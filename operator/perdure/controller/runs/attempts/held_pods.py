@@ -1,11 +1,11 @@
-"""The pods of one run's attempts: those that are known, and those to release."""
+"""The known pods of one run's attempts, and those to release."""
 
 from collections.abc import Callable
 from typing import Final
 
 from perdure.api.workflow import Retention
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey, key_of
 from perdure.engine.retired import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
@@ -18,14 +18,14 @@ _LEAVE_POD: Final = {
     AttemptOutcome.TIMED_OUT,
     AttemptOutcome.LOST,
 }
-"""Attempts that end so leave their pod, unless their activity says otherwise, because of the log."""
+"""Outcomes after which the pod is kept because of its log, unless the activity specifies otherwise."""
 
 
 class HeldPods:
     """The pods that a run still holds, as far as this process knows."""
 
     def __init__(self, run: RunRef, dropped: Callable[[PodKey, kube.Object | None], None]) -> None:
-        """No pod is known yet.
+        """Create it without any pod.
 
         Args:
             run: The run.
@@ -34,28 +34,28 @@ class HeldPods:
         self._run = run
         self._dropped = dropped
         self.pods: dict[PodKey, kube.Object | None] = {}
-        """By attempt, as last seen; None: it was there, and has disappeared."""
+        """By attempt, its pod as last seen; None if it has disappeared."""
         self.unread: set[PodKey] = set()
-        """Those that have changed since what they say was read."""
+        """The attempts whose pods have changed since they were last read."""
         self.leaving: dict[str, tuple[kube.Object, Retention]] = {}
         """By UID: pods to release, and how long they stay."""
         self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to be looked at or released."""
+        """Whether no pod is left to read or to release."""
         return not self.leaving and not self.pods
 
     def observe(self, pod: kube.Object) -> None:
-        """A pod is there, as the watch or the API server shows it."""
-        key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
+        """Take a pod from a watch or from the API server."""
+        key, uid = key_of(pod), pod["metadata"]["uid"]
         if key is not None and api_pods.is_of(pod, self._run) and uid not in self.leaving and uid not in self._left:
             self.pods[key] = pod
             self.unread.add(key)
 
     def observe_gone(self, pod: kube.Object) -> None:
-        """A pod has disappeared."""
-        key, uid = api_pods.key_of(pod), pod["metadata"]["uid"]
+        """Note that a pod was deleted."""
+        key, uid = key_of(pod), pod["metadata"]["uid"]
         self.leaving.pop(uid, None)
         self._left.discard(uid)
         known = self.pods.get(key) if key is not None else None
@@ -63,30 +63,30 @@ class HeldPods:
             self.miss(key)
 
     def miss(self, key: PodKey) -> None:
-        """The pod of an attempt was there, and is gone."""
+        """Note that the pod of an attempt has disappeared."""
         self.pods[key] = None
         self.unread.add(key)
 
     def adopt(self, key: PodKey, pod: kube.Object) -> None:
-        """An attempt to start has this pod."""
+        """Note the pod of an attempt that was started."""
         if self.pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
             self.unread.add(key)  # another client created it: it may have ended already
 
     def look_again(self) -> None:
-        """Take everything for unread."""
+        """Mark all pods as unread."""
         self.unread |= set(self.pods)
 
     # Letting pods go
 
     def retire(self, key: PodKey, outcome: AttemptOutcome) -> None:
-        """The end of an attempt was recorded: release its pod, if it has one."""
+        """Release the pod of an attempt whose end was recorded."""
         pod = self._drop(key)
         if pod is not None:
             succeeded = outcome is AttemptOutcome.COMPLETED
             self._let_go(pod, retention_of(pod, succeeded=succeeded) if outcome in _LEAVE_POD else Retention.DELETE)
 
     def superfluous(self, state: RunState) -> list[PodKey]:
-        """The pods to be released because no attempt of this state needs them: superseded ones, and all of a closed run.
+        """The pods that no attempt of this state needs: superseded ones, and all pods of a closed run.
 
         Such a pod may also belong to a newer state, which another operator has committed: confirm this one before they are
         given up.
@@ -94,7 +94,7 @@ class HeldPods:
         return [key for key, pod in self.pods.items() if key.due(state) is None and _is_to_be_released(pod)]
 
     def give_up(self, state: RunState, superfluous: list[PodKey]) -> None:
-        """Give up pods that no attempt needs, and forget those that nothing is left to be done about.
+        """Release pods that no attempt needs, and forget those without pending work.
 
         Args:
             state: The state.
@@ -109,7 +109,7 @@ class HeldPods:
                 self._let_go(pod, retention_of(pod, succeeded=api_pods.has_succeeded(pod)))
 
     def let_all_go(self) -> None:
-        """The run is gone: nothing is kept."""
+        """Release all pods of a deleted run."""
         for pod in self.pods.values():
             if pod is not None:
                 self._let_go(pod, Retention.DELETE)
@@ -117,7 +117,7 @@ class HeldPods:
         self.unread.clear()
 
     def released(self, uid: str) -> None:
-        """A pod was let go."""
+        """Note that a pod was released."""
         if self.leaving.pop(uid, None) is not None:
             self._left.add(uid)
 
@@ -132,5 +132,5 @@ class HeldPods:
 
 
 def _is_to_be_released(pod: kube.Object | None) -> bool:
-    """Whether something is left to do about a pod that no attempt needs."""
+    """Whether a pod that no attempt needs still has to be released."""
     return pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod))

@@ -1,4 +1,4 @@
-"""What the pods and Leases of one run's attempts say, as inputs of a pass."""
+"""Converts the pods and Leases of one run's attempts to inputs of the engine."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.pod_logs import LogsOfRun
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
-from perdure.controller.runs.attempts.heartbeats import Heartbeats
+from perdure.controller.runs.attempts.heartbeats import LeaseHeartbeats
 from perdure.engine import inputs
 from perdure.engine.failures import FailureKind, TimeoutType
 from perdure.engine.state import PendingActivity, RunState
@@ -18,14 +18,14 @@ from perdure.runtime.outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.waiting import hinders, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
-"""How long something can block an attempt before it is reported: much of it passes by itself."""
+"""How long an attempt can be blocked before that is reported, as many causes are temporary."""
 
 
 class Reading:
-    """Reads what is known of one run's attempts."""
+    """Reads the state of one run's attempts."""
 
     def __init__(self, context: AttemptContext, hindered: Callable[[str, str], None], wake: Callable[[], None]) -> None:
-        """Nothing was read yet.
+        """Create it without any attempt.
 
         Args:
             context: The run, and what is known of its attempts.
@@ -36,7 +36,7 @@ class Reading:
         self._held = context.held
         self._tell_hindered = hindered
         self._logs = LogsOfRun(context.api.logs, wake)
-        self._heartbeats = Heartbeats(context)
+        self._heartbeats = LeaseHeartbeats(context)
         self._hindered: dict[PodKey, datetime] = {}  # since when something blocks an attempt
         self._told_of: PodKey | None = None  # the one that was reported: one stands for all
 
@@ -70,7 +70,7 @@ class Reading:
     async def _read(
         self, activity: PendingActivity, pod: kube.Object | None, now: datetime, *, due: bool = False
     ) -> list[inputs.AttemptInput]:
-        """What a pod tells about its attempt; None: the pod has disappeared.
+        """The state of an attempt according to its pod; None if the pod has disappeared.
 
         A failure is reported with the end of the log, so it waits until that is read; not where a deadline of the attempt is due.
         """
@@ -92,7 +92,7 @@ class Reading:
         return [beat, *([_with_log(told, log)] if told is not None else [])]
 
     async def _look_up_if_due(self, activity: PendingActivity, now: datetime) -> list[inputs.AttemptInput]:
-        """Before a deadline ends an attempt, the truth is asked of the API server: a watch may lag."""
+        """Read the pod from the API server before a deadline ends an attempt, because a watch may lag."""
         key = PodKey.of(activity)
         due = {kind for deadline, kind in activity.deadlines() if deadline <= now}
         if not self._heartbeats.silent(activity):
@@ -132,11 +132,11 @@ class Reading:
     # Waking
 
     def is_due(self, now: datetime) -> bool:
-        """Whether there is something to read now."""
+        """Whether a pod or a Lease must be read now."""
         return any(until <= now for until in self._reads(now))
 
     def next_looks(self, state: RunState, now: datetime) -> list[datetime]:
-        """When to look at something although no event arrived."""
+        """When to read pods or Leases without an event."""
         self._hindered = {key: since for key, since in self._hindered.items() if key.due(state)}
         return [
             *self._reads(now),
@@ -151,7 +151,7 @@ class Reading:
 
 
 def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput:
-    """What a pod tells; a failure, with the end of its log."""
+    """The state of an attempt; a failure with the end of its log."""
     if not log or not isinstance(told, inputs.AttemptFailed):
         return told
     return replace(told, failure=msgspec.structs.replace(told.failure, log=log))
@@ -160,7 +160,7 @@ def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput
 def _as_asked(
     activity: PendingActivity, pod: kube.Object | None, told: inputs.AttemptInput | None
 ) -> inputs.AttemptInput | None:
-    """What a pod tells, where it may only echo that it was asked to stop: it says so, or was deleted for it."""
+    """The state of an attempt that was asked to stop: a pod that confirms it, or was deleted for it, counts as canceled."""
     if not activity.cancel_requested or not isinstance(told, inputs.AttemptFailed | inputs.AttemptLost):
         return told
     deleted = activity.heartbeat_timeout is None and (pod is None or "deletionTimestamp" in pod["metadata"])

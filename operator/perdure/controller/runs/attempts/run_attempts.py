@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from perdure.controller.pods import attempt_pods as api_pods
-from perdure.controller.pods.attempt_pods import PodKey
+from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
@@ -23,7 +23,7 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import ResetOrigin
 
 
-class Attempts:
+class RunAttempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time.
 
     Where a method takes a state, it is one of `done_by_pods`.
@@ -40,7 +40,7 @@ class Attempts:
         *,
         wake: Callable[[], None],
     ) -> None:
-        """Begin to look after a run's attempts.
+        """Create it without any attempt.
 
         Args:
             tools: Makes and reads pods, finds definitions, asks circuit breakers.
@@ -74,37 +74,37 @@ class Attempts:
         return self._held.settled
 
     def define(self, definition: Definition | None) -> None:
-        """The definition of the run is known, or that it has none of its own."""
+        """Set the definition of the run; None if it has none of its own."""
         self._definitions.define(definition)
         self._workspaces.define(definition.program.spec.workspaces if definition is not None else ())
 
     async def done_by_pods(self, state: RunState) -> RunState:
-        """The state with those activities only that pods do; see there."""
+        """The state with only the activities that run in pods; see `ActivityDefinitions`."""
         return await self._definitions.done_by_pods(state)
 
     # Observing
 
     def observe(self, pod: kube.Object) -> None:
-        """A watch shows one of the run's pods."""
+        """Process a watch event of one of the run's pods."""
         self._held.observe(pod)
 
     def observe_gone(self, pod: kube.Object) -> None:
-        """One of the run's pods has disappeared."""
+        """Process the deletion of one of the run's pods."""
         self._held.observe_gone(pod)
 
     def ask_circuits_again(self) -> bool:
-        """A circuit breaker may let more through; whether any attempt is held back by one."""
+        """Ask the circuit breakers again; returns whether one blocks an attempt."""
         return self._blocked.ask_circuits_again()
 
     def look_again(self) -> None:
-        """Read everything once more: what was read may have come to nothing."""
+        """Read everything again, because earlier results may have been discarded."""
         self._held.look_again()
 
     async def recover(self, state: RunState) -> None:
-        """Look at what a predecessor has left: its pods, and Leases it may not have come to create.
+        """Read what an earlier process has left: its pods, and Leases that it may not have created.
 
-        An attempt that is known to have started, and has no pod, has lost it. Of any other nobody can say whether it ever had
-        one: it gets one.
+        An attempt that is known to have started and has no pod has lost it. Any other attempt without a pod may never have had
+        one, and gets one.
         """
         for found in await self._api.list_of(self._run):
             self._held.observe(found)
@@ -123,24 +123,24 @@ class Attempts:
         return [*self._blocked.refused(), *await self._reading.gather(state, now)]
 
     def retire(self, transition: RunTransition) -> None:
-        """The attempts whose end was recorded: release their pods."""
+        """Release the pods of attempts whose end was recorded."""
         for attempt in transition.retired:
             self._held.retire(PodKey(attempt.scheduled_event_id, attempt.attempt), attempt.outcome)
 
     async def apply(self, state: RunState, now: datetime) -> None:
-        """Do with pods what the committed state asks for.
+        """Apply the effects of the committed state on pods.
 
         Raises:
             ConflictError: the state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         await self._effects.apply(state, now)
 
     async def finalize(self) -> None:
-        """The run was deleted: let all pods go.
+        """Release all pods of a deleted run.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         self._held.let_all_go()
         await self._effects.release()
@@ -150,7 +150,7 @@ class Attempts:
         return self._blocked.untold(state, self._held.pods)
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
-        """When to look at or retry something although no event arrived."""
+        """When to read or retry something without an event."""
         if self._blocked.any_refused or self._reading.is_due(now):
             return now
         times = (*self._blocked.next_tries(state), *self._reading.next_looks(state, now))

@@ -1,4 +1,4 @@
-"""Children of a run: created, taken over by a reset, and closed with their parent."""
+"""Creates the children of a run, transfers them after a reset, and closes them with their parent."""
 
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -30,7 +30,7 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
         versioning: Of the parent.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part, or refuses it for now.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     if context.reset and any(known_runs(context, child)):
         return  # the reset run's child continues as a child of this run
@@ -94,7 +94,7 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
         children: Those that count.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """
     numbers = {child.initiated_event_id for child in children}
     async for found in stored_children(context, base.run_id):
@@ -106,7 +106,7 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
 
 def stored_children(context: EffectContext, parent_uid: str) -> AsyncIterator[kube.Object]:
     """List the children of a parent from the API server: a watch may not have delivered them all."""
-    return context.client.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
+    return context.client.lists.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
 
 
 def known_runs(context: EffectContext, child: PendingChild) -> Iterable[Entry]:

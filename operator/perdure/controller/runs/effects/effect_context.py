@@ -1,4 +1,4 @@
-"""What applying an effect needs."""
+"""The context in which effects are applied."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class EffectContext:
     client: kube.Client
     run: RunRef
     reset: ResetOrigin | None
-    """What the run begins with of another one."""
+    """What the run takes over from another one at its start."""
     peers: Peers
     pending: PendingInputs
     """Receives the results of effects."""

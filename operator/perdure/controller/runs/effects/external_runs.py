@@ -1,4 +1,4 @@
-"""Other runs that a run signals or asks to cancel."""
+"""Delivers signals and cancellation requests of a run to other runs."""
 
 from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import NOT_FOUND, OVER
@@ -11,7 +11,7 @@ from perdure.engine.state import PendingExternal, RunState
 
 
 def ask(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
-    """Give another run a signal, or a request to cancel.
+    """Deliver a signal, or a cancellation request, to another run.
 
     Returns:
         Whether that was done: False while the run that is meant, a child, is about to be created.
@@ -53,7 +53,7 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
 
 
 def _miss(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
-    """No run can be asked: one is to come, or that is the answer."""
+    """Handle a missing target: wait for a run that is about to be created, or report the failure."""
     namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
         return False  # a child that is being created: asked once it is there
@@ -83,5 +83,5 @@ def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
 
 
 def _means_chain(external: PendingExternal) -> bool:
-    """Whether whichever run of a chain is open is meant; a child is named by its first one, which may have continued as new."""
+    """Whether the target is the open run of a chain; a child is named by its first run, which may have continued as new."""
     return external.child_workflow_only or not external.run_id

@@ -1,4 +1,4 @@
-"""Nexus operations of other runs, which the end of a run or of an update completes.
+"""Completes the Nexus operations of other runs with the outcome of a run or of an update.
 
 The only effect that reaches another namespace.
 """
@@ -27,11 +27,11 @@ from perdure.runtime.callbacks import (
 )
 
 _LATER_SECONDS = 10.0
-"""After this a run that could not take the outcome is asked again."""
+"""Delay before the outcome is delivered again to a run that could not accept it."""
 
 
 async def complete(context: EffectContext, key: str, state: RunState, run: kube.Object) -> None:
-    """Tell the run that has scheduled an operation how this run, or the update that was made for it, has ended.
+    """Deliver the outcome of this run, or of an update, to the run that has scheduled the operation.
 
     That run takes it only if it waits for an operation with this request ID, handled in this namespace.
 
@@ -42,7 +42,7 @@ async def complete(context: EffectContext, key: str, state: RunState, run: kube.
         run: The object of the run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
     """
     pending = state.callbacks[key]
     effect, token = CompleteOperation(key), token_of(pending.callback)
@@ -101,7 +101,7 @@ def _completion(events: Sequence[ev.AnyEvent], update_id: str) -> ev.WorkflowExe
 
 
 def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
-    """The run that has scheduled the operation; where that was reset, the one that continues it."""
+    """The run that has scheduled the operation; if it was reset, the one that continues it."""
     found = context.peers.directory.get(token.run_id)
     if found is not None and found.standing is not Standing.CLOSED:
         return found if found.namespace == token.namespace else None
@@ -109,7 +109,7 @@ def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
 
 
 async def _miss(context: EffectContext, effect: CompleteOperation, token: CallbackToken) -> None:
-    """No open run is known: one is to come, or nobody waits any more."""
+    """Handle a missing target: wait for a run that is about to be created, or give up."""
     directory = context.peers.directory
     known = directory.get(token.run_id)
     if known is None:
@@ -129,7 +129,7 @@ async def _miss(context: EffectContext, effect: CompleteOperation, token: Callba
 
 
 def _link(context: EffectContext, pending: PendingCallback, state: RunState) -> dict[str, object]:
-    """To the beginning of what has ended, as JSON of temporal.api.common.v1.Link."""
+    """The link to the start of what has ended, as JSON of temporal.api.common.v1.Link."""
     run = context.run
     if state.standalone:
         return {"activity": {"namespace": run.namespace, "activityId": run.workflow_id, "runId": run.uid}}

@@ -1,4 +1,4 @@
-"""Applies each effect of a run once, and retries those that the API server refuses."""
+"""Applies each effect of a run once, and retries those that the API server rejects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from perdure.api.names import child_name
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.refusals import Refusals, is_for_now
 from perdure.controller.retry_policies import Policies
-from perdure.controller.runs.effects import children, dead_letters, external_runs, nexus_callbacks, successors
+from perdure.controller.runs.effects import children, dead_letter_creation, external_runs, nexus_callbacks, successors
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.engine import effects as fx
@@ -40,7 +40,7 @@ class Effects:
         wake: Callable[[], None],
         refused: Callable[[str], None],
     ) -> None:
-        """Begin to apply the effects of a run.
+        """Create it without applied effects.
 
         Args:
             client: To the API server.
@@ -63,15 +63,15 @@ class Effects:
     # What is left to be done
 
     def are_due(self, state: RunState, now: datetime) -> bool:
-        """Whether the state asks for something that was not done yet, and may be tried now."""
+        """Whether the state has effects that were not applied yet, and may be tried now."""
         return any(not self._waits(effect, now) for effect in self._left(state))
 
     def refused(self, state: RunState) -> str:
-        """Why the API server refuses an object that the state asks for; empty if it refuses none."""
+        """Why the API server rejects an object of the run; empty if it rejects none."""
         return self._refusals.message(self._left(state)) if self._refusals else ""
 
     def next_try(self, state: RunState) -> datetime | None:
-        """When to retry what the API server has refused; None if it refuses nothing."""
+        """When to retry what the API server has rejected; None if it has rejected nothing."""
         return self._refusals.next_try(self._left(state)) if self._refusals else None
 
     def has_applied(self, effect: Effect) -> bool:
@@ -94,7 +94,7 @@ class Effects:
     # Applying
 
     async def apply(self, state: RunState, run: kube.Object, now: datetime) -> None:
-        """Do what the committed state asks for. What the API server refuses for now delays nothing else.
+        """Apply the effects of the committed state. Temporarily rejected ones do not delay the others.
 
         Args:
             state: The state, committed.
@@ -102,7 +102,7 @@ class Effects:
             now: The time.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         wanted = effects(state)
         if any(isinstance(effect, fx.CloseChild) and effect not in self._applied for effect in wanted):
@@ -131,7 +131,7 @@ class Effects:
             case fx.AskExternal(number):
                 self._note(effect, external_runs.ask(self.context, state.externals[str(number)], state))
             case fx.WriteDeadLetter(number):
-                writing = dead_letters.write(self.context, state.markers[str(number)], run)
+                writing = dead_letter_creation.write(self.context, state.markers[str(number)], run)
                 await self._unless_refused(effect, "a DeadLetter", now, writing)
             case fx.CompleteOperation(key):
                 completing = nexus_callbacks.complete(self.context, key, state, run)
@@ -143,7 +143,7 @@ class Effects:
                 assert_never(effect)
 
     async def _unless_refused(self, effect: Effect, what: str, now: datetime, creating: Awaitable[None]) -> None:
-        """Create an object. That it is refused for now is noted."""
+        """Create an object; note if it is rejected temporarily."""
         try:
             await creating
         except kube.ApiError as error:

@@ -12,7 +12,7 @@ from perdure.language.cel.functions import (
     mathematics,
     optionals,
     strings,
-    times,
+    time_parts,
 )
 from perdure.language.cel.functions.registry import FUNCTIONS, SIGNATURES, call, plain_name
 
@@ -28,5 +28,5 @@ __all__ = [
     "optionals",
     "plain_name",
     "strings",
-    "times",
+    "time_parts",
 ]

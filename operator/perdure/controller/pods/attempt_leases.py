@@ -1,0 +1,58 @@
+"""The Leases of attempts: created, read, and asked to stop. Each call may be repeated after a crash."""
+
+from contextlib import suppress
+
+from perdure.api import labels
+from perdure.api.names import pod_name
+from perdure.controller.pods.attempt_errors import REFUSED, LeaseBlockedError
+from perdure.controller.pods.pod_key import PodKey
+from perdure.kube import client as kube
+from perdure.runtime.attempts import Attempt, RunRef
+from perdure.runtime.leases import build_lease
+from perdure.runtime.ownership import lease_conflict
+
+
+class AttemptLeases:
+    """What the operator does with the Leases of attempts."""
+
+    def __init__(self, client: kube.Client) -> None:
+        self._client = client
+
+    async def ensure(self, run: RunRef, attempt: Attempt, pod: kube.Object) -> None:
+        """Create the Lease of an attempt, unless it is there.
+
+        Raises:
+            LeaseBlockedError: the API server refuses it, or another client's Lease has its name.
+            ApiError, OSError: the API server cannot be asked.
+        """
+        url = kube.path(kube.COORDINATION, run.namespace, "leases")
+        try:
+            await self._client.create(url, build_lease(run, attempt, pod["metadata"]["uid"]))
+        except kube.AlreadyExistsError:
+            name = pod["metadata"]["name"]
+            try:
+                lease = await self._client.get(f"{url}/{name}")
+            except kube.NotFoundError:
+                raise LeaseBlockedError("a Lease of this name was there a moment ago, and is gone") from None
+            conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
+            if conflict:
+                raise LeaseBlockedError(conflict.message) from None
+        except kube.ApiError as error:
+            if error.status not in REFUSED:
+                raise
+            raise LeaseBlockedError(error.message) from error
+
+    async def read(self, run: RunRef, key: PodKey) -> kube.Object | None:
+        """The attempt's Lease as it is now."""
+        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
+        try:
+            return await self._client.get(kube.path(kube.COORDINATION, run.namespace, "leases", name))
+        except kube.NotFoundError:
+            return None
+
+    async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
+        """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""
+        name = pod_name(run.name, key.scheduled_event_id, key.attempt)
+        body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
+        with suppress(kube.NotFoundError):
+            await self._client.merge(kube.path(kube.COORDINATION, run.namespace, "leases", name), body)

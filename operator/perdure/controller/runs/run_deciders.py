@@ -1,0 +1,89 @@
+"""What decides for a run: an interpreter, a standalone activity or Nexus operation, or workers."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from perdure.api.workflowrun import WorkflowRunSpec
+from perdure.controller.reconcile.inbox import Inbox
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.first_event import Idle, one_activity, one_operation, scope_of
+from perdure.controller.runs.run_status import DamagedStateError
+from perdure.controller.tools import Tools
+from perdure.controller.workflows.definitions import Definition, read_spec
+from perdure.engine import inputs
+from perdure.engine.decider import Decider
+from perdure.engine.standalone import OneActivity, OneOperation
+from perdure.engine.state import RunState
+from perdure.language.interpreter import Interpreter
+from perdure.language.program import InvalidWorkflowError, with_defaults
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.chains import extras_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """What decides for a run."""
+
+    decider: Decider | None
+    """None for code: workers decide."""
+    definition: Definition | None = None
+
+
+class RunDeciders:
+    """Finds what decides for one run."""
+
+    def __init__(self, tools: Tools, run: RunRef, record: Record, inbox: Inbox[inputs.Request]) -> None:
+        """Find nothing yet.
+
+        Args:
+            tools: What every run works with.
+            run: The run.
+            record: The object of the run.
+            inbox: The requests to the run.
+        """
+        self._tools = tools
+        self._run = run
+        self._record = record
+        self._inbox = inbox
+
+    def resume(self, state: RunState) -> Deciding:
+        """Take up a run that has begun earlier.
+
+        Raises:
+            NotYetError: its definition is being compiled.
+            DamagedStateError: its definition is not what it was.
+        """
+        given, snapshot = self._record.object["spec"], self._record.status.get("definition")
+        try:
+            spec = read_spec(given)
+            standalone = self.standalone(spec)
+            if standalone is not None:
+                return Deciding(decider=standalone)
+            definition = self._tools.definitions.pinned(
+                self._run.namespace, self._run.name, spec, given.get("inline"), snapshot
+            )
+        except InvalidWorkflowError as error:
+            if self._inbox.has(inputs.TerminateRequested):
+                return Deciding(decider=Idle())  # to end it, nothing has to be decided
+            message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
+            raise DamagedStateError(message) from error
+        pending = {each.activity_type for each in state.activities.values() if not each.by_worker}
+        if unknown := pending - definition.program.activities.keys():
+            names = ", ".join(sorted(unknown))
+            message = f"The definition lacks pending activities: {names}; restore the status, or delete the run"
+            raise DamagedStateError(message)
+        return Deciding(decider=self.interpreter(definition, spec, state.start_time), definition=definition)
+
+    def standalone(self, spec: WorkflowRunSpec) -> OneActivity | OneOperation | None:
+        """What decides if the run is a standalone activity or Nexus operation; None if it is a workflow."""
+        extras = extras_of(self._record.object)
+        if spec.activity is not None:
+            return one_activity(self._run.workflow_id, spec, spec.activity, extras)
+        if spec.nexus_operation is not None:
+            return one_operation(spec, spec.nexus_operation, extras)
+        return None
+
+    def interpreter(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> Interpreter:
+        """What decides if the run is one of a Workflow."""
+        given = with_defaults(definition.program, spec.input)
+        return Interpreter(definition.program, scope_of(self._record.object), input=given, start_time=start_time)

@@ -1,0 +1,89 @@
+"""Converts the response of a worker to a workflow task: its commands and messages, in order, as commands of the engine."""
+
+from collections.abc import Mapping, Sequence
+
+from temporalio.api.command.v1 import Command as ProtoCommand
+from temporalio.api.enums.v1 import CommandType
+from temporalio.api.protocol.v1 import Message
+
+from perdure.frontend.command_conversion import BadCommandError, CommandContext, engine_command
+from perdure.frontend.endpoints import Endpoints
+from perdure.frontend.enums import from_enum
+from perdure.frontend.given import UnfitError
+from perdure.frontend.update_messages import BAD_UPDATE, KnownUpdates, TaskAnswer, UpdateMessages
+
+_LAST = (
+    CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION,
+    CommandType.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION,
+    CommandType.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION,
+    CommandType.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION,
+)
+"""Commands that close a workflow."""
+
+
+def _check_sequence(commands: Sequence[ProtoCommand]) -> None:
+    kinds = [command.command_type for command in commands]
+    for kind in kinds[:-1]:
+        if kind in _LAST:
+            told = ", ".join(from_enum(CommandType, each) for each in kinds)
+            closing = from_enum(CommandType, kind)
+            raise UnfitError(f"invalid command sequence: [{told}], command {closing} must be the last command.")
+    if CommandType.COMMAND_TYPE_UNSPECIFIED in kinds:
+        raise UnfitError("unknown command type: Unspecified")
+
+
+class CommandReader:
+    """Reads one response of a worker."""
+
+    def __init__(
+        self,
+        task: int,
+        types: Mapping[str, str],
+        namespace: str = "",
+        updates: KnownUpdates | None = None,
+        task_queue: str = "",
+        *,
+        endpoints: Endpoints | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            task: The id of its WorkflowTaskStarted.
+            types: The search attributes that are registered, and the type of each.
+            namespace: Of the workflow.
+            updates: What can be accepted and rejected; None: anything.
+            task_queue: Of the workflow; that of a child which names none.
+            endpoints: Of Nexus operations.
+        """
+        self._context = CommandContext(task, types, namespace, task_queue, endpoints or {})
+        self._messages = UpdateMessages(updates)
+
+    def read(self, commands: Sequence[ProtoCommand], messages: Sequence[Message]) -> TaskAnswer:
+        """Read the whole response.
+
+        Raises:
+            BadCommandError: One of the commands cannot be executed.
+            UnfitError: the response is malformed; it changes nothing, not even the task.
+        """
+        _check_sequence(commands)
+        answered = TaskAnswer()
+        waiting = {message.id: message for message in messages}
+        if len(waiting) < len(messages):
+            raise BadCommandError(BAD_UPDATE, "several messages have the same id")
+        for command in commands:
+            self._context.number += 1
+            if command.command_type == CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE:
+                message = waiting.pop(command.protocol_message_command_attributes.message_id, None)
+                if message is None:
+                    raise BadCommandError(BAD_UPDATE, "a command names a message that is not there")
+                self._messages.read(message, answered)
+            else:
+                answered.commands.append(engine_command(command, self._context))
+        early = TaskAnswer()
+        for message in waiting.values():
+            self._messages.read(message, early)
+        answered.commands[:0] = early.commands
+        answered.accepted[:0] = early.accepted
+        answered.completed[:0] = early.completed
+        answered.rejected |= early.rejected
+        return answered

@@ -1,0 +1,199 @@
+"""Serves Temporal's HTTP API: each request becomes a call of the RPC that its path names."""
+
+import asyncio
+import re
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from aiohttp import hdrs, web
+from google.protobuf.message import Message
+
+from perdure.frontend.errors import RpcError, invalid, unimplemented
+from perdure.frontend.http import shorthand
+from perdure.frontend.http.http_routes import Match, Routes
+from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
+from perdure.frontend.http.nexus import NexusGateway
+from perdure.frontend.http.query import from_query
+from perdure.frontend.rpc import Rpc
+
+_LONG = 16 * 1024
+"""Messages of more bytes are converted in a thread, so that they do not block the event loop."""
+_TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_CODES = {
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+}
+"""As grpc-gateway translates them; all others are 500."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The format of JSON, according to a media type such as ``application/json+pretty+no-payload-shorthand``."""
+
+    shorthand: bool = True
+    pretty: bool = False
+
+    @property
+    def media_type(self) -> str:
+        """The media type."""
+        return f"application/json{'+pretty' * self.pretty}{'+no-payload-shorthand' * (not self.shorthand)}"
+
+
+_FORMS = {form.media_type: form for form in (Form(s, p) for s in (True, False) for p in (True, False))}
+
+
+def _forms(request: web.BaseRequest) -> tuple[Form, Form]:
+    """The form of the request and that of the response."""
+    given = _FORMS.get(request.content_type, Form())
+    asked = Form("noPayloadShorthand" not in request.query, "pretty" in request.query)
+    return given, asked if asked != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), given)
+
+
+class _HttpCall(IncomingRequest):
+    """An RPC as an HTTP request gives it."""
+
+    def __init__(self, request: web.BaseRequest, rpc: Rpc, match: Match, converter: "_Converter") -> None:
+        super().__init__(request)
+        self._rpc = rpc
+        self._match = match
+        self._converter = converter
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the caller gives up, as its header ``Grpc-Timeout`` says."""
+        given = _TIMEOUT.fullmatch(self._request.headers.get("grpc-timeout", ""))
+        return int(given[1]) * _UNITS[given[2]] if given else None
+
+    async def decode(self, raw: bytes) -> Any:
+        """Build the message from body, query, and path; the path takes precedence."""
+        return await self._converter.run(len(raw), self._decode, raw)
+
+    def _decode(self, raw: bytes) -> Message:
+        message: Message = self._rpc.request()
+        try:
+            if self._match.route.body:
+                shorthand.read(raw, message, shorthand=_forms(self._request)[0].shorthand)
+            else:
+                shorthand.fill(message, from_query(self._request.query, message.DESCRIPTOR))
+        except shorthand.MalformedError as error:
+            raise invalid(f"the request is not a {self._rpc.name}Request: {error}") from None
+        for name, value in self._match.values.items():
+            *outer, last = name.split(".")
+            target: Any = message
+            for each in outer:
+                target = getattr(target, each)
+            setattr(target, last, value)
+        return message
+
+
+class _Converter:
+    """Converts between JSON and messages; long messages in one thread, so that the event loop gets its share of the processor."""
+
+    def __init__(self, thread: ThreadPoolExecutor) -> None:
+        self._thread = thread
+
+    async def run(self, size: int, convert: Any, *arguments: Any) -> Any:
+        """Call a function on a message of `size` bytes."""
+        if size < _LONG:
+            return convert(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, convert, *arguments)
+
+
+class Gateway:
+    """Serves HTTP requests by calling RPCs."""
+
+    def __init__(self, rpcs: Iterable[Rpc], nexus: NexusGateway, converter: _Converter) -> None:
+        self._nexus = nexus
+        self._rpcs = {(rpc.service, rpc.name): rpc for rpc in rpcs}
+        self._routes = Routes()
+        self._converter = converter
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer a request."""
+        if self._nexus.serves(request):
+            return await self._nexus.handle(request)
+        form = _forms(request)[1]
+        try:
+            response = await self._answer(request)
+        except RpcError as error:
+            return self._made(error.status(), _CODES.get(error.code, 500), form)
+        body = await self._converter.run(response.ByteSize(), self._json, response, form)
+        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: form.media_type})
+
+    async def _answer(self, request: web.BaseRequest) -> Message:
+        refuse_web_pages(request)
+        matches = self._routes.match(request.rel_url.raw_path)
+        if not matches:
+            raise RpcError(grpc.StatusCode.NOT_FOUND, "Not Found")
+        match = matches.get(request.method)
+        if match is None:
+            raise unimplemented(f"Method Not Allowed: this path takes {', '.join(sorted(matches))}")
+        rpc = self._rpcs.get((match.route.service, match.route.rpc))
+        if rpc is None:
+            raise unimplemented(f"{match.route.rpc} is not supported")
+        answered: Message = await rpc.answer(_HttpCall(request, rpc, match, self._converter))
+        return answered
+
+    def _made(self, message: Message, status: int, form: Form) -> web.Response:
+        return web.Response(body=self._json(message, form), status=status, headers={hdrs.CONTENT_TYPE: form.media_type})
+
+    @staticmethod
+    def _json(message: Message, form: Form) -> bytes:
+        return shorthand.write(message, shorthand=form.shorthand, pretty=form.pretty)
+
+
+class _LimitedServer(web.Server):
+    """Closes new connections beyond a limit."""
+
+    def __init__(self, handler: Any, limit: int) -> None:
+        super().__init__(handler, handler_cancellation=True, auto_decompress=False, access_log=None)
+        self._limit = limit
+
+    def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
+        """A connection was accepted."""
+        super().connection_made(handler, transport)
+        if len(self.connections) > self._limit:
+            transport.abort()
+
+
+@asynccontextmanager
+async def serve_http(
+    rpcs: Iterable[Rpc], nexus: NexusGateway, listening: socket.socket, secured: ssl.SSLContext | None, connections: int
+) -> AsyncIterator[None]:
+    """Serve the HTTP API for the length of the block.
+
+    Args:
+        rpcs: What is offered.
+        nexus: Serves the paths of Nexus.
+        listening: Where; it is closed at the end.
+        secured: TLS; None: there is none.
+        connections: How many there may be at the same time.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
+        protocol = _LimitedServer(Gateway(rpcs, nexus, _Converter(thread)).handle, connections)
+        server = await asyncio.get_running_loop().create_server(
+            protocol, sock=listening, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
+        )
+        try:
+            yield
+        finally:
+            server.close()
+            await protocol.shutdown(1.0)

@@ -1,0 +1,492 @@
+"""Converts payloads: opaque bytes with metadata in Temporal's API, JSON in Perdure.
+
+A payload of plain JSON that the API server returns byte by byte is stored as that JSON, so that people can read it, and code
+and YAML can call each other. Everything else (binary, encrypted, compressed, numbers that are not whole) is stored in base64::
+
+    {"orderId": 7}                                                     one payload, json/plain
+    {"payloads": [{"json": 1}, {"json": null}]}                        any number of them
+    {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
+
+What is larger than 16 KiB stands in a blob, as bytes (``runtime/blobs.py``), and here is a reference to it. Blobs are read before
+what refers to them is turned into messages: `looking_up` says which are missing.
+"""
+
+import base64
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from google.protobuf.json_format import MessageToDict, ParseDict
+from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, SearchAttributes
+from temporalio.api.sdk.v1 import UserMetadata
+
+from perdure.api.searching import PREDEFINED, SYSTEM, AttributeType, unfit
+from perdure.engine.opaque import MARK
+from perdure.frontend import given
+from perdure.frontend.given import UnfitError
+from perdure.runtime.blobs import INLINE, Reference, refer, reference_in
+
+_LARGEST = 2**53
+"""Larger whole numbers may be changed by programs that read all numbers as floating point."""
+_DEEPEST = 64
+MAX_ATTRIBUTES = 100
+"""Search attributes of one run."""
+
+
+def canonical(value: Any) -> bytes:
+    """JSON as Temporal's Python SDK writes it."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+
+def _stays_as_it_is(value: Any, depth: int = 0) -> bool:
+    """Whether the API server returns a JSON value unchanged."""
+    match value:
+        case None | bool():
+            return True
+        case str():
+            return _is_text(value)
+        case int():
+            return -_LARGEST < value < _LARGEST
+        case list():
+            return depth < _DEEPEST and all(_stays_as_it_is(each, depth + 1) for each in value)
+        case dict():
+            return depth < _DEEPEST and all(
+                _is_text(name) and _stays_as_it_is(each, depth + 1) for name, each in value.items()
+            )
+        case _:
+            return False
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string can be encoded: JSON can contain unpaired surrogates, which cannot."""
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def _readable(payload: Payload) -> tuple[bool, Any]:
+    """Whether a payload is JSON that is restored byte by byte, and its value."""
+    if dict(payload.metadata) != {"encoding": b"json/plain"} or MARK in payload.data or payload.external_payloads:
+        return False, None
+    try:
+        value = json.loads(payload.data)
+    except (ValueError, RecursionError):
+        return False, None
+    return _stays_as_it_is(value) and canonical(value) == payload.data, value
+
+
+def _one_to_json(payload: Payload) -> Any:
+    readable, value = _readable(payload)
+    if readable:
+        return {"json": value}
+    metadata: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for name, content in payload.metadata.items():
+        try:
+            metadata[name] = content.decode()
+        except UnicodeDecodeError:
+            binary[name] = base64.b64encode(content).decode()
+    wrapped: dict[str, Any] = {"metadata": metadata}
+    if binary:
+        wrapped["binaryMetadata"] = binary
+    if payload.data:
+        wrapped["data"] = base64.b64encode(payload.data).decode()
+    if payload.external_payloads:
+        wrapped["externalPayloads"] = [{"sizeBytes": each.size_bytes} for each in payload.external_payloads]
+    return wrapped
+
+
+class _External(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A reference to data that an SDK stores externally."""
+
+    size_bytes: int
+
+
+class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """One payload as it is kept; its bytes are base64."""
+
+    metadata: dict[str, str] = {}
+    binary_metadata: dict[str, bytes] = {}
+    data: bytes = b""
+    external_payloads: list[_External] = []
+
+
+def _one_from_json(wrapped: Any) -> Payload:
+    """One payload.
+
+    Raises:
+        msgspec.ValidationError: nobody here has written that.
+    """
+    if isinstance(wrapped, Mapping) and "json" in wrapped:
+        return _plain(wrapped["json"])
+    found = msgspec.convert(wrapped, _Wrapped)
+    metadata = {name: content.encode() for name, content in found.metadata.items()}
+    outside = [Payload.ExternalPayloadDetails(size_bytes=each.size_bytes) for each in found.external_payloads]
+    return Payload(metadata=metadata | found.binary_metadata, data=found.data, external_payloads=outside)
+
+
+def _plain(value: Any) -> Payload:
+    return Payload(metadata={"encoding": b"json/plain"}, data=canonical(value))
+
+
+def to_json(payloads: Sequence[Payload], *, apart: bool = False, most: int = given.MAX_INLINE) -> Any:
+    """Payloads as JSON: None for none; the value itself for one that is plain JSON.
+
+    Args:
+        payloads: What was given.
+        apart: Whether it may be a blob, where it is large: in what becomes part of a history, and is given to SDKs only.
+        most: Bytes that it may have where it is no blob. A blob may have as many as on Temporal's server.
+
+    Raises:
+        UnfitError: they are too many, or too large.
+    """
+    given.few(payloads)
+    given.small(payloads, given.MAX_BLOB if apart else most)
+    if apart and sum(each.ByteSize() for each in payloads) > INLINE:
+        return refer(Payloads(payloads=payloads).SerializeToString())
+    found = [_one_to_json(payload) for payload in payloads]
+    if not found:
+        return None
+    if len(found) == 1 and "json" in found[0]:
+        value = found[0]["json"]
+        if value is not None and not _is_wrapped(value):
+            return value
+    return {"payloads": found}
+
+
+def from_json(value: Any) -> list[Payload]:
+    """Payloads from JSON, also from what no SDK has written: any value is one payload of plain JSON."""
+    if value is None:
+        return []
+    reference = reference_in(value)
+    if reference is not None:
+        return list(Payloads.FromString(_looked_up(reference)).payloads)
+    if _is_wrapped(value):
+        with suppress(msgspec.ValidationError):
+            return [_one_from_json(wrapped) for wrapped in value["payloads"]]
+    return [_plain(value)]
+
+
+@dataclass(slots=True)
+class KnownBlobs:
+    """The blobs that were read, and the references to others."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    missing: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    most: int = given.UNLIMITED
+    """Bytes of all of them; what is beyond stays empty."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """How large they are together."""
+        return sum(each["sizeBytes"] for each in self.missing.values())
+
+
+_known: ContextVar[KnownBlobs] = ContextVar("blobs")
+
+
+@contextmanager
+def looking_up(known: KnownBlobs) -> Iterator[None]:
+    """Resolve references within the block to these blobs; missing ones are noted and resolve to nothing."""
+    before = _known.set(known)
+    try:
+        yield
+    finally:
+        _known.reset(before)
+
+
+def missing_bytes() -> int:
+    """How many bytes were missing so far in the block of `looking_up`; none outside."""
+    known = _known.get(None)
+    return known.missing_bytes if known is not None else 0
+
+
+def _looked_up(reference: Mapping[str, Any]) -> bytes:
+    """The content of a blob.
+
+    Raises:
+        LookupError: nobody has looked it up.
+    """
+    if isinstance(reference, Reference) and reference.content is not None:
+        return reference.content
+    known = _known.get()
+    content = known.contents.get(reference["name"])
+    if content is not None:
+        return content
+    if known.missing_bytes + sum(map(len, known.contents.values())) + reference["sizeBytes"] <= known.most:
+        known.missing[reference["name"]] = reference
+    return b""
+
+
+def _is_wrapped(value: Any) -> bool:
+    return isinstance(value, Mapping) and set(value) == {"payloads"} and isinstance(value["payloads"], list)
+
+
+def payloads(value: Any) -> Payloads | None:
+    """The message; None if there are no payloads."""
+    return None if value is None else Payloads(payloads=from_json(value))
+
+
+def one_payload(value: Any) -> Payload:
+    """The one payload of a value."""
+    found = from_json(value)
+    return found[0] if found else _plain(None)
+
+
+def null_payload() -> Payload:
+    """The payload that stands for none where a Nexus operation must have one."""
+    return Payload(metadata={"encoding": b"binary/null"})
+
+
+def one_to_json(payload: Payload) -> Any:
+    """One payload as JSON; never None."""
+    return to_json([payload])
+
+
+def fields_to_json(fields: Mapping[str, Payload], most: int = given.MAX_BLOB) -> dict[str, Any] | None:
+    """The fields of a header or memo as JSON; None where there are none.
+
+    Raises:
+        UnfitError: they are too many, or too large.
+    """
+    given.few(fields)
+    given.small(fields.values(), most)
+    return {name: one_to_json(payload) for name, payload in fields.items()} or None
+
+
+def header_to_json(message: Any) -> dict[str, Any] | None:
+    """The header of a message as JSON; None where it is not set, which is not the same as empty.
+
+    Raises:
+        UnfitError: its fields are too many, or too large.
+    """
+    return (fields_to_json(message.header.fields) or {}) if message.HasField("header") else None
+
+
+def header(value: Any) -> Header | None:
+    """A header from JSON."""
+    return None if value is None else Header(fields={name: one_payload(each) for name, each in value.items()})
+
+
+def memo(value: Any) -> Memo | None:
+    """A memo from JSON."""
+    return Memo(fields={name: one_payload(each) for name, each in value.items()}) if value else None
+
+
+def is_nothing(payload: Payload) -> bool:
+    """Whether a payload means that an entry is removed."""
+    encoding = payload.metadata.get("encoding", b"")
+    return encoding == b"binary/null" or payload.data in {b"null", b"[]"} or (not encoding and not payload.data)
+
+
+def memo_to_json(memo: Memo) -> dict[str, Any] | None:
+    """A memo as JSON; None where there is none.
+
+    Raises:
+        UnfitError: it is too large.
+    """
+    return fields_to_json(memo.fields, given.MAX_MEMO)
+
+
+def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
+    """Changes of a memo; None for what is removed.
+
+    Raises:
+        UnfitError: they are too large.
+    """
+    given.few(fields)
+    given.small(fields.values(), given.MAX_MEMO)
+    return {name: None if is_nothing(payload) else one_to_json(payload) for name, payload in fields.items()}
+
+
+# Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} where the type does not follow from the value
+
+_SET_BY_SERVERS = frozenset(
+    {"TemporalWorkerDeployment", "TemporalWorkerDeploymentVersion", "TemporalWorkflowVersioningBehavior"}
+)
+"""Predefined search attributes that clients and workers cannot set."""
+
+
+def attribute_type(value: Any, name: str = "") -> str:
+    """The type of a search attribute, as Temporal calls it; `name` counts if it is a predefined one."""
+    if name in PREDEFINED:
+        return PREDEFINED[name]
+    match value:
+        case {"type": str() as told, "value": _}:
+            return told
+        case bool():
+            return "Bool"
+        case int():
+            return "Int"
+        case float():
+            return "Double"
+        case list():
+            return "KeywordList"
+        case _:
+            return "Keyword"
+
+
+def attribute_value(value: Any) -> Any:
+    """The value of a search attribute, without its type."""
+    return value["value"] if isinstance(value, Mapping) and {"type", "value"} <= set(value) else value
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and _is_text(value)
+
+
+def _is_moment(value: Any) -> bool:
+    found = attribute_moment(value) if isinstance(value, str) else None
+    return found is not None and found.tzinfo is not None
+
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    AttributeType.KEYWORD: _is_word,
+    AttributeType.TEXT: _is_word,
+    AttributeType.INT: _is_whole,
+    AttributeType.DOUBLE: _is_number,
+    AttributeType.BOOL: lambda value: isinstance(value, bool),
+    AttributeType.DATETIME: _is_moment,
+    AttributeType.KEYWORD_LIST: lambda value: isinstance(value, list) and all(map(_is_word, value)),
+}
+"""The Python types that each type of search attribute accepts."""
+ATTRIBUTE_TYPES = tuple(_FITS)
+"""The types of search attributes."""
+
+
+def attribute_to_json(payload: Payload, kind: str) -> Any:
+    """A search attribute as JSON; None where it removes the attribute.
+
+    Args:
+        payload: Its value.
+        kind: Its type, which counts and not the one that the payload names.
+
+    Raises:
+        UnfitError: the value is not of that type.
+    """
+    if is_nothing(payload):
+        return None
+    try:
+        value = json.loads(payload.data)
+    except (ValueError, RecursionError):
+        raise UnfitError(payload.data[:100].decode(errors="replace")) from None
+    if isinstance(value, list) and kind != "KeywordList" and len(value) == 1:
+        value = value[0]
+    if not _FITS[kind](value):
+        raise UnfitError(str(value)[:100].encode(errors="replace").decode())
+    named = payload.metadata.get("type", b"").decode(errors="replace")
+    sent = {"sent": named} if named in _FITS and named != kind else {}
+    if sent or isinstance(value, float) or attribute_type(value) != kind:
+        return {"type": kind, "value": str(value) if isinstance(value, float) else value, **sent}
+    return value
+
+
+def attribute(value: Any, name: str = "", *, registered: bool = False) -> Payload:
+    """A search attribute as a payload with its type.
+
+    Args:
+        value: Its value, as it is stored.
+        name: Its name.
+        registered: Whether its type is the registered one, as lists show it, even if the payload that was sent named another.
+    """
+    kind, content = attribute_type(value, name), attribute_value(value)
+    if kind == "Double" and isinstance(content, str):
+        with suppress(ValueError):
+            content = float(content)
+    if not registered and isinstance(value, Mapping):
+        kind = value.get("sent", kind)
+    return Payload(metadata={"encoding": b"json/plain", "type": kind.encode()}, data=canonical(content))
+
+
+def attributes_to_json(
+    fields: Mapping[str, Payload], types: Mapping[str, str], namespace: str, *, keep_removed: bool = False
+) -> dict[str, Any]:
+    """Search attributes as JSON.
+
+    Args:
+        fields: Their values.
+        types: The types of those that are registered.
+        namespace: The namespace where they are registered.
+        keep_removed: Whether to keep the names of those without a value; they are None.
+
+    Raises:
+        UnfitError: there are too many, one is not registered, or a value is not of its type; the message names it.
+    """
+    if len(fields) > MAX_ATTRIBUTES:
+        raise UnfitError(f"number of search attributes {len(fields)} exceeds limit {MAX_ATTRIBUTES}")
+    found = {}
+    for name, payload in fields.items():
+        if name in SYSTEM or name in _SET_BY_SERVERS:
+            raise UnfitError(f"{name} attribute can't be set in SearchAttributes")
+        kind = PREDEFINED.get(name) or types.get(name)
+        if kind is None:
+            raise UnfitError(f"Namespace {namespace} has no mapping defined for search attribute {name[:100]}")
+        try:
+            found[name] = attribute_to_json(payload, kind)
+        except UnfitError as error:
+            raise UnfitError(f"invalid value for search attribute {name} of type {kind}: {error}") from None
+    kept = {name: value for name, value in found.items() if value is not None}
+    for name, why in unfit(kept).items():
+        raise UnfitError(f"search attribute {name!r}: {why}")
+    return found if keep_removed else kept
+
+
+def attributes(value: Mapping[str, Any] | None, *, registered: bool = False) -> SearchAttributes | None:
+    """Search attributes from JSON, with the types that were sent or that are registered."""
+    if not value:
+        return None
+    removed = Payload(metadata={"encoding": b"json/plain"}, data=b"[]")
+    return SearchAttributes(
+        indexed_fields={
+            name: removed if each is None else attribute(each, name, registered=registered)
+            for name, each in value.items()
+        }
+    )
+
+
+def attribute_moment(value: Any) -> datetime | None:
+    """The moment that a Datetime attribute names."""
+    try:
+        return datetime.fromisoformat(str(attribute_value(value)))
+    except ValueError:
+        return None
+
+
+# User metadata, and messages that only pass through
+
+
+def user_metadata_to_json(metadata: UserMetadata) -> dict[str, Any] | None:
+    """Summary and details; None where there are none.
+
+    Raises:
+        UnfitError: they are too large.
+    """
+    found = {name: one_to_json(getattr(metadata, name)) for name in ("summary", "details") if metadata.HasField(name)}
+    return found or None
+
+
+def user_metadata(value: Any) -> UserMetadata | None:
+    """Summary and details from JSON."""
+    return UserMetadata(**{name: one_payload(each) for name, each in value.items()}) if value else None
+
+
+def message_to_json(message: Any) -> Any:
+    """An opaque message as JSON; None if it is empty."""
+    return MessageToDict(message) or None
+
+
+def message_from_json(value: Any, kind: Any) -> Any:
+    """The message from its JSON."""
+    return ParseDict(value, kind(), ignore_unknown_fields=True)

@@ -1,0 +1,155 @@
+"""Calls other members of the fleet."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from temporalio.api.common.v1 import GrpcStatus
+
+from perdure.frontend.door import MAX_ANSWER, MAX_READ
+from perdure.frontend.errors import RpcError
+from perdure.frontend.peers.messages import ANSWER, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL
+from perdure.frontend.tls import Served
+
+_STATUS_DETAILS: Final = "grpc-status-details-bin"
+_RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", MEMBER, PRINCIPAL})
+"""Headers of a caller that are not passed on."""
+_OPTIONS: Final = [
+    ("grpc.max_send_message_length", MAX_READ),
+    ("grpc.max_receive_message_length", MAX_ANSWER),
+    ("grpc.use_local_subchannel_pool", 1),
+    *PINGS,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+]
+
+
+class PeerLostError(Exception):
+    """A member could not be reached, or ended before it responded."""
+
+
+class NotOwnerError(Exception):
+    """A member rejected an RPC because it does not own the shard; nothing was done."""
+
+
+class ForwardedError(RpcError):
+    """The error with which another member has answered an RPC."""
+
+    def __init__(self, code: grpc.StatusCode, message: str, status: GrpcStatus | None) -> None:
+        """`status` has the details; None if there are none."""
+        super().__init__(code, message, status)
+        self._status = status
+
+    def status(self) -> GrpcStatus:
+        """The status as the other member has sent it."""
+        return self._status if self._status is not None else super().status()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerIdentity:
+    """The credentials with which this process calls other members, and the certificate for encryption."""
+
+    name: str
+    """This member."""
+    token: Path | None = None
+    """A file with a token of the ServiceAccount, for the audience of members; None without authentication."""
+    served: Served | None = None
+    """The certificate, which all members share; None without encryption."""
+
+
+class PeerClient:
+    """The connections to other members."""
+
+    def __init__(self, identity: PeerIdentity, addresses: Callable[[], Mapping[str, str]]) -> None:
+        """`addresses` returns where the other members are reached, by name."""
+        self._identity = identity
+        self.addresses = addresses
+        self._channels: dict[tuple[str, bytes], Any] = {}
+        """By address and certificate."""
+
+    async def call(
+        self,
+        member: str,
+        path: str,
+        request: Any,
+        *,
+        encode: Callable[[Any], bytes],
+        decode: Callable[[bytes], Any],
+        seconds: float | None,
+        metadata: tuple[tuple[str, str | bytes], ...] = (),
+        principal: str = "",
+    ) -> Any:
+        """Call a member.
+
+        Args:
+            member: Its name.
+            path: Of the RPC.
+            request: The message.
+            encode: Makes bytes of it.
+            decode: Makes a message of the response.
+            seconds: How long to wait; None: for ever.
+            metadata: Headers of the client whose RPC is forwarded.
+            principal: The user that has called.
+
+        Raises:
+            PeerLostError: the member was not reached, or has ended.
+            NotOwnerError: it has refused to handle the RPC, and done nothing.
+            RpcError: its answer.
+        """
+        address = self.addresses().get(member, "")
+        if not address:
+            raise PeerLostError(f"{member} has left the fleet")
+        rpc = self._channel(address).unary_unary(path, request_serializer=encode, response_deserializer=decode)
+        try:
+            return await rpc(request, timeout=seconds, metadata=self._headers(metadata, principal))
+        except grpc.aio.AioRpcError as error:
+            raise _failure(member, error) from None
+
+    def _headers(self, metadata: tuple[tuple[str, str | bytes], ...], principal: str) -> list[tuple[str, str | bytes]]:
+        passed = [(key, value) for key, value in metadata if key not in _RESERVED and not key.startswith("grpc-")]
+        headers = [*passed, (MEMBER, self._identity.name), (PRINCIPAL, principal.encode())]
+        if self._identity.token is not None:
+            headers.append(("authorization", f"Bearer {self._identity.token.read_text(encoding='ascii').strip()}"))
+        return headers
+
+    def _channel(self, address: str) -> Any:
+        served = self._identity.served
+        certificate = served.material.certificate if served is not None else b""
+        channel = self._channels.get((address, certificate))
+        if channel is None:
+            self._channels[address, certificate] = channel = self._open(address)
+        return channel
+
+    def _open(self, address: str) -> Any:
+        served = self._identity.served
+        if served is None:
+            return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        name = ("grpc.ssl_target_name_override", served.name)
+        credentials = grpc.ssl_channel_credentials(served.trusted)
+        return grpc.aio.secure_channel(address, credentials, options=[*_OPTIONS, name])
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for channel in self._channels.values():
+            await channel.close()
+
+
+def _failure(member: str, error: grpc.aio.AioRpcError) -> Exception:
+    trailers = dict(error.trailing_metadata() or ())
+    answer = trailers.get(ANSWER)
+    if answer == NOT_OWNER:
+        return NotOwnerError(member)
+    if answer != HANDLED and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+        return PeerLostError(f"{member}: {error.code().name}: {error.details()}")
+    status, raw = None, trailers.get(_STATUS_DETAILS)
+    if isinstance(raw, bytes):
+        try:
+            status = GrpcStatus.FromString(raw)
+        except DecodeError:
+            status = None
+    return ForwardedError(error.code(), error.details() or "", status)

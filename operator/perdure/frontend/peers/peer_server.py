@@ -1,0 +1,241 @@
+"""Serves other members of the fleet at a separate port."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from perdure.frontend.bearer import claims_of
+from perdure.frontend.connections import peer_of
+from perdure.frontend.core import Core
+from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
+from perdure.frontend.errors import denied, invalid
+from perdure.frontend.matching import OfferBatch
+from perdure.frontend.peers.messages import (
+    ANSWER,
+    HANDLED,
+    MEMBER,
+    NOT_OWNER,
+    OFFER,
+    PINGS,
+    PRINCIPAL,
+    RELOAD,
+    RETURN,
+    SERVICE,
+    TAKE,
+    OfferTaken,
+    pack,
+    unpack,
+)
+from perdure.frontend.peers.offering import FleetMembers
+from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerIdentity
+from perdure.frontend.peers.router import Router
+from perdure.frontend.rpc import Handler, status_of
+from perdure.frontend.rpc_types import request_of, service_of
+from perdure.frontend.service.call import CallContext
+from perdure.frontend.tls import Served
+from perdure.kube.clock import now
+
+_Answer = Callable[[bytes, Any], Awaitable[bytes]]
+_STATUS_DETAILS = "grpc-status-details-bin"
+_STREAM_LIMIT = 100_000
+_STOP_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerSettings:
+    """How a member is reached by others."""
+
+    member: str
+    """Its name."""
+    address: str
+    """Where it listens, such as ``0.0.0.0:7234``."""
+    audience: str
+    """Of the tokens that members show each other."""
+    token: str
+    """Path of this member's token."""
+
+
+class PeerServer:
+    """Handles the calls of other members."""
+
+    def __init__(self, core: Core, router: Router, handlers: Mapping[str, Handler], door: Door, user: str) -> None:
+        """Answer nobody yet.
+
+        Args:
+            core: What the frontend knows.
+            router: Handles what is forwarded.
+            handlers: By RPC.
+            door: Authenticates members.
+            user: The user that all members are; empty without authentication.
+        """
+        self._core = core
+        self._router = router
+        self._handlers = handlers
+        self._door = door
+        self._user = user
+
+    def generic_handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
+        """What gRPC calls."""
+        found: dict[str, dict[str, _Answer]] = {SERVICE: {}}
+        for path, answer in self._own():
+            found[SERVICE][path.rpartition("/")[2]] = answer
+        for rpc, handler in self._handlers.items():
+            found.setdefault(service_of(rpc), {})[rpc] = self._forwarded(rpc, handler)
+        return tuple(
+            grpc.method_handlers_generic_handler(
+                service,
+                {
+                    name: grpc.stream_unary_rpc_method_handler(self._served(name, each))
+                    for name, each in methods.items()
+                },
+            )
+            for service, methods in found.items()
+        )
+
+    def _own(self) -> tuple[tuple[str, _Answer], ...]:
+        """What members ask of each other, by path."""
+        return (OFFER, self._offer), (TAKE, self._take), (RETURN, self._take_back), (RELOAD, self._reload)
+
+    def _served(self, name: str, answer: _Answer) -> Callable[[Any, Any], Awaitable[bytes]]:
+        async def serve_one(_: Any, context: Any) -> bytes:
+            try:
+                await self._authenticate(context)
+                raw = await context.read()  # only now: of a stranger nothing is read
+                if not isinstance(raw, bytes):
+                    raise invalid("the call has no message")  # noqa: TRY301 (answered like the others)
+                return await answer(raw, context)
+            except NotOwnerError as error:
+                context.set_trailing_metadata(((ANSWER, NOT_OWNER),))
+                await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            except Exception as error:  # noqa: BLE001 (each becomes a status)
+                failure = status_of(name, error)
+                details = ((_STATUS_DETAILS, failure.status().SerializeToString()),) if failure.detail else ()
+                context.set_trailing_metadata(((ANSWER, HANDLED), *details))
+                await context.abort(failure.code, failure.message)
+            raise AssertionError  # `abort` raises
+
+        return serve_one
+
+    async def _authenticate(self, context: Any) -> None:
+        """Check that the caller is a member.
+
+        Raises:
+            RpcError: it is not.
+        """
+        user = await self._door.authenticate(tuple(context.invocation_metadata() or ()), peer_of(context.peer()))
+        if user is not None and user.name != self._user:
+            raise denied(f"{user.name} is not an operator of this release")
+
+    def _forwarded(self, rpc: str, handler: Handler) -> _Answer:
+        request_type = request_of(rpc)
+
+        async def answer(raw: bytes, context: Any) -> bytes:
+            metadata = tuple(context.invocation_metadata() or ())
+            principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
+            call = CallContext(context.time_remaining(), metadata, principal, member=member)
+            await self._core.runs.manager.first_lists.wait()
+            response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
+            made: bytes = response.SerializeToString()
+            return made
+
+        return answer
+
+    async def _offer(self, raw: bytes, context: Any) -> bytes:
+        """Accept the offers of another member."""
+        member = _header(tuple(context.invocation_metadata() or ()), MEMBER)
+        return pack(self._core.matching.receive(member, unpack(raw, OfferBatch)))
+
+    async def _take(self, raw: bytes, context: Any) -> bytes:
+        """Dispatch an offered task to a worker that polls at another member."""
+        asked = unpack(raw, OfferTaken)
+        if asked.offer.run_id:  # otherwise it is the call of a client of this member
+            shards, entry = self._core.runs.manager.shards, self._core.runs.manager.directory.get(asked.offer.run_id)
+            if entry is None:
+                return b""
+            if not shards.owns(entry.namespace, entry.workflow_id):
+                raise NotOwnerError(f"this operator does not own workflow `{entry.workflow_id}`")
+        offer, caller = replace(asked.offer, member=""), _header(tuple(context.invocation_metadata() or ()), MEMBER)
+        poller = replace(asked.poller, through=asked.poller.through or caller)
+        given = await self._core.matching.take(asked.kind, offer, poller)
+        return b"" if given is None else bytes(given.SerializeToString())
+
+    async def _take_back(self, raw: bytes, context: Any) -> bytes:
+        """A worker that polls at another member did not receive what it has taken."""
+        del context
+        returned = unpack(raw, OfferTaken)
+        self._core.matching.take_back(returned.kind, replace(returned.offer, member=""), returned.poller)
+        return b""
+
+    async def _reload(self, raw: bytes, context: Any) -> bytes:
+        """Read settings again that another member has changed: those of a namespace, or of all."""
+        del context
+        await self._core.reload(raw.decode())
+        return b""
+
+
+def _header(metadata: tuple[tuple[str, str | bytes], ...], name: str) -> str:
+    value = next((value for key, value in metadata if key == name), "")
+    return value.decode() if isinstance(value, bytes) else value
+
+
+@asynccontextmanager
+async def peered(
+    core: Core, handlers: Mapping[str, Handler], settings: PeerSettings, served: Served | None, door: Door
+) -> AsyncIterator[dict[str, Handler]]:
+    """Answer other members for the length of the block; gives handlers that forward to them.
+
+    Args:
+        core: What the frontend knows.
+        handlers: By RPC; they handle what this member owns.
+        settings: Where and how.
+        served: The certificate that all members share; None without encryption.
+        door: Authenticates members.
+    """
+    shards, token = core.runs.manager.shards, Path(settings.token) if settings.token else None
+    identity = PeerIdentity(name=settings.member, token=token, served=served)
+    client = PeerClient(identity, lambda: shards.others)
+    router, members = Router(core, client), FleetMembers(core, client)
+    user = claims_of(token.read_text(encoding="ascii").strip(), now()).subject if token else ""
+    server = grpc.aio.server(options=_options())
+    if served is None:
+        server.add_insecure_port(settings.address)
+    else:
+        server.add_secure_port(settings.address, served.credentials())
+    server.add_generic_rpc_handlers(PeerServer(core, router, handlers, door, user).generic_handlers())
+
+    def reassign() -> None:
+        members.reassign()
+        router.reassign()
+        if not shards.active:
+            core.forget_tasks()
+
+    core.matching.members = members
+    shards.subscribe(reassign)
+    reassign()
+    await server.start()
+    try:
+        yield router.routed(handlers)
+    finally:
+        members.close()
+        await asyncio.wait({asyncio.ensure_future(server.stop(grace=_STOP_SECONDS))})
+        await client.close()
+
+
+def _options() -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", MAX_READ),
+        ("grpc.max_send_message_length", MAX_ANSWER),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", _STREAM_LIMIT),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+        ("grpc.http2.max_ping_strikes", 0),
+        *PINGS,
+        ("grpc.http2.lookahead_bytes", 16 * 1024),
+        ("grpc.http2.bdp_probe", 0),
+    ]

@@ -1,0 +1,108 @@
+"""The runs as the services of the frontend use them: find, read, request, and wait."""
+
+from contextlib import suppress
+
+from perdure.api.reasons import ConditionReason
+from perdure.controller.directory import Entry, Standing
+from perdure.controller.manager import Manager
+from perdure.controller.runs.run import Run
+from perdure.engine import inputs
+from perdure.engine.inputs import Answer
+from perdure.engine.state import RunState
+from perdure.frontend.errors import (
+    CompletedError,
+    RpcError,
+    busy,
+    damaged,
+    invalid,
+    not_found,
+    precondition,
+    unavailable,
+)
+from perdure.frontend.run_changes import RunChanges
+from perdure.frontend.run_finder import RunFinder, damage_of, gone
+from perdure.frontend.run_reader import RunReader
+from perdure.kube import client as kube
+
+_DAMAGED = ConditionReason.STATE_DAMAGED.value
+
+
+class RunGateway:
+    """The runs of this operator."""
+
+    def __init__(self, manager: Manager) -> None:
+        self.manager = manager
+        self.changes = RunChanges()
+        self.finder = RunFinder(manager, self.changes)
+        self.reader = RunReader(manager, self.changes)
+
+    async def open_run(self, entry: Entry) -> Run:
+        """A run that can process requests; it may have closed.
+
+        Raises:
+            RpcError: it is gone, or the API server cannot be asked.
+        """
+        try:
+            run = await self.manager.runs.find(entry)
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            raise unavailable(str(error)) from error
+        if run is None:
+            raise gone(entry)
+        return run
+
+    async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
+        """Pass a request to a run, and return its response once that is recorded. A damaged run refuses."""
+        answers: list[Answer] = []
+
+        def told(given: Answer) -> None:
+            answers.append(given)
+            self.changes.changed(entry.uid)
+
+        with suppress(kube.ApiError, *kube.TRANSIENT):  # then it is asked again and again
+            await self.manager.runs.find(entry)
+        if not damage_of(self.manager, entry.uid):  # or it would be done when that is repaired
+            self.manager.runs.requests.send(entry, request, told)
+        await self.changes.wait_until(entry.uid, lambda: bool(answers or damage_of(self.manager, entry.uid)), None)
+        if not answers:
+            self.manager.runs.requests.withdraw(entry.uid, request.request_id)
+            return Answer(ok=False, reason=_DAMAGED, message=damage_of(self.manager, entry.uid))
+        return answers[0]
+
+    async def demand(self, entry: Entry, request: inputs.Request) -> Answer:
+        """Pass a request to a run, which must accept it.
+
+        Raises:
+            RpcError: it does not; CompletedError where it has closed before, also if that is all that was wanted.
+        """
+        answer = await self.ask(entry, request)
+        if not answer.ok or answer.reason == inputs.CLOSED:
+            raise refusal(answer)
+        return answer
+
+    def is_closed(self, run_id: str) -> bool:
+        """Whether a run has closed, or is gone."""
+        run = self.manager.runs.get(run_id)
+        if run is not None and run.state is not None:
+            return run.state.closed or run.gone
+        entry = self.manager.directory.get(run_id)
+        return entry is None or entry.standing is Standing.CLOSED
+
+
+def not_open(state: RunState) -> RpcError:
+    """Build the error for a request that requires an open standalone activity or Nexus operation."""
+    return precondition(f"invalid transition from {'Canceled' if state.status == 'Cancelled' else state.status}")
+
+
+def refusal(answer: Answer) -> RpcError:
+    """The error that a client gets if a run refuses a request."""
+    match answer.reason:
+        case ConditionReason.TARGET_NOT_FOUND | inputs.CLOSED:
+            return CompletedError()
+        case ConditionReason.ACTIVITY_NOT_FOUND | "TaskNotFound":
+            return not_found(answer.message)
+        case inputs.CLOSING:
+            return busy(answer.message)
+        case _ if answer.reason == _DAMAGED:
+            return damaged(answer.message)
+        case _:
+            return invalid(answer.message)

@@ -1,0 +1,434 @@
+"""Converts schedules between Temporal's messages and Schedule objects. Pure.
+
+What an update leaves as it was described stays as it was written: cron lines stay cron lines, and fields without a counterpart
+in Temporal are kept.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+import msgspec
+from temporalio.api.common.v1 import Memo, SearchAttributes, WorkflowExecution
+from temporalio.api.common.v1 import RetryPolicy as ProtoRetryPolicy
+from temporalio.api.enums.v1 import ScheduleOverlapPolicy, TaskQueueKind, WorkflowExecutionStatus
+from temporalio.api.schedule.v1 import (
+    Schedule,
+    ScheduleAction,
+    ScheduleActionResult,
+    ScheduleInfo,
+    ScheduleListEntry,
+    SchedulePolicies,
+    ScheduleState,
+)
+from temporalio.api.workflow.v1 import NewWorkflowExecutionInfo
+
+from perdure.api import labels
+from perdure.api import schedule as kind
+from perdure.api.durations import format_duration, parse_duration
+from perdure.api.lenient import read_annotation
+from perdure.engine.retry import RetryPolicy
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.frontend import given, history_messages
+from perdure.frontend import payload_messages as data
+from perdure.frontend.calendar_messages import TIMES, from_times, to_times
+from perdure.frontend.enums import from_enum, to_enum
+from perdure.frontend.history_messages import versioning_override
+from perdure.frontend.start_requests import TIMEOUTS, run_asked_for
+from perdure.frontend.visibility import attribute_field, status_named
+from perdure.language.program import retry_policy
+from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.run_manifests import id_of, workflow_id_of
+from perdure.schedule.times import Times
+
+KubeObject = dict[str, Any]
+
+SHOWN = 10
+"""Actions, and times to come, that a description tells; a list tells half of them."""
+_CATCHUP, _SHORTEST_CATCHUP = timedelta(days=365), timedelta(seconds=10)
+"""The window where none is given, and the shortest there is (service/worker/scheduler/workflow.go)."""
+_KEPT_RUNS = 100
+_DEFAULTS = {"executionTimeout": "0s", "runTimeout": "", "taskTimeout": "10s"}
+_UNCHANGED = ("ttlSecondsAfterFinished",)
+"""Fields of a template without a counterpart in Temporal."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """What a Temporal client has said of a schedule beside its spec."""
+
+    request_id: str = ""
+    memo: dict[str, Any] | None = None
+    search_attributes: dict[str, Any] | None = None
+    updated: datetime | None = None
+    remaining_actions: int = 0
+    """How many actions were left when the number of actions was not limited: kept and shown, but without effect."""
+
+
+def told_of(obj: KubeObject) -> Told:
+    """What a Temporal client has said of a schedule; nothing where none did."""
+    return read_annotation(obj, labels.CLIENT_ANNOTATION, Told) or Told()
+
+
+def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
+    """The spec of a Schedule.
+
+    Raises:
+        pydantic.ValidationError: it cannot be read.
+    """
+    return kind.ScheduleSpec.parse(obj["spec"])
+
+
+# From Temporal
+
+
+def new_schedule(
+    asked: Schedule, types: Mapping[str, str], *, namespace: str, name: str, schedule_id: str, told: Told, identity: str
+) -> KubeObject:
+    """The Schedule that a client requests.
+
+    Args:
+        asked: What it says.
+        types: The search attributes that are registered, and the type of each.
+        namespace: Where.
+        name: The name of the object.
+        schedule_id: What the client calls it.
+        told: What it says beside.
+        identity: Who it is.
+
+    Raises:
+        ValueError: it cannot be done so; the message names the field.
+    """
+    template, extras = _template(asked.action, types, namespace)
+    spec = {
+        **to_times(asked.spec),
+        **_policies(asked.policies),
+        **_state(asked.state),
+        "daylightSaving": {"skipped": "Skip", "repeated": "Both"},
+        "successfulRunsHistoryLimit": _KEPT_RUNS,
+        "failedRunsHistoryLimit": _KEPT_RUNS,
+        "workflowRunTemplate": {"spec": template},
+    }
+    annotations = {
+        labels.CLIENT_ANNOTATION: _json(_with_state(told, asked.state)),
+        labels.START_ANNOTATION: _json(msgspec.structs.replace(extras, identity=identity)),
+    }
+    if schedule_id != name:
+        annotations[labels.SCHEDULE_ID_ANNOTATION] = schedule_id
+    return {
+        "apiVersion": labels.API_VERSION,
+        "kind": "Schedule",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str], told: Told) -> KubeObject:
+    """A Schedule after the update of a client.
+
+    Args:
+        obj: As it is.
+        asked: What the client says.
+        types: The search attributes that are registered, and the type of each.
+        told: What it says beside.
+
+    Raises:
+        ValueError: it cannot be done so; the message names the field.
+        pydantic.ValidationError: the Schedule cannot be read.
+    """
+    before, spec = described(obj), dict(obj["spec"])
+    annotations = {
+        **(obj["metadata"].get("annotations") or {}),
+        labels.CLIENT_ANNOTATION: _json(_with_state(told, asked.state)),
+    }
+    if asked.spec != before.spec:
+        spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(asked.spec)
+    if asked.policies != before.policies:
+        spec |= _policies(asked.policies)
+    if asked.state != before.state:
+        spec.pop("remainingActions", None)
+        spec |= _state(asked.state)
+    if asked.action != before.action:
+        template, extras = _template(asked.action, types, obj["metadata"]["namespace"])
+        old = spec["workflowRunTemplate"]
+        kept = {field: old["spec"][field] for field in _UNCHANGED if field in old["spec"]}
+        spec["workflowRunTemplate"] = {**old, "spec": {**kept, **template}}
+        annotations[labels.START_ANNOTATION] = _json(extras)
+    return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}, "spec": spec}
+
+
+def paused_schedule(obj: KubeObject, paused: bool, notes: str) -> KubeObject:
+    """A Schedule with its pause and the reason set or removed."""
+    return {**obj, "spec": {**obj["spec"], "paused": paused, "notes": notes}}
+
+
+def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) -> tuple[dict[str, Any], StartExtras]:
+    start = action.start_workflow
+    if not action.HasField("start_workflow"):
+        raise ValueError("schedule.action.start_workflow: must be set")
+    given.name(start.workflow_id, "schedule.action.start_workflow.workflow_id", required=False)
+    for value, field in (
+        (start.workflow_type.name, "workflow_type"),
+        (start.task_queue.name, "task_queue"),
+    ):
+        if not value:
+            raise ValueError(f"schedule.action.start_workflow.{field}: must be set")
+        given.name(value, f"schedule.action.start_workflow.{field}")
+    if start.cron_schedule:
+        raise ValueError("schedule.action.start_workflow.cron_schedule: is not offered in a schedule")
+    try:
+        spec, extras = run_asked_for(start, types, namespace)
+    except ValueError as error:
+        raise ValueError(f"schedule.action.start_workflow: {error}") from error
+    if not start.workflow_id:
+        del spec["workflowId"]  # runs have the workflow IDs that the Schedule gives them
+    return spec, extras
+
+
+def _policies(asked: SchedulePolicies) -> dict[str, Any]:
+    if asked.keep_original_workflow_id:
+        message = "is not offered: two runs of one id could not be told apart"
+        raise ValueError(f"schedule.policies.keep_original_workflow_id: {message}")
+    window = given.duration(asked, "catchup_window") if asked.HasField("catchup_window") else _CATCHUP
+    return {
+        "overlapPolicy": from_enum(ScheduleOverlapPolicy, asked.overlap_policy).replace("Unspecified", "Skip"),
+        "catchupWindow": format_duration(max(window, _SHORTEST_CATCHUP)),
+        "pauseOnFailure": asked.pause_on_failure,
+    }
+
+
+def _state(asked: ScheduleState) -> dict[str, Any]:
+    said: dict[str, Any] = {"paused": asked.paused, "notes": asked.notes}
+    if asked.limited_actions:
+        said["remainingActions"] = asked.remaining_actions
+    return said
+
+
+def _with_state(told: Told, asked: ScheduleState) -> Told:
+    unlimited = 0 if asked.limited_actions else asked.remaining_actions
+    return msgspec.structs.replace(told, remaining_actions=unlimited)
+
+
+def _json(told: msgspec.Struct) -> str:
+    return msgspec.json.encode(told).decode()
+
+
+# To Temporal
+
+
+def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeObject:
+    """A schedule that lists the existing runs, each with its ID.
+
+    What is decided is written before it is done, so for a moment the status names runs that are about to be created: a request
+    for one of these would not find it.
+
+    Args:
+        obj: The Schedule.
+        run_id_of: The id of a run of its namespace by its name; None where there is none.
+    """
+    status = dict(obj.get("status") or {})
+    for field in ("recentActions", "runningWorkflows"):
+        told = []
+        for run in status.get(field) or ():
+            run_id = run.get("runId") or run_id_of(run["workflowRun"])
+            if run_id is not None or run.get("status", "Running") != "Running":
+                told.append({**run, "runId": run_id or ""})
+        status[field] = told
+    return {**obj, "status": status}
+
+
+def described(obj: KubeObject) -> Schedule:
+    """Describe a schedule for Temporal clients.
+
+    Raises:
+        pydantic.ValidationError: it cannot be read.
+    """
+    spec, status = spec_of(obj), obj.get("status") or {}
+    made = Schedule(spec=from_times(spec), action=ScheduleAction(start_workflow=_action(obj, spec)))
+    made.policies.overlap_policy = to_enum(ScheduleOverlapPolicy, spec.overlap_policy.value)
+    made.policies.catchup_window.FromTimedelta(spec.catchup_window)
+    made.policies.pause_on_failure = spec.pause_on_failure
+    since = status.get("paused")
+    made.state.paused = spec.paused or since is not None
+    made.state.notes = (since or {}).get("reason") or spec.notes
+    if spec.remaining_actions is not None:
+        made.state.limited_actions = True
+        made.state.remaining_actions = _remaining(obj, spec) or 0
+    else:
+        made.state.remaining_actions = told_of(obj).remaining_actions
+    return made
+
+
+def _remaining(obj: KubeObject, spec: kind.ScheduleSpec) -> int | None:
+    """The number of remaining actions; a status of an older spec is ignored."""
+    status, generation = obj.get("status") or {}, obj["metadata"].get("generation")
+    if spec.remaining_actions is None or status.get("observedGeneration") != generation:
+        return spec.remaining_actions
+    left: int | None = status.get("remainingActions", spec.remaining_actions)
+    return left
+
+
+def _without_defaults(made: ProtoRetryPolicy, policy: RetryPolicy) -> None:
+    """Clear the fields with their default values, which no client has set."""
+    default = RetryPolicy()
+    if policy.initial_interval == default.initial_interval:
+        made.ClearField("initial_interval")
+    if policy.backoff_coefficient == default.backoff_coefficient:
+        made.ClearField("backoff_coefficient")
+    if policy.maximum_interval is None:
+        made.ClearField("maximum_interval")
+
+
+def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInfo:
+    run = spec.workflow_run_template.spec
+    extras = read_annotation(obj, labels.START_ANNOTATION, StartExtras) or StartExtras()
+    made = NewWorkflowExecutionInfo(workflow_id=run.workflow_id or obj["metadata"]["name"])
+    reference = run.workflow
+    made.workflow_type.name = (reference.type or reference.name or "") if reference else obj["metadata"]["name"]
+    made.task_queue.name = (reference.task_queue if reference else None) or WORKFLOWS_QUEUE
+    made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
+    kept = data.payloads(run.input)
+    if kept is not None:
+        made.input.CopyFrom(kept)
+    written = obj["spec"]["workflowRunTemplate"]["spec"]
+    for field, ours in TIMEOUTS:
+        # What the API server fills in was said by nobody.
+        if written.get(ours, _DEFAULTS[ours]) != _DEFAULTS[ours]:
+            getattr(made, field).FromTimedelta(parse_duration(written[ours]))
+    policy = retry_policy(run.retry_policy) if run.retry_policy is not None else None
+    if isinstance(policy, RetryPolicy):
+        made.retry_policy.CopyFrom(history_messages.retry_policy(policy))
+        _without_defaults(made.retry_policy, policy)
+    for field, said in (
+        ("memo", data.memo(extras.memo)),
+        ("header", data.header(extras.header)),
+        ("search_attributes", data.attributes(run.search_attributes)),
+        ("user_metadata", data.user_metadata(extras.user_metadata)),
+    ):
+        if said is not None:
+            getattr(made, field).CopyFrom(said)
+    if extras.versioning_override is not None:
+        made.versioning_override.CopyFrom(versioning_override(extras.versioning_override))
+    if extras.priority is not None:
+        made.priority.CopyFrom(data.message_from_json(extras.priority, type(made.priority)))
+    return made
+
+
+def upcoming(obj: KubeObject, spec: kind.ScheduleSpec, now: datetime) -> Iterator[datetime]:
+    """The next times, with jitter, limited by the remaining actions."""
+    dues = between(obj, spec, now)
+    try:
+        yield from islice(dues, _remaining(obj, spec))
+    except InvalidTimesError:
+        return
+
+
+def between(obj: KubeObject, spec: kind.ScheduleSpec, after: datetime) -> Iterator[datetime]:
+    """The times after an instant, with jitter.
+
+    Raises:
+        InvalidTimesError: they cannot be followed.
+    """
+    meta = obj["metadata"]
+    for due in Times(spec).dues(after, f"{meta['namespace']}/{meta['name']}"):
+        yield due.actual
+
+
+def info(obj: KubeObject, now: datetime) -> ScheduleInfo:
+    """The recent and the upcoming actions of a schedule.
+
+    Raises:
+        pydantic.ValidationError: it cannot be read.
+    """
+    spec, status = spec_of(obj), obj.get("status") or {}
+    counts = status.get("counts") or {}
+    made = ScheduleInfo(
+        action_count=counts.get("actions", 0),
+        missed_catchup_window=counts.get("missedCatchupWindow", 0),
+        overlap_skipped=counts.get("overlapSkipped", 0),
+        buffer_dropped=counts.get("bufferDropped", 0),
+        buffer_size=status.get("bufferSize", 0),
+        running_workflows=[_execution(obj, spec, run) for run in status.get("runningWorkflows") or ()],
+        recent_actions=_recent(obj, spec, SHOWN),
+        invalid_schedule_error=_problem(status),
+        state_size_bytes=len(msgspec.json.encode(status)),
+    )
+    for time in islice(upcoming(obj, spec, now), SHOWN):
+        made.future_action_times.add().FromDatetime(time)
+    made.create_time.FromDatetime(datetime.fromisoformat(obj["metadata"]["creationTimestamp"]))
+    updated = told_of(obj).updated
+    if updated is not None:
+        made.update_time.FromDatetime(updated)
+    return made
+
+
+def _execution(obj: KubeObject, spec: kind.ScheduleSpec, run: Mapping[str, Any]) -> WorkflowExecution:
+    base = spec.workflow_run_template.spec.workflow_id
+    workflow_id = workflow_id_of(run["workflowRun"], obj["metadata"]["name"], base)
+    return WorkflowExecution(workflow_id=workflow_id, run_id=run.get("runId", ""))
+
+
+def _recent(obj: KubeObject, spec: kind.ScheduleSpec, most: int) -> list[ScheduleActionResult]:
+    found = []
+    for run in ((obj.get("status") or {}).get("recentActions") or ())[-most:]:
+        made = ScheduleActionResult(
+            start_workflow_result=_execution(obj, spec, run),
+            start_workflow_status=to_enum(WorkflowExecutionStatus, status_named(run.get("status", ""))),
+        )
+        made.schedule_time.FromDatetime(datetime.fromisoformat(run.get("scheduledTime") or run["actualTime"]))
+        made.actual_time.FromDatetime(datetime.fromisoformat(run["actualTime"]))
+        found.append(made)
+    return found
+
+
+def _problem(status: Mapping[str, Any]) -> str:
+    """Why a schedule is invalid; empty if it is valid."""
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "Ready" and condition["status"] == "False" and condition["reason"] != "NoMoreTimes":
+            return str(condition.get("message", ""))
+    return ""
+
+
+def entry(obj: KubeObject, now: datetime) -> ScheduleListEntry:
+    """A schedule in a list.
+
+    Raises:
+        pydantic.ValidationError: it cannot be read.
+    """
+    spec, whole = spec_of(obj), described(obj)
+    made = ScheduleListEntry(schedule_id=id_of(obj), memo=memo(obj), search_attributes=search_attributes(obj))
+    made.info.spec.CopyFrom(whole.spec)
+    made.info.workflow_type.CopyFrom(whole.action.start_workflow.workflow_type)
+    made.info.notes = whole.state.notes
+    made.info.paused = whole.state.paused
+    made.info.recent_actions.extend(_recent(obj, spec, SHOWN // 2))
+    for time in islice(upcoming(obj, spec, now), SHOWN // 2):
+        made.info.future_action_times.add().FromDatetime(time)
+    return made
+
+
+def memo(obj: KubeObject) -> Memo | None:
+    """The memo of a schedule."""
+    return data.memo(told_of(obj).memo)
+
+
+def search_attributes(obj: KubeObject) -> SearchAttributes | None:
+    """The search attributes of a schedule."""
+    return data.attributes(told_of(obj).search_attributes)
+
+
+def lookup(obj: KubeObject) -> Callable[[str], Any]:
+    """Return a function that looks up the values for filters by name."""
+    attributes = told_of(obj).search_attributes or {}
+
+    def find(name: str) -> Any:
+        match name:
+            case "ScheduleId":
+                return id_of(obj)
+            case "TemporalSchedulePaused":
+                return bool(obj["spec"].get("paused") or (obj.get("status") or {}).get("paused"))
+            case _:
+                return attribute_field(attributes, name)
+
+    return find

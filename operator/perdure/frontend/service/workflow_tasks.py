@@ -1,0 +1,310 @@
+"""RPCs of workers about workflow tasks and queries."""
+
+import uuid
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from temporalio.api.common.v1 import Payloads
+from temporalio.api.enums.v1 import CommandType, QueryResultType, WorkflowTaskFailedCause
+from temporalio.api.failure.v1 import Failure as ProtoFailure
+from temporalio.api.update.v1 import Outcome
+from temporalio.api.workflowservice.v1 import (
+    PollActivityTaskQueueResponse,
+    ResetStickyTaskQueueRequest,
+    ResetStickyTaskQueueResponse,
+    RespondQueryTaskCompletedRequest,
+    RespondQueryTaskCompletedResponse,
+    RespondWorkflowTaskCompletedRequest,
+    RespondWorkflowTaskCompletedResponse,
+    RespondWorkflowTaskFailedRequest,
+    RespondWorkflowTaskFailedResponse,
+    ShutdownWorkerRequest,
+    ShutdownWorkerResponse,
+)
+
+from perdure.controller.directory import Entry
+from perdure.engine import commands as cmd
+from perdure.engine import events as ev
+from perdure.engine import inputs
+from perdure.engine.failures import Failure, FailureKind
+from perdure.engine.versioning import DeploymentVersion
+from perdure.frontend import failure_messages, versions
+from perdure.frontend import payload_messages as data
+from perdure.frontend.command_conversion import BadCommandError
+from perdure.frontend.command_messages import CommandReader
+from perdure.frontend.core import Core
+from perdure.frontend.endpoints import Endpoints
+from perdure.frontend.enums import from_enum
+from perdure.frontend.errors import invalid, not_found
+from perdure.frontend.given import duration_or_none, name
+from perdure.frontend.queries import Query
+from perdure.frontend.queues import Kind, QueueName
+from perdure.frontend.recorded_updates import outcome_of
+from perdure.frontend.run_gateway import refusal
+from perdure.frontend.service.activity_tasks import handed_out
+from perdure.frontend.service.call import CallContext
+from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
+from perdure.frontend.tokens import QueryToken, WorkflowTaskToken, unpack
+from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, asked_by
+from perdure.frontend.versions import version_of
+
+MAX_QUERY_RESULT = 2 * 1024 * 1024
+"""Maximum size of the response to a query, in bytes. It is not stored, so the limit is that of Temporal's server."""
+
+
+class WorkflowTasks:
+    """Takes the responses of workers to workflow tasks and queries."""
+
+    def __init__(self, core: Core, dispatch: TaskDispatch) -> None:
+        """`dispatch` hands out the task that follows a response."""
+        self._core = core
+        self._dispatch = dispatch
+
+    # Responses
+
+    async def respond_workflow_task_completed(
+        self, request: RespondWorkflowTaskCompletedRequest, call: CallContext
+    ) -> RespondWorkflowTaskCompletedResponse:
+        """Process the decision of a worker."""
+        token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
+        entry = self._entry(token)
+        versioned = versions.reported(request)
+        try:
+            record = self._core.visibility.get(entry.namespace, entry.uid)
+            reader = CommandReader(
+                token.started,
+                await self._core.registry.types(request.namespace),
+                request.namespace,
+                self._updates(entry, token),
+                record.task_queue if record is not None else "",
+                endpoints=await self._endpoints(request),
+            )
+            answered = reader.read(request.commands, request.messages)
+        except BadCommandError as error:
+            # A further attempt is left to run out, or it would be refused repeatedly without a delay.
+            if token.attempt == 1 or error.terminates:
+                failure = Failure(kind=FailureKind.APPLICATION, type=error.cause, message=str(error))
+                who = {"identity": request.identity, "principal": call.principal}
+                await self._fail(entry, token, cause=error.cause, failure=failure, **who)
+                if error.terminates:
+                    stop = inputs.TerminateRequested(
+                        request_id=uuid.uuid4().hex, reason=f"{error.cause}: {error}", identity=inputs.OPERATOR
+                    )
+                    await self._core.runs.demand(entry, stop)
+            raise invalid(f"{error.cause}: {error}") from error
+        sticky = request.sticky_attributes
+        following = None
+        if request.return_new_workflow_task and self._stays(entry, versioned.get("deployment_version")):
+            following = self._dispatch.taken(entry, f"after/{token.engine().text()}", request.identity)
+        completed = inputs.TaskCompleted(
+            request_id=uuid.uuid4().hex,
+            token=token.engine(),
+            commands=tuple(self._attributed(entry, command) for command in answered.commands),
+            identity=request.identity,
+            principal=call.principal,
+            sdk_metadata=data.message_to_json(request.sdk_metadata),
+            metering_metadata=data.message_to_json(request.metering_metadata),
+            worker_version=_worker_version(request),
+            **versioned,
+            binary_checksum=name(request.binary_checksum, "binary_checksum", required=False),
+            sticky_queue=name(sticky.worker_task_queue.name, "sticky_attributes.worker_task_queue", required=False),
+            sticky_timeout=duration_or_none(sticky, "schedule_to_start_timeout"),
+            force_new_task=request.force_create_new_workflow_task,
+            rejected=answered.rejected,
+            receives_again=request.capabilities.discard_speculative_workflow_task_with_events,
+            rejects_only=not request.commands and not answered.completed and not answered.accepted,
+            following=following,
+            eager=_eager(request),
+        )
+        answer = await self._core.runs.ask(entry, completed)
+        if not answer.ok:
+            if answer.reason == "UnhandledCommand":
+                raise invalid("UnhandledCommand")
+            raise refusal(answer)
+        await self._settle(entry, request, answered)
+        response = RespondWorkflowTaskCompletedResponse(
+            activity_tasks=await self._eager(entry, completed), reset_history_event_id=int(answer.message or 0)
+        )
+        if following is not None:
+            prolonged = request.force_create_new_workflow_task
+            task = await self._dispatch.following(entry, following, through=call.member, prolonged=prolonged)
+            if task is not None:
+                response.workflow_task.CopyFrom(task)
+        return response
+
+    def _stays(self, entry: Entry, version: DeploymentVersion | None) -> bool:
+        """Whether the version that has decided a run also makes the next decision."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        state = run.state if run is not None else None
+        if state is None or state.code is None:
+            return False
+        return version is None or self._core.versions.of_task(entry.namespace, state) in {version, None}
+
+    async def _endpoints(self, request: RespondWorkflowTaskCompletedRequest) -> Endpoints | None:
+        """The Nexus endpoints, if a response requests an operation."""
+        kinds = {command.command_type for command in request.commands}
+        if CommandType.COMMAND_TYPE_SCHEDULE_NEXUS_OPERATION not in kinds:
+            return None
+        return await self._core.endpoints.all()
+
+    async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
+        """The activities that a worker gets together with the result of its response (eager activities)."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        if not completed.eager or run is None or run.state is None:
+            return []
+        events = {activity.activity_id: activity.scheduled_event_id for activity in run.state.activities.values()}
+        known = [(events[name], completed.fence(name)) for name in completed.eager if name in events]
+        given = [await handed_out(self._core, entry, event_id, fence) for event_id, fence in known]
+        return [task for task in given if task is not None]
+
+    def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
+        """A command; if it accepts an update, with the request and its user, which workers need not repeat."""
+        if not isinstance(command, cmd.AcceptUpdate):
+            return command
+        update = self._core.updates.get(entry.uid, command.update_id)
+        if update is None:
+            return command
+        return replace(command, principal=update.principal, **asked_by(update.request))
+
+    def _updates(self, entry: Entry, token: WorkflowTaskToken) -> KnownUpdates | None:
+        """The updates that a response can concern; None for a late or repeated one, which changes nothing."""
+        run = self._core.runs.manager.runs.get(entry.uid)
+        code = run.state.code if run is not None and run.state is not None else None
+        if code is None or code.task is None or token_of(entry, code.task) != token:
+            return None
+        asked = {update.update_id for update in self._core.updates.to_be_asked(entry.uid)}
+        return KnownUpdates(asked | code.admitted.keys(), code.updates)
+
+    async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
+        """Pass the results of queries and updates in a response to their callers."""
+        for query_id, result in request.query_results.items():
+            query = self._core.queries.get(entry.uid, query_id)
+            if query is not None:
+                answer_query(query, result.result_type, result.answer, result.failure, result.error_message)
+        for query in self._core.queries.attached(entry.uid):
+            if not query.answer.done() and query.query_id not in request.query_results:
+                self._core.query_dispatch.dispatch(entry, query)
+        await self._settle_updates(entry, answered)
+
+    async def _settle_updates(self, entry: Entry, answered: TaskAnswer) -> None:
+        updates = self._core.updates
+        for update_id, failure in answered.rejected.items():
+            update = updates.get(entry.uid, update_id)
+            if update is not None:
+                update.reject(Outcome(failure=failure_messages.to_proto(failure)))
+                updates.forget(entry.uid, update_id)
+        for update_id in answered.accepted:
+            update = updates.get(entry.uid, update_id)
+            if update is not None:
+                update.accept()
+        if answered.completed:
+            await self._end_updates(entry, answered.completed)
+        run = self._core.runs.manager.runs.get(entry.uid)
+        if run is not None and updates.to_be_asked(entry.uid):
+            wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
+            self._core.runs.manager.runs.requests.send(entry, wanted, lambda _: None)
+
+    async def _end_updates(self, entry: Entry, completed: list[str]) -> None:
+        view = await self._core.runs.reader.view(entry)
+        known = view.state.code.updates if view.state is not None and view.state.code is not None else {}
+        recorded = [known[name].completed_event_id for name in completed if name in known]
+        events = await self._core.runs.reader.history(view, min(filter(None, recorded))) if any(recorded) else ()
+        ended = {e.update_id: e for e in events if isinstance(e, ev.WorkflowExecutionUpdateCompleted)}
+        for update_id in completed:
+            update, event = self._core.updates.get(entry.uid, update_id), ended.get(update_id)
+            if update is not None and event is not None:
+                update.end(await self._core.payloads.whole(entry.namespace, partial(outcome_of, event)))
+                self._core.updates.forget(entry.uid, update_id)
+
+    async def _fail(self, entry: Entry, token: WorkflowTaskToken, **said: Any) -> None:
+        failed = inputs.TaskFailed(request_id=uuid.uuid4().hex, token=token.engine(), **said)
+        await self._core.runs.demand(entry, failed)
+
+    async def respond_workflow_task_failed(
+        self, request: RespondWorkflowTaskFailedRequest, call: CallContext
+    ) -> RespondWorkflowTaskFailedResponse:
+        """Process the failure of a workflow task."""
+        token: WorkflowTaskToken = unpack(request.task_token, WorkflowTaskToken, request.namespace)
+        await self._fail(
+            self._entry(token),
+            token,
+            cause=from_enum(WorkflowTaskFailedCause, request.cause) or "Unspecified",
+            failure=failure_messages.to_json(request.failure) if request.HasField("failure") else None,
+            identity=request.identity,
+            principal=call.principal,
+        )
+        return RespondWorkflowTaskFailedResponse()
+
+    async def respond_query_task_completed(
+        self, request: RespondQueryTaskCompletedRequest, call: CallContext
+    ) -> RespondQueryTaskCompletedResponse:
+        """Process the response to a query."""
+        del call
+        token: QueryToken = unpack(request.task_token, QueryToken, request.namespace)
+        entry = self._core.runs.manager.directory.get(token.run_id)
+        query = self._core.queries.get(token.run_id, token.query)
+        if query is None or query.answer.done() or entry is None or entry.namespace != token.namespace:
+            raise not_found("query task not found, or has expired")
+        answer_query(query, request.completed_type, request.query_result, request.failure, request.error_message)
+        return RespondQueryTaskCompletedResponse()
+
+    # Leaving
+
+    async def shutdown_worker(self, request: ShutdownWorkerRequest, call: CallContext) -> ShutdownWorkerResponse:
+        """Process the shutdown of a worker: its sticky tasks go back to the task queue."""
+        del call
+        if request.sticky_task_queue:
+            self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
+            for run in self._core.runs.manager.runs.all():
+                code = run.state.code if run.state is not None and not run.state.closed else None
+                entry = self._core.runs.manager.directory.get(run.ref.uid)
+                if entry is None or entry.namespace != request.namespace:
+                    continue
+                if code is not None and code.sticky_queue == request.sticky_task_queue:
+                    reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
+                    self._core.runs.manager.runs.requests.send(entry, reset, lambda _: None)
+        if request.HasField("worker_heartbeat"):
+            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
+        return ShutdownWorkerResponse()
+
+    async def reset_sticky_task_queue(
+        self, request: ResetStickyTaskQueueRequest, call: CallContext
+    ) -> ResetStickyTaskQueueResponse:
+        """Have any worker of the task queue take the next task."""
+        del call
+        entry = self._core.runs.finder.entry(request.namespace, request.execution)
+        await self._core.runs.demand(entry, inputs.StickinessReset(request_id=uuid.uuid4().hex))
+        return ResetStickyTaskQueueResponse()
+
+    def _entry(self, token: WorkflowTaskToken) -> Entry:
+        entry = self._core.runs.manager.directory.get(token.run_id)
+        if entry is None or entry.namespace != token.namespace:
+            raise not_found("Workflow task not found.")
+        return entry
+
+
+def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailure, message: str) -> None:
+    """Pass a worker's answer to the caller of the query. An answer that is too large fails it, as on Temporal's server."""
+    if result.ByteSize() > MAX_QUERY_RESULT:
+        query.failed(ProtoFailure(message="Blob data size exceeds limit."))
+        return
+    if kind == QueryResultType.QUERY_RESULT_TYPE_ANSWERED:
+        query.answered(result)
+        return
+    if not failure.message:
+        failure = ProtoFailure(message=message, source=failure.source)
+    query.failed(failure)
+
+
+def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
+    said = (command.schedule_activity_task_command_attributes for command in request.commands)
+    return tuple(each.activity_id for each in said if each.request_eager_execution)
+
+
+def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
+    """The build of the worker that has decided, if it reports one: the SDK shows it to the workflow's code."""
+    if version_of(request.deployment_options) is not None:
+        return None
+    build = request.worker_version_stamp.build_id or request.deployment_options.build_id
+    return {"buildId": build} if build else None

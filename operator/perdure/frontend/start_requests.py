@@ -1,0 +1,167 @@
+"""Converts the runs that clients request: to the spec of a WorkflowRun and its annotations."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import orjson
+from temporalio.api.common.v1 import Payload
+
+from perdure.api.depth import MAX_DEPTH, nests_deeper
+from perdure.api.durations import nearest_duration
+from perdure.api.fields import MAX_RESOURCE_NAME
+from perdure.engine.cron_schedules import cron_mistake
+from perdure.engine.opaque import plain
+from perdure.engine.starts import StartExtras
+from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE
+from perdure.frontend import payload_messages as data
+from perdure.frontend import priorities
+from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
+from perdure.frontend.overrides import override_of
+from perdure.kube.clock import now
+from perdure.runtime.chains import retry_policy_json
+
+_MOST_BESIDE = 128 * 1024
+"""Bytes: the API server takes 256 KiB of annotations; of those are search attributes, and signals that pass to the next run."""
+_NO_JSON = "Input: cannot be passed on as JSON"
+_RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+TIMEOUTS = (
+    ("workflow_execution_timeout", "executionTimeout"),
+    ("workflow_run_timeout", "runTimeout"),
+    ("workflow_task_timeout", "taskTimeout"),
+)
+"""Fields of Temporal's messages, and those of a spec."""
+
+
+def run_asked_for(
+    asked: Any, types: Mapping[str, str], namespace: str, *, apart: bool = False
+) -> tuple[dict[str, Any], StartExtras]:
+    """The spec of a WorkflowRun, and its other parts.
+
+    Args:
+        asked: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
+        types: The search attributes that are registered, and the type of each.
+        namespace: Where.
+        apart: Whether a large input may be a blob; it needs a run that owns it.
+
+    Raises:
+        UnfitError: it cannot be started so.
+    """
+    queue, workflow_type = asked.task_queue.name, asked.workflow_type.name
+    by_name = queue == WORKFLOWS_QUEUE
+    kept = input_of(asked.input.payloads, by_name=by_name, apart=apart and not by_name)
+    spec: dict[str, Any] = {"workflowId": asked.workflow_id}
+    if by_name:
+        spec["workflow"], kept = {"name": workflow_named(workflow_type)}, plain(kept)
+    else:
+        spec["workflow"] = {"type": workflow_type, "taskQueue": queue_of_code(queue)}
+    if kept is not None:
+        spec["input"] = kept
+    for field, ours in TIMEOUTS:
+        length = duration(asked, field)
+        if length:
+            spec[ours] = nearest_duration(length)
+    if asked.HasField("retry_policy"):
+        spec["retryPolicy"] = retry_policy_json(retry_policy(asked.retry_policy))
+    found_by = data.attributes_to_json(asked.search_attributes.indexed_fields, types, namespace)
+    if found_by:
+        spec["searchAttributes"] = found_by
+    extras = StartExtras(
+        header=data.header_to_json(asked),
+        memo=data.memo_to_json(asked.memo),
+        user_metadata=data.user_metadata_to_json(asked.user_metadata) if asked.HasField("user_metadata") else None,
+        priority=priorities.asked_for(asked),
+        versioning_override=override_of(asked.versioning_override) if asked.HasField("versioning_override") else None,
+    )
+    if by_name and extras.versioning_override is not None:
+        raise UnfitError("VersioningOverride is not supported for Workflows, which are started by name")
+    check_beside(extras)
+    return spec, extras
+
+
+def _refuse_odd_json(payload: Payload) -> None:
+    """Reject a payload that claims to be JSON and cannot be stored as JSON."""
+    if not payload.metadata.get("encoding", b"").startswith(b"json/"):
+        return
+    try:
+        value = orjson.loads(payload.data)
+    except orjson.JSONDecodeError as error:
+        raise UnfitError(f"{_NO_JSON}: {error}") from None
+    if nests_deeper(value):
+        raise UnfitError(f"{_NO_JSON}: it nests more than {MAX_DEPTH} levels deep")
+
+
+def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False) -> Any:
+    """The input of a run as it is stored.
+
+    Args:
+        payloads: What was given.
+        by_name: Whether it is for a Workflow, which reads it as JSON.
+        apart: Whether it may be a blob.
+
+    Raises:
+        UnfitError: a run cannot have it.
+    """
+    kept = data.to_json(payloads, apart=apart)
+    if by_name:
+        for payload in payloads:
+            _refuse_odd_json(payload)
+    try:
+        size = len(orjson.dumps(plain(kept) if by_name else kept))
+    except (orjson.JSONEncodeError, RecursionError) as error:
+        raise UnfitError(f"{_NO_JSON}: {error}") from None
+    fits(size)
+    return kept
+
+
+def cron_refused(schedule: str, *, by_name: bool) -> str:
+    """Why a run cannot have a cron schedule; empty if it can, or has none.
+
+    Args:
+        schedule: The cron schedule.
+        by_name: Whether it is for a Workflow, which only Schedules start again and again.
+    """
+    if schedule and by_name:
+        return "CronSchedule is not supported for Workflows; create a Schedule that starts the Workflow."
+    return cron_mistake(schedule, now())
+
+
+def check_beside(extras: StartExtras) -> None:
+    """Check that what a run carries in annotations is not too large.
+
+    Raises:
+        UnfitError: it is.
+    """
+    fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
+
+
+_RESERVED_QUEUES = "/_sys/"
+"""How the names of a Temporal server's own task queues begin (common/tqid)."""
+
+
+def queue_of_code(queue: str) -> str:
+    """The task queue of a workflow for SDK workers; empty if none is given.
+
+    Raises:
+        UnfitError: no worker polls that for workflows.
+    """
+    if queue.startswith(_RESERVED_QUEUES):
+        raise UnfitError(f"task queue name cannot start with reserved prefix {_RESERVED_QUEUES}")
+    if queue == WORKFLOWS_QUEUE or queue.startswith(PODS_QUEUE):
+        raise UnfitError(f"TaskQueue: no worker polls {queue[:63]!r} for workflows")
+    return name(queue, "TaskQueue", required=False)
+
+
+def workflow_named(named: str) -> str:
+    """The name of a Workflow.
+
+    Raises:
+        UnfitError: it cannot be one.
+    """
+    if len(named) > MAX_RESOURCE_NAME or not _RESOURCE.fullmatch(named):
+        message = (
+            f"WorkflowType: the task queue `{WORKFLOWS_QUEUE}` runs Workflows by name, and none is called {named!r}"
+        )
+        raise UnfitError(message)
+    return named

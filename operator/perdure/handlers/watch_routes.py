@@ -1,0 +1,41 @@
+"""The kinds that the operator watches, and the method that takes the events of each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from perdure.api.common import GROUP, VERSION
+from perdure.api.labels import RUN_ID_LABEL
+from perdure.controller.manager import Manager
+from perdure.controller.operations.operations import Operations
+from perdure.kube.client import Object
+
+
+class ObjectHandler(Protocol):
+    """Takes an object that was listed, created, changed, or deleted. It only notes the object."""
+
+    def __call__(self, obj: Object, *, deleted: bool) -> None:
+        """Take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRoute:
+    """The events of one kind."""
+
+    group: str
+    version: str
+    plural: str
+    take: ObjectHandler
+    label: str | None = None
+    """A label that objects must have; None selects all objects."""
+
+
+def routes(manager: Manager, operations: Operations) -> Iterator[WatchRoute]:
+    """Runs, Workflows, RetryPolicies, WorkflowLimits and Schedules, the pods of runs, and Operations."""
+    yield WatchRoute(GROUP, VERSION, "workflowruns", manager.on_run)
+    yield WatchRoute(GROUP, VERSION, "workflows", manager.on_workflow)
+    yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.on_policy)
+    yield WatchRoute(GROUP, VERSION, "workflowlimits", manager.on_limit)
+    yield WatchRoute(GROUP, VERSION, "schedules", manager.on_schedule)
+    yield WatchRoute("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
+    yield WatchRoute(GROUP, VERSION, "operations", operations.on_operation)

@@ -1,0 +1,277 @@
+"""The rules by which objects in the in-memory API server are created, changed and deleted, and what its observers learn."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from types import MappingProxyType
+from uuid import UUID
+
+from perdure.simulation.cluster.garbage import GarbageCollector
+from perdure.simulation.cluster.loop import ClusterLoop
+from perdure.simulation.cluster.patching import copy
+from perdure.simulation.cluster.resources import ResourceType, kinds
+from perdure.simulation.cluster.storage import Object, ObjectKey, Storage
+
+_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A change of what is stored."""
+
+    time: float
+    actor: str
+    type: str
+    """``ADDED``, ``MODIFIED`` or ``DELETED``, as in a watch event."""
+    key: ObjectKey
+    before: Object | None
+    after: Object
+    """The object now, or as it was when it was removed."""
+    asked_to_delete: bool = False
+    """The actor sent a DELETE, whether or not the object is gone now."""
+
+
+class Refusal(Exception):  # noqa: N818 - it is a response
+    """A request that the API server rejects."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.reason, self.message = status, reason, message
+
+
+class ObjectStore:
+    """Creates, changes and deletes stored objects, and reports each change to observers."""
+
+    def __init__(self, loop: ClusterLoop, random: Random) -> None:
+        self.objects = Storage()
+        self.observers: list[Callable[[Write], None]] = []
+        self.admit: Callable[[ObjectKey, Object], None] = lambda _key, _obj: None
+        """May change an object that is about to be created."""
+        self.garbage = GarbageCollector(
+            loop, random, self.objects, lambda key: self.delete(key, actor="garbage collector")
+        )
+        self.version = 1_000
+        """The resourceVersion of the last write."""
+        self._without_status: set[str] = set()
+        """UIDs of the objects that show a status by default which is not stored, so that even an empty change writes it."""
+        self._loop = loop
+        self._random = random
+
+    def get(self, key: ObjectKey) -> Object:
+        """An object; do not change it.
+
+        Raises:
+            Refusal: it does not exist.
+        """
+        try:
+            return self.objects[key]
+        except KeyError:
+            raise Refusal(404, "NotFound", f"{key.plural} {key.name!r} not found") from None
+
+    def of(self, plural: str) -> list[Object]:
+        """All objects of a kind, in the order of their creation."""
+        return [obj for _, obj in self.objects.of(plural)]
+
+    def create(self, plural: str, body: Object, *, namespace: str = "default", actor: str = "user") -> Object:
+        """Store a new object.
+
+        Raises:
+            Refusal: an object with this name exists.
+        """
+        key = ObjectKey(plural, namespace, body["metadata"]["name"])
+        obj = self.prepare(key, body)
+        obj["metadata"]["resourceVersion"] = self._next_version()
+        self.objects.put(key, obj)
+        if kinds()[plural].defaults is not None and "status" in obj:
+            self._without_status.add(obj["metadata"]["uid"])
+        self._report("ADDED", key, None, obj, actor)
+        self.garbage.created(obj)
+        return obj
+
+    def prepare(self, key: ObjectKey, body: Object) -> Object:
+        """A new object with everything that the API server adds except its version; it is not stored.
+
+        Raises:
+            Refusal: an object with this name exists.
+        """
+        if key in self.objects:
+            raise Refusal(409, "AlreadyExists", f"{key.plural} {key.name!r} already exists")
+        resource = kinds()[key.plural]
+        obj: Object = copy(body)
+        self.admit(key, obj)
+        obj.setdefault("apiVersion", resource.api_version)
+        obj.setdefault("kind", resource.kind)
+        if resource.has_status:
+            obj.pop("status", None)
+        if resource.defaults is not None:
+            obj = resource.defaults(obj)
+        if key.plural == "pods":
+            obj["status"] = {"phase": "Pending"}
+        obj["metadata"] |= {
+            "namespace": key.namespace,
+            "uid": self.new_uid(key),
+            "creationTimestamp": self._stamp(),
+        }
+        if resource.has_generation:
+            obj["metadata"]["generation"] = 1
+        return obj
+
+    def new_uid(self, key: ObjectKey) -> str:  # noqa: ARG002 - subclasses may derive it from the key
+        """A UID for a new object."""
+        return str(UUID(int=self._random.getrandbits(128), version=4))
+
+    def update(self, key: ObjectKey, change: Callable[[Object], None], *, actor: str = "user") -> Object | None:
+        """Change any part of an object in place, on a copy that is then stored; None if it does not exist."""
+        if key not in self.objects:
+            return None
+        new = copy(self.objects[key])
+        change(new)
+        return self._store(key, new, actor)
+
+    def replace(
+        self,
+        resource: ResourceType,
+        key: ObjectKey,
+        subresource: str | None,
+        change: Callable[[Object], Object],
+        actor: str,
+    ) -> Object:
+        """Store what `change` makes of an object, except for the parts that clients cannot write this way.
+
+        Raises:
+            Refusal: the object does not exist, or the change has another resourceVersion or adds a finalizer too late.
+        """
+        old = self.get(key)
+        new = change(old)
+        version = (new.get("metadata") or {}).get("resourceVersion")
+        if version is not None and version != old["metadata"]["resourceVersion"]:
+            raise Refusal(409, "Conflict", f"Operation cannot be fulfilled on {key.plural} {key.name!r}")
+        if subresource == "status":
+            if not resource.has_status:
+                raise Refusal(404, "NotFound", f"{key.plural} have no status of their own")
+            new = _with_status(old, new)
+        elif resource.has_status:
+            new = _with_status(new, old)
+        new = {**new, "metadata": _kept(old["metadata"], new["metadata"])}
+        if key.plural == "pods":
+            new.setdefault("status", {})
+        if resource.defaults is not None:
+            new = resource.defaults(new)
+        return self._store(key, new, actor)
+
+    def delete(
+        self,
+        key: ObjectKey,
+        *,
+        actor: str = "user",
+        conditions: Mapping[str, str] = MappingProxyType({}),
+        grace: int | None = None,
+    ) -> Object:
+        """Delete an object immediately, or mark it if finalizers or running containers keep it.
+
+        Raises:
+            Refusal: it does not exist, or `conditions` name another uid or resourceVersion.
+        """
+        obj = self.get(key)
+        for part, wanted in conditions.items():
+            if obj["metadata"][part] != wanted:
+                raise Refusal(409, "Conflict", f"the {part} in the precondition ({wanted}) does not match")
+        if key.plural == "pods":
+            return self._delete_pod(key, obj, actor, grace)
+        if not obj["metadata"].get("finalizers"):
+            return self._remove(key, actor, asked=True)
+        if "deletionTimestamp" in obj["metadata"]:
+            return obj
+        return self._store(key, _marked(obj, self._stamp(), 0), actor, asked=True)
+
+    def remove(self, key: ObjectKey, *, actor: str) -> None:
+        """Remove an object regardless of its finalizers, as a forced deletion does."""
+        self._remove(key, actor, asked=True)
+
+    def _delete_pod(self, key: ObjectKey, obj: Object, actor: str, grace: int | None) -> Object:
+        """Pods get the time that their containers take to stop, unless none runs."""
+        meta = obj["metadata"]
+        if "deletionTimestamp" in meta:  # the time can only become shorter, even for containers that have stopped
+            left = meta["deletionGracePeriodSeconds"]
+            seconds = left if grace is None else min(grace, left)
+        elif not obj["spec"].get("nodeName") or obj["status"].get("phase") in {"Succeeded", "Failed"}:
+            seconds = 0
+        else:
+            seconds = obj["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS) if grace is None else grace
+        when = meta.get("deletionTimestamp") or self._stamp(seconds)
+        return self._store(key, _marked(obj, when, seconds), actor, asked=True)
+
+    def _store(self, key: ObjectKey, new: Object, actor: str, *, asked: bool = False) -> Object:
+        old = self.objects[key]
+        if new == old and new["metadata"]["uid"] not in self._without_status:
+            return old
+        self._without_status.discard(new["metadata"]["uid"])
+        meta = new["metadata"]
+        if "generation" in meta and new.get("spec") != old.get("spec"):
+            meta["generation"] += 1
+        if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
+            self.objects.put(key, new)
+            last = self._remove(key, actor, asked=asked)
+            return last if asked else new  # which never was stored, so its version is the one before
+        meta["resourceVersion"] = self._next_version()
+        self.objects.put(key, new)
+        self._report("MODIFIED", key, old, new, actor, asked=asked)
+        return new
+
+    def _remove(self, key: ObjectKey, actor: str, *, asked: bool) -> Object:
+        old = self.objects.pop(key)
+        self._without_status.discard(old["metadata"]["uid"])
+        last = {**old, "metadata": {**old["metadata"], "resourceVersion": self._next_version()}}
+        self._report("DELETED", key, old, last, actor, asked=asked)
+        self.garbage.removed(old["metadata"]["uid"])
+        return last
+
+    def _report(
+        self, type_: str, key: ObjectKey, before: Object | None, after: Object, actor: str, *, asked: bool = False
+    ) -> None:
+        write = Write(
+            time=self._loop.time(), actor=actor, type=type_, key=key, before=before, after=after, asked_to_delete=asked
+        )
+        for observe in self.observers:
+            observe(write)
+
+    def _next_version(self) -> str:
+        self.version += 1
+        return str(self.version)
+
+    def _stamp(self, after: float = 0) -> str:
+        return (self._loop.now() + timedelta(seconds=after)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _with_status(obj: Object, other: Object) -> Object:
+    """An object with the status of another one, or with none if that has none."""
+    if "status" in other:
+        return {**obj, "status": other["status"]}
+    return {part: value for part, value in obj.items() if part != "status"}
+
+
+def _marked(obj: Object, when: str, seconds: int) -> Object:
+    """An object that is being deleted."""
+    meta = {**obj["metadata"], "deletionTimestamp": when, "deletionGracePeriodSeconds": seconds}
+    if "generation" in meta and "deletionTimestamp" not in obj["metadata"]:
+        meta["generation"] += 1
+    return {**obj, "metadata": meta}
+
+
+def _kept(old: Object, new: Object) -> Object:
+    """New metadata, in which the fields that only the API server writes are as they were.
+
+    Raises:
+        Refusal: it has a new finalizer, and the object is being deleted.
+    """
+    own = ("uid", "creationTimestamp", "namespace", "name", "resourceVersion", "generation")
+    deletion = ("deletionTimestamp", "deletionGracePeriodSeconds")
+    said = {part: value for part, value in new.items() if part not in (*own, *deletion)}
+    for part in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if not said.get(part):
+            said.pop(part, None)
+    more = set(said.get("finalizers") or ()) - set(old.get("finalizers") or ())
+    if "deletionTimestamp" in old and more:
+        raise Refusal(422, "Invalid", "no new finalizers can be added if the object is being deleted")
+    return {**said, **{part: old[part] for part in (*own, *deletion) if part in old}}

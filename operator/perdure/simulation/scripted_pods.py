@@ -1,0 +1,155 @@
+"""The kubelet of a simulation that a scenario speaks for: pods start, heartbeat and end as its entries say."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from perdure.api import labels
+from perdure.runtime import payloads
+from perdure.runtime.kubernetes_times import write_micro_time
+from perdure.simulation.cluster.apiserver import ApiServer
+from perdure.simulation.cluster.kubelet import ContainerExit, Kubelet
+from perdure.simulation.cluster.loop import VirtualLoop
+from perdure.simulation.cluster.object_store import Write
+from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.scenario import ScriptedAttempt
+from perdure.simulation.script import Beats, Script, beats, exit_code
+
+_SILENT = ScriptedAttempt()
+_FOR_EVER = timedelta(days=36_525)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The pod of an attempt was made."""
+
+    run_id: str
+    event_id: int
+    number: int
+    after: timedelta
+    """How long it takes to start."""
+
+
+@dataclass(slots=True)
+class _Playing:
+    """A pod, and the entry that it plays."""
+
+    entry: ScriptedAttempt
+    beats: Beats | None = None
+    told: bool = False
+
+
+class ScriptedKubelet(Kubelet):
+    """Runs every pod, exactly as long as the scenario says."""
+
+    def __init__(
+        self, loop: VirtualLoop, server: ApiServer, script: Script[ScriptedAttempt], tell: Callable[[Started], None]
+    ) -> None:
+        super().__init__(loop, server, self._ending)
+        self._activities = script
+        self._told_of = tell
+        self._playing: dict[str, _Playing] = {}
+        server.observers.append(self._leases)
+
+    def stamp(self) -> str:
+        """The time, to the microsecond."""
+        return write_micro_time(self._loop.now())
+
+    def start_seconds(self, pod: Object) -> float:
+        """As long as the entry says, which is chosen here: attempts take theirs in the order in which they are made."""
+        meta = pod["metadata"]
+        given = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
+        entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
+        self._playing[meta["uid"]] = _Playing(entry)
+        self._told_of(
+            Started(
+                run_id=meta["labels"][labels.RUN_ID_LABEL],
+                event_id=int(meta["annotations"][labels.SCHEDULED_EVENT_ANNOTATION]),
+                number=int(meta["annotations"][labels.ATTEMPT_ANNOTATION]),
+                after=entry.starts_after,
+            )
+        )
+        return entry.starts_after.total_seconds()
+
+    def stop_seconds(self, pod: Object) -> float:
+        """Immediately, or when the grace period is over."""
+        playing = self._playing[pod["metadata"]["uid"]]
+        return float(pod["metadata"]["deletionGracePeriodSeconds"]) if playing.entry.ignores_cancel else 0.0
+
+    def _ending(self, pod: Object) -> ContainerExit:
+        entry = self._playing[pod["metadata"]["uid"]].entry
+        after = None if entry.hang else entry.after.total_seconds()
+        code = exit_code(entry)
+        if entry.fail:
+            return ContainerExit(after=after, code=code, message=json.dumps({"error": entry.fail.dump()}))
+        return ContainerExit(after=after, code=code, message="" if code else payloads.encode(entry.output))
+
+    def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
+        """The container of a pod has ended by itself, or its node is gone."""
+        if self._playing[uid].entry.lost:
+            self._stopped.add(uid)
+            self._server.remove(key, actor="garbage collector of pods")
+            return
+        lease = ObjectKey("leases", key.namespace, key.name)
+        if (
+            ending.code == 0
+            and lease in self._server.objects
+            and len(ending.message) > payloads.TERMINATION_MESSAGE_LIMIT
+        ):
+            self._server.update(lease, lambda obj: _note(obj, labels.RESULT_ANNOTATION, ending.message), actor="pod")
+            ending = ContainerExit(after=ending.after, message="")
+        super().ended(key, uid, ending)
+
+    def beat(self, key: ObjectKey, uid: str) -> None:
+        """Nothing: the heartbeats of a pod begin with its Lease."""
+
+    def _leases(self, write: Write) -> None:
+        if write.key.plural != "leases" or write.type == "DELETED":
+            return
+        pod = self._server.objects.get(ObjectKey("pods", write.key.namespace, write.key.name))
+        playing = self._playing.get(pod["metadata"]["uid"]) if pod else None
+        if pod is None or playing is None:
+            return
+        if (
+            labels.CANCEL_REQUESTED_ANNOTATION in (write.after["metadata"].get("annotations") or {})
+            and not playing.told
+        ):
+            playing.told = True
+            if not playing.entry.ignores_cancel:
+                scripted = playing.beats if playing.entry.heartbeats else None
+                when = (scripted.next(self._loop.now()) if scripted else None) or self._loop.now()
+                after = (when - self._loop.now()).total_seconds()
+                self._loop.call_later(after, self._cancel, ObjectKey("pods", *write.key[1:]), pod["metadata"]["uid"])
+        if write.type == "ADDED" and (seconds := write.after["spec"].get("leaseDurationSeconds")):
+            self._begin_to_beat(write.key, timedelta(seconds=seconds), playing)
+
+    def _begin_to_beat(self, key: ObjectKey, timeout: timedelta, playing: _Playing) -> None:
+        """Say until when the Lease is renewed in time, and with its first heartbeat what that says."""
+        start = self._loop.now() + playing.entry.starts_after
+        beating = playing.beats = beats(playing.entry, start, timeout)
+        silent = beating.silence(timeout)
+        last = silent - timeout if silent is not None else start + _FOR_EVER
+        if last > start:
+            renewed = write_micro_time(last)
+            self._loop.call_soon(self._change, key, lambda obj: obj["spec"].update(renewTime=renewed))
+        if beating.details is not None and beating.count != 0:
+            details = payloads.encode(beating.details)
+            first = (start + beating.every - self._loop.now()).total_seconds()
+            self._loop.call_later(
+                first, self._change, key, lambda obj: _note(obj, labels.HEARTBEAT_DETAILS_ANNOTATION, details)
+            )
+
+    def _change(self, key: ObjectKey, change: Callable[[Object], None]) -> None:
+        self._server.update(key, change, actor="pod")
+
+    def _cancel(self, key: ObjectKey, uid: str) -> None:
+        if self.live(key, uid):
+            self.finish(key, uid, 143, json.dumps({"error": {"cancelled": True}}))
+
+
+def _note(obj: Object, name: str, value: Any) -> None:
+    obj["metadata"].setdefault("annotations", {})[name] = value

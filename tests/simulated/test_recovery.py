@@ -1,0 +1,70 @@
+"""What an operator does about attempts whose pods it does not find after a restart."""
+
+from datetime import timedelta
+
+from perdure.api.workflow import WorkflowSpec
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.attempts.run_attempts import RunAttempts
+from perdure.controller.workflows.definitions import Definition
+from perdure.engine.inputs import AttemptInput, AttemptLost
+from perdure.engine.state import PendingActivity, RunState
+from perdure.frontend.configuration import Settings
+from perdure.frontend.server import Frontend
+from perdure.handlers.assembly import OperatorOptions, assemble
+from perdure.kube.clock import now
+from perdure.language.compiler import compile_program
+from perdure.runtime.attempts import RunRef
+from simulated.place import URL, Place
+
+SPEC = {
+    "activities": [{"name": "work", "startToCloseTimeout": "2m", "container": {"image": "shop"}}],
+    "steps": [{"name": "only", "activity": {"name": "work"}}],
+}
+
+
+def open_activity(*, started: bool) -> RunState:
+    """The state of a run with one activity, scheduled a minute ago."""
+    time = now() - timedelta(minutes=1)
+    work = PendingActivity(
+        scheduled_event_id=2,
+        activity_id="only",
+        activity_type="work",
+        first_scheduled_time=time,
+        scheduled_time=time,
+        started_time=time if started else None,
+    )
+    return RunState(start_time=time, next_event_id=3, activities={"2": work})
+
+
+async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
+    """Recover a run without pods and apply its state; what the operator has observed."""
+    manager, _ = assemble(place.client, OperatorOptions(), Frontend(Settings(authentication=False)))
+    obj = await place.client.get(URL)
+    run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
+    record = Record(place.client, obj)
+    attempts = RunAttempts(
+        manager.tools, run, record, None, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
+    )
+    attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))
+    state = open_activity(started=started)
+    await attempts.recover(state)
+    observed = await attempts.gather(state, now())
+    if not observed:
+        await attempts.apply(state, now())
+    return observed
+
+
+def pods(place: Place) -> list[str]:
+    return [key.name for key in place.server.objects if key.plural == "pods"]
+
+
+def test_an_attempt_that_had_started_and_has_no_pod_is_lost(place: Place) -> None:
+    (observed,) = place.run(restart(place, started=True))
+    assert isinstance(observed, AttemptLost)
+    assert observed.failure.details == {"reason": "PodGone"}
+    assert pods(place) == []
+
+
+def test_an_attempt_that_may_never_have_had_a_pod_gets_one(place: Place) -> None:
+    assert place.run(restart(place, started=False)) == []
+    assert pods(place) == ["run-2-1"]

@@ -1,0 +1,183 @@
+"""The roles of the chart: what the operator, activities, users, workers, and Temporal clients may do."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from perdure.frontend.endpoints import CONFIG_MAP
+from unit.chart.conftest import CHART, Helm, Render
+from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules
+
+PERDURE_KINDS = {
+    "workflows",
+    "workflowruns",
+    "schedules",
+    "retrypolicies",
+    "workflowlimits",
+    "operations",
+    "deadletters",
+    "historysegments",
+    "payloads",
+}
+
+pytestmark = pytest.mark.cluster
+
+
+# --- Rights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [EVERYTHING, (NAMESPACED,)], ids=["cluster", "namespaces"])
+def test_no_role_has_a_wildcard_or_reads_secrets_but_the_operators_own(render: Render, settings: Sequence[str]) -> None:
+    secret = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
+    own = {**secret, "resourceNames": ["perdure-temporal-tls"]}
+    for name, rule in rules(render(*settings)):
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], name
+        assert "secrets" not in rule["resources"] or (name == "perdure-temporal-tls" and rule == own), name
+        assert not {"escalate", "impersonate"} & set(rule["verbs"]), name
+
+
+def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) -> None:
+    operator = named(render(), "ClusterRole", "perdure")
+    own = granted(operator, "perdure.dev")
+    assert own == {
+        "workflows": {"get", "list", "watch"},
+        "retrypolicies": {"get", "list", "watch"},
+        "retrypolicies/status": {"patch"},
+        "workflowlimits": {"get", "list", "watch"},
+        "workflowlimits/status": {"patch"},
+        "operations": {"get", "list", "watch", "create", "delete"},
+        "operations/status": {"patch"},
+        "schedules": {"get", "list", "watch", "create", "update", "delete"},
+        "schedules/status": {"patch"},
+        "workflowruns": {"get", "list", "watch", "create", "patch", "delete"},
+        "workflowruns/status": {"patch"},
+        "deadletters": {"get", "list", "create"},
+        "deadletters/status": {"patch"},
+        "historysegments": {"get", "create"},
+        "payloads": {"get", "list", "create", "patch", "delete"},
+        "workflows/status": {"patch"},
+    }
+    assert granted(operator, "")["pods/log"] == {"get"}
+    assert granted(operator, "")["persistentvolumeclaims"] == {"get", "list", "create", "patch", "delete"}
+    assert granted(operator, "coordination.k8s.io") == {"leases": {"get", "create", "patch"}}
+
+
+def test_the_operator_can_bind_the_role_of_activities_and_no_other(render: Render) -> None:
+    operator = named(render(), "ClusterRole", "perdure")
+    assert [x["resourceNames"] for x in operator["rules"] if "bind" in x["verbs"]] == [["perdure-activity"]]
+    assert granted(operator, "rbac.authorization.k8s.io") == {
+        "rolebindings": {"create"},
+        "clusterroles": {"bind"},
+    }
+    assert granted(operator, "")["serviceaccounts"] == {"create"}
+
+
+def test_account_binding_and_role_of_activities_have_one_name(render: Render) -> None:
+    manifests = render('activity.serviceAccountName="beat"')
+    named(manifests, "ClusterRole", "beat")
+    operator = named(manifests, "ClusterRole", "perdure")
+    assert {x for rule in operator["rules"] for x in rule.get("resourceNames", ())} == {
+        "beat",
+        "perdure-search-attributes",
+        "perdure-task-queues",
+        "perdure-temporal-ca",
+        "perdure-worker-deployments",
+    }
+    account = {"name": "PERDURE_ACTIVITY_SERVICE_ACCOUNT", "value": "beat"}
+    assert account in operator_container(manifests)["env"]
+
+
+def test_activities_may_only_renew_leases(render: Render) -> None:
+    role = named(render(), "ClusterRole", "perdure-activity")
+    assert granted(role, "coordination.k8s.io") == {"leases": {"get", "patch"}}
+    assert granted(role, "perdure.dev") == {"activities": {"heartbeat"}}
+    assert len(role["rules"]) == 2
+
+
+def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> None:
+    manifests = render()
+    view = granted(named(manifests, "ClusterRole", "perdure-view"), "perdure.dev")
+    edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
+    assert set(view) == PERDURE_KINDS
+    assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
+    assert set(edit) == PERDURE_KINDS - {"historysegments", "payloads"} | {"workflowruns/tasks"}
+    assert edit["deadletters"] == {"delete", "deletecollection"}
+    left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
+    of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]
+    assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]
+
+
+def test_who_is_on_call_reads_everything_and_writes_operations_only(render: Render) -> None:
+    role = named(render("rbac.aggregate=false"), "ClusterRole", "perdure-on-call")
+    assert not [key for key in role["metadata"]["labels"] if "aggregate" in key]
+    may = granted(role, "perdure.dev")
+    assert set(may) == PERDURE_KINDS
+    assert may.pop("operations") == {"get", "list", "watch", "create", "delete"}
+    assert all(verbs == {"get", "list", "watch"} for verbs in may.values())
+
+
+def test_namespaced_mode_may_only_review_callers_in_the_whole_cluster(helm: Helm, render: Render) -> None:
+    manifests = render(NAMESPACED)
+    (binding,) = of_kind(manifests, "ClusterRoleBinding")
+    reviews = named(manifests, "ClusterRole", binding["roleRef"]["name"])
+    assert granted(reviews, "authentication.k8s.io") == {"tokenreviews": {"create"}}
+    assert granted(reviews, "authorization.k8s.io") == {"subjectaccessreviews": {"create"}}
+    assert len(reviews["rules"]) == 2
+    roles = [role for role in of_kind(manifests, "Role") if role["metadata"]["name"] == "perdure"]
+    assert [granted(role, "")["namespaces"] for role in roles] == [{"get"}, {"get"}]
+    everywhere = named(render(), "ClusterRole", "perdure-temporal")
+    assert granted(everywhere, "")["namespaces"] == {"get", "list"}
+    assert "namespaces" not in granted(named(render(), "ClusterRole", "perdure"), "")
+
+    def notes(*settings: str) -> str:
+        flags = [part for setting in settings for part in ("--set-json", setting)]
+        return helm(
+            "install", "perdure", str(CHART), "--dry-run=client", "--namespace", "perdure-system", *flags
+        ).stdout
+
+    assert "has one ClusterRole, perdure-temporal" in notes(NAMESPACED)
+    assert "ClusterRole, perdure-temporal" not in notes()
+    assert "ClusterRole, perdure-temporal" not in notes(NAMESPACED, "temporal.enabled=false")
+
+
+def test_namespaced_mode_without_temporal_has_no_cluster_wide_rights(render: Render) -> None:
+    alone = ("temporal.enabled=false",)
+    manifests = render(NAMESPACED, *alone)
+    assert not of_kind(manifests, "ClusterRoleBinding")
+    assert "perdure" not in [x["metadata"]["name"] for x in of_kind(manifests, "ClusterRole")]
+    roles, bindings = of_kind(manifests, "Role"), of_kind(manifests, "RoleBinding")
+    assert [x["metadata"]["namespace"] for x in roles] == ["perdure-system", "team-a", "team-b"]
+    assert [x["metadata"]["namespace"] for x in bindings] == ["perdure-system", "team-a", "team-b"]
+    roles = [x for x in roles if x["metadata"]["name"] != "perdure-fleet"]
+    (cluster_role,) = [x for x in of_kind(render(*alone), "ClusterRole") if x["metadata"]["name"] == "perdure"]
+    assert all(x["rules"] == cluster_role["rules"] for x in roles)
+    assert all(x["subjects"][0]["namespace"] == "perdure-system" for x in bindings)
+    env = {x["name"]: x.get("value") for x in operator_container(manifests)["env"]}
+    assert env["PERDURE_WATCH_NAMESPACES"] == "team-a,team-b"
+
+
+def test_a_worker_may_work_and_read_and_nothing_else(render: Render) -> None:
+    worker = granted(named(render(), "ClusterRole", "perdure-temporal-worker"), "perdure.dev")
+    assert worker == {"workflowruns/tasks": {"update"}, "workflowruns": {"get"}}
+
+
+def test_a_temporal_client_writes_through_the_frontend_only(render: Render) -> None:
+    client = granted(named(render(), "ClusterRole", "perdure-temporal-client"), "perdure.dev")
+    assert client == {
+        "workflowruns": {"get", "list"},
+        "schedules": {"get", "list"},
+        "workflowruns/temporal": {"create"},
+        "operations/temporal": {"create"},
+        "schedules/temporal": {"create", "update", "delete"},
+    }
+
+
+def test_nexus_endpoints_are_written_by_the_operator_and_managed_by_administrators(render: Render) -> None:
+    manifests = render()
+    operator = named(manifests, "Role", "perdure-temporal-nexus")
+    (rule,) = operator["rules"]
+    assert (rule["resourceNames"], set(rule["verbs"])) == ([CONFIG_MAP], {"get", "update"})
+    assert named(manifests, "ConfigMap", CONFIG_MAP)["metadata"]["namespace"] == operator["metadata"]["namespace"]
+    admin = granted(named(manifests, "ClusterRole", "perdure-temporal-nexus-admin"), "perdure.dev")
+    assert admin == {"nexusendpoints": {"get", "list", "create", "update", "delete"}}
+    assert not [each for each in render("temporal.enabled=false") if "nexus" in each["metadata"]["name"]]

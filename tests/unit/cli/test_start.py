@@ -1,0 +1,212 @@
+"""`perdure start` and `perdure wait`."""
+
+from typing import Any
+
+import pytest
+
+from engine.coded import Coded
+from perdure.api.workflowrun import WorkflowRun
+from perdure.engine import commands as cmd
+from unit.cli.apiserver import ApiServer, items
+from unit.cli.calling import RUNS, call
+from unit.cli.coderun import object_of
+from unit.cli.flow import Flow
+
+
+@pytest.mark.parametrize(
+    ("workflow", "warning"),
+    [
+        ({"metadata": {"name": "flow"}}, ""),
+        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; runs of it wait until there is one\n"),
+        ((403, {"message": "no"}), ""),
+    ],
+    ids=["there", "not there", "not to be seen"],
+)
+def test_start_warns_of_a_workflow_that_is_not_there(server: ApiServer, workflow: Any, warning: str) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = lambda: workflow
+    done = call("start", "flow", "--no-wait")
+    assert (done.exit_code, done.stderr) == (0, warning)
+    assert done.stdout == "workflowrun.perdure.dev/flow-1 created\n"
+
+
+def condition(reason: str, message: str = "", status: str = "Unknown") -> dict[str, Any]:
+    return {"conditions": [{"type": "Succeeded", "status": status, "reason": reason, "message": message}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "want", "said"),
+    [
+        (condition("Running"), 0, ""),
+        (condition("Failed", "Boom: it broke", "False"), 0, ""),
+        (condition("WorkflowNotFound", "there is no Workflow"), 0, ""),
+        (
+            condition("RetryPolicyNotFound", "there is no RetryPolicy"),
+            0,
+            "Warning: the run `order` waits: there is no Ret",
+        ),
+        (condition("LimitReached", "WorkflowLimit `a` has"), 0, "Warning: the run `order` waits: WorkflowLimit `a`"),
+        (condition("LimitReached", "`a` is full", "False"), 1, "was not started: `a` is full"),
+        (
+            condition("InvalidInput", "input.amount: is missing", "False"),
+            1,
+            "was not started: input.amount: is missing",
+        ),
+        (
+            condition("WorkflowExecutionAlreadyStarted", "`a` is open", "False"),
+            1,
+            "Error: the run `order` was not started: `a` is open",
+        ),
+    ],
+    ids=[
+        "accepted",
+        "accepted and failed",
+        "no Workflow",
+        "no RetryPolicy",
+        "limit",
+        "full",
+        "invalid input",
+        "id in use",
+    ],
+)
+def test_start_waits_for_what_the_operator_says(server: ApiServer, status: Any, want: int, said: str) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
+    looks = iter([{}, {}])
+    server.status = lambda _: next(looks, status)
+    done = call("start", "flow", "--name", "order")
+    assert done.exit_code == want
+    assert done.stdout == "workflowrun.perdure.dev/order created\n"
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+
+
+def test_start_says_so_where_no_operator_looks_at_the_run(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.cli.starting.VERDICT_SECONDS", 0.1)
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
+    done = call("start", "flow", "--name", "order")
+    assert (done.exit_code, "the operator has not looked at the run `order`" in done.stderr) == (124, True)
+
+
+SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer"}}}
+FLOW = {"metadata": {"name": "flow"}, "spec": {"input": {"schema": SCHEMA}, "steps": [{"name": "a", "set": {"x": 1}}]}}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["start", "flow"],
+        ["signal", "-w", "cart-7", "--name", "add", "--start", "flow"],
+        ["schedule", "create", "nightly", "--workflow", "flow", "--cron", "30 2 * * *"],
+    ],
+    ids=["start", "signal --start", "schedule create"],
+)
+def test_nothing_is_created_whose_input_does_not_fit(server: ApiServer, arguments: list[str]) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
+    option = "--start-input" if "--start" in arguments else "--input"
+    done = call(*arguments, option, '{"amount": "ten"}')
+    assert (done.exit_code, done.stdout, server.created) == (1, "", [])
+    assert done.stderr.startswith("Error: the input does not fit Workflow `flow`: spec.input.amount: ")
+    assert done.stderr.endswith("; nothing is created\n")
+
+
+def test_nothing_is_created_where_an_open_run_has_the_workflow_id(server: ApiServer) -> None:
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = {"metadata": {"name": "flow"}, "spec": {}}
+    open_run = {
+        "metadata": {"name": "first", "uid": "f"},
+        "spec": {"workflowId": "A-1"},
+        "status": {"phase": "Running"},
+    }
+    server.answers[RUNS] = items(open_run)
+    done = call("start", "flow", "-w", "A-1")
+    assert (done.exit_code, server.created) == (1, [])
+    assert done.stderr.startswith("Error: the open run `first` has workflow ID `A-1`")
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = FLOW
+    server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z"}
+    signalled = call("signal", "-w", "A-1", "--name", "add", "--start", "flow", "--start-input", '{"amount": "ten"}')
+    assert signalled.exit_code == 0  # nothing is started: the open run has the signal
+    server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
+    server.status = lambda _: condition("Running")
+    assert call("start", "flow", "-w", "A-1", "--id-conflict-policy", "UseExisting").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "called"),
+    [
+        ("OrderWorkflow", "order-workflow-1"),
+        ("orders.v2/Bill", "orders-v2-bill-1"),
+        ("Überweisung", "berweisung-1"),
+        ("注文", "run-1"),
+    ],
+)
+def test_start_makes_a_run_of_code(server: ApiServer, kind: str, called: str) -> None:
+    done = call(
+        "start", "--type", kind, "--task-queue", "orders", "-w", "A-1001", "-i", '{"id": 7}', "--paused", "--no-wait"
+    )
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == f"workflowrun.perdure.dev/{called} created\n"
+    assert server.created[0]["spec"] == {
+        "workflow": {"type": kind, "taskQueue": "orders"},
+        "workflowId": "A-1001",
+        "input": {"id": 7},
+        "startPaused": True,
+    }
+    assert WorkflowRun.parse(server.created[0]).spec.workflow is not None
+
+
+def test_start_gives_a_run_its_priority(server: ApiServer) -> None:
+    done = call("start", "flow", "--priority", "-5", "--no-wait")
+    assert done.exit_code == 0, done.stderr
+    assert server.created[0]["spec"] == {"workflow": {"name": "flow"}, "priority": -5}
+    refused = call("start", "flow", "--priority", "1001", "--no-wait")
+    assert (refused.exit_code, len(server.created)) == (2, 1)
+
+
+def test_start_waits_for_a_run_of_code(server: ApiServer) -> None:
+    run = Coded.begin()
+    run.decide(cmd.CompleteWorkflowExecution(), seconds=1)
+    server.status = lambda _: object_of(run)["status"]
+    done = call("start", "--type", "Order", "--task-queue", "orders", "--name", "k9", "--wait")
+    assert done.exit_code == 0, done.stderr
+    assert "k9 Completed" in done.stdout
+
+
+@pytest.mark.parametrize(("end", "want"), [("completed", 0), ("failed", 1)])
+def test_wait_ends_with_the_run_and_tells_how_by_its_exit_code(server: ApiServer, end: str, want: int) -> None:
+    definition = """
+    activities:
+    - {name: only, startToCloseTimeout: 1m, retryPolicy: {exponential: {maximumAttempts: 1}}, container: {image: shop}}
+    steps: [{name: only, activity: {name: only}}]
+    """
+    flow = Flow(definition)
+    looks = 0
+
+    def look() -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            return 503, {"reason": "ServiceUnavailable", "message": "etcd is away"}
+        if looks == 3:
+            getattr(flow, end)(5)
+        return flow.object
+
+    server.answers[f"{RUNS}/order-42"] = look
+    done = call("wait", "order-42")
+    assert done.exit_code == want, done.stderr
+    assert "etcd is away" in done.stderr
+    assert done.stdout.splitlines()[-1].startswith(
+        f"+5s {'✓' if want == 0 else '✗'} order-42 {end.capitalize()}: after 5s"
+    )
+
+
+def test_wait_gives_up_with_the_code_of_timeout(server: ApiServer) -> None:
+    server.answers[f"{RUNS}/order-42"] = Flow().object
+    done = call("wait", "order-42", "--timeout", "100ms")
+    assert done.exit_code == 124
+    assert done.stderr == "Error: the run `order-42` has not ended within 100ms; it keeps running\n"
+
+
+def test_wait_does_not_wait_for_what_was_deleted(server: ApiServer) -> None:
+    looks: list[dict[str, Any] | None] = [Flow().object]
+    server.answers[f"{RUNS}/order-42"] = lambda: looks.pop() if looks else None
+    done = call("wait", "order-42")
+    assert done.exit_code == 2
+    assert "was deleted before it ended" in done.stderr

@@ -1,0 +1,24 @@
+"""Operators with nothing running, over an API server that a test answers for, or over none."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from perdure.controller.manager import Manager
+from perdure.frontend.configuration import Settings
+from perdure.frontend.server import Frontend
+from perdure.handlers.assembly import OperatorOptions, assemble
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+
+
+@asynccontextmanager
+async def client_of_nothing() -> AsyncIterator[Client]:
+    """A client of an API server that nobody has started."""
+    async with Client.open(Access(server="http://127.0.0.1:9"), user_agent="test") as client:
+        yield client
+
+
+def manager_over(client: Client) -> Manager:
+    """A manager, as the operator assembles it."""
+    manager, _ = assemble(client, OperatorOptions(), Frontend(Settings(authentication=False)))
+    return manager

@@ -1,0 +1,137 @@
+"""Keys that are due at a time."""
+
+import asyncio
+import random
+
+import pytest
+
+from memory import bounded_memory
+from unit.controller.queue_bench import HOUR, Bench, at, in_virtual_time
+
+# Timers
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@in_virtual_time
+async def test_a_key_is_worked_on_at_its_time_and_once() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(HOUR))
+        assert queue.armed == 1
+        await asyncio.sleep(2 * HOUR)
+    assert bench.done == [(HOUR, "a")]
+    assert queue.armed == 0
+
+
+@in_virtual_time
+async def test_a_time_that_has_passed_is_now() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        await asyncio.sleep(5)
+        queue.wake_at("a", at(-100))
+        await asyncio.sleep(5)
+    assert bench.done == [(5, "a")]
+
+
+@pytest.mark.parametrize(
+    ("armed_for", "want"),
+    [
+        ([10, 20], [20]),
+        ([20, 10], [10]),
+        ([10, 10], [10]),
+        ([10, None], []),
+        ([10, None, 10], [10]),
+        ([10, 20, 10], [10]),
+        ([None], []),
+    ],
+    ids=["later", "earlier", "the same", "never", "never, and again", "later and back", "never, from the beginning"],
+)
+def test_only_the_last_time_that_a_key_is_armed_for_counts(armed_for: list[float | None], want: list[float]) -> None:
+    @in_virtual_time
+    async def scenario() -> None:
+        bench = Bench()
+        async with bench.queue() as queue:
+            for offset in armed_for:
+                queue.wake_at("a", None if offset is None else at(offset))
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(HOUR)
+        assert bench.times("a") == want
+
+    scenario()
+
+
+@in_virtual_time
+async def test_arming_neither_wakes_a_key_before_its_time_nor_keeps_it_from_being_woken() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(10))
+        await asyncio.sleep(1)
+        queue.wake("a")
+        await asyncio.sleep(100)
+    assert bench.times("a") == [1, 10]
+
+
+@in_virtual_time
+async def test_thousands_of_timers_fire_in_the_order_of_their_times() -> None:
+    bench = Bench()
+    dice = random.Random(7)
+    times = {f"k{index}": dice.randrange(1, 2_000) for index in range(5_000)}
+    async with bench.queue() as queue:
+        for key, offset in times.items():
+            queue.wake_at(key, at(offset))
+        assert queue.armed == 5_000
+        await asyncio.sleep(2_001)
+    # The sort is stable: equal times come in the order in which they were armed.
+    assert [key for _, key in bench.done] == sorted(times, key=lambda key: times[key])
+    assert all(when == times[key] for when, key in bench.done)
+
+
+@in_virtual_time
+async def test_entries_that_were_rearmed_since_do_not_pile_up() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        with bounded_memory(512 * 1024):  # an entry takes 100 bytes
+            for offset in range(50_000):
+                queue.wake_at("often", at(HOUR + offset))
+        await asyncio.sleep(2 * HOUR + 50_000)
+    assert bench.done == [(HOUR + 49_999, "often")]
+
+
+@in_virtual_time
+async def test_entries_for_the_same_time_do_not_pile_up_either() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        with bounded_memory(512 * 1024):
+            for _ in range(20_000):
+                queue.wake_at("again", None)
+                queue.wake_at("again", at(HOUR))
+        queue.wake_at("other", at(HOUR))
+        await asyncio.sleep(9 * HOUR)
+    assert bench.done == [(HOUR, "again"), (HOUR, "other")]
+
+
+# The wall clock
+
+
+@in_virtual_time
+async def test_a_clock_that_steps_forward_delays_what_has_become_due_by_half_a_minute_at_most() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(10 * HOUR))
+        await asyncio.sleep(100)
+        bench.clock_is_off = 10 * HOUR
+        await asyncio.sleep(31)
+    ((when, _),) = bench.done
+    assert 100 <= when <= 130
+
+
+@in_virtual_time
+async def test_a_clock_that_steps_back_wakes_nothing_before_its_time() -> None:
+    bench = Bench()
+    async with bench.queue() as queue:
+        queue.wake_at("a", at(100))
+        await asyncio.sleep(50)
+        bench.clock_is_off = -HOUR
+        await asyncio.sleep(2 * HOUR)
+    assert bench.times("a") == [HOUR + 100]

@@ -1,0 +1,97 @@
+"""What static checks say of several manifests together."""
+
+from typing import Any
+
+import yaml
+
+from perdure.language.checks import Documents, between
+from perdure.language.checks.between import run_input
+from perdure.language.program import Severity
+from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, checked
+
+# Several definitions
+
+
+def child(workflow: str, given: Any = None, **more: Any) -> dict[str, Any]:
+    return {"name": "c", "childWorkflow": {"workflow": {"name": workflow}, "input": given}, **more}
+
+
+def together(**workflows: list[dict[str, Any]]) -> list[str]:
+    """What is said of Workflows in the light of each other; each takes a number `n`."""
+    schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    known = {name: checked(input={"schema": schema}, steps=steps) for name, steps in workflows.items()}
+    return [
+        f"{name}: {finding.severity.value} {finding}"
+        for name, each in known.items()
+        for finding in between(each, Documents(known), name=name)
+    ]
+
+
+def test_what_a_child_is_given_has_to_fit_its_input() -> None:
+    nap = IDLE["steps"]
+    assert together(a=[child("b", {"n": "${input.n}"})], b=nap) == []
+    assert together(a=[child("b", {"n": "${run.name}"})], b=nap) == [
+        (
+            "a: Error spec.steps[0].childWorkflow.input.n: does not fit the input of Workflow `b`: an expression that "
+            'gives a string: it is not of type "integer"'
+        )
+    ]
+    (finding,) = together(a=[child("b", {})], b=nap)
+    assert finding.endswith('"n" is a required property')
+
+
+def test_a_child_that_is_in_none_of_the_files_is_told_where_others_are() -> None:
+    (finding,) = together(a=[child("bb")], b=IDLE["steps"])
+    assert (
+        "Warning spec.steps[0].childWorkflow.workflow.name: there is no Workflow `bb` in the files, did you" in finding
+    )
+    (finding,) = together(a=[child("bb")])
+    assert "Note spec.steps[0].childWorkflow.workflow.name: Workflow `bb` is in none of the files" in finding
+
+
+def test_workflows_that_start_each_other_whatever_happens_are_told() -> None:
+    (finding,) = together(a=[child("b", {"n": 1})], b=[child("a", {"n": 1})])
+    assert (
+        "a: Error spec.steps[0].childWorkflow: these Workflows start each other without end: `a` starts `b`" in finding
+    )
+    assert together(a=[child("b", {"n": 1})], b=[child("a", {"n": 1}, when="${input.n > 0}")]) == []
+
+
+def test_a_retry_policy_that_is_in_none_of_the_files_is_told() -> None:
+    policy = {"name": "standart"}
+    activity = {**yaml.safe_load(ACTIVITIES)["activities"][0], "retryPolicy": policy}
+    each = checked(activities=[activity])
+    (finding,) = between(each, Documents(policies=frozenset({"standard"})))
+    assert finding.severity is Severity.WARNING
+    assert finding.path == "spec.activities[0].retryPolicy.name"
+    assert "did you mean `standard`" in finding.message
+
+
+def test_a_limit_that_is_in_none_of_the_files_is_reported() -> None:
+    each = checked(limits=[{"name": "databse"}])
+    (finding,) = between(each, Documents(limits=frozenset({"database"})))
+    assert finding.severity is Severity.WARNING
+    assert finding.path == "spec.limits[0].name"
+    assert "did you mean `database`" in finding.message
+
+
+def test_the_key_of_a_limit_uses_what_is_known_before_the_run_starts() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "additionalProperties": False}
+    spec = {"steps": IDLE["steps"], "input": {"schema": schema}, "activities": []}
+
+    def found(key: str) -> list[str]:
+        return [str(each) for each in checked(**spec, limits=[{"name": "a"}, {"name": "b", "key": key}]).findings]
+
+    assert found("${has(input.city) ? input.city : ''}") == []
+    (finding,) = found("${steps.s.output}")
+    assert finding.startswith("spec.limits[1].key: unknown name `steps`")
+    assert any("spec.limits[1].key" in each and "town" in each for each in found("${input.town}"))
+
+
+def test_a_run_gives_what_its_workflow_takes() -> None:
+    known = Documents({"order": checked(SCHEMA)})
+    (finding,) = run_input(
+        "order", {"nights": "x", "guest": "g", "rooms": [], "level": 1, "price": 1, "either": 1}, known, "spec"
+    )
+    assert finding.path == "spec.input.nights"
+    assert [f.severity for f in run_input("ordre", {}, known, "spec")] == [Severity.WARNING]

@@ -1,0 +1,96 @@
+"""`forEach`: steps for each item."""
+
+from typing import Any
+
+import pytest
+
+from perdure.engine.failures import FailureKind
+from perdure.language.execution import loops
+from unit.language.play import Play, do
+
+# Loops
+
+
+def test_items_run_at_most_so_many_at_a_time() -> None:
+    play = Play(f"steps: [{do('l', '${[index, room]}', forEach='{items: [a, b, c], maxConcurrency: 2, as: room}')}]")
+    assert play.scheduled == {"l[0]": [0, "a"], "l[1]": [1, "b"]}
+    play.completes("l[1]", "B")
+    assert play.scheduled["l[2]"] == [2, "c"]
+    play.completes("l[2]", "C")
+    play.completes("l[0]", "A")
+    assert play.result == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize(
+    ("items", "want"),
+    [
+        ("[]", []),
+        ("'${lists.range(3)}'", [0, 1, 2]),
+        ("[5, 6]", [5, 6]),
+        ("[true, 1]", [True, 1]),
+        ("'${input}'", [{"key": "a", "value": 1}, {"key": "b", "value": 2}]),
+    ],
+)
+def test_items_are_lists_ranges_and_maps(items: str, want: list[Any]) -> None:
+    play = Play(
+        f"steps: [{{name: l, forEach: {{items: {items}}}, call: {{block: same, input: '${{item}}'}}}}]\n"
+        "blocks: [{name: same, steps: [{name: r, return: {output: '${params}'}}]}]",
+        {"b": 2, "a": 1},
+    )
+    assert play.result == want
+
+
+def test_what_are_no_items_fails_the_step() -> None:
+    assert "must give a list or a map" in Play(f"steps: [{do('l', forEach='{items: 5}')}]").failure.message
+
+
+def test_a_failed_item_stops_the_others() -> None:
+    play = Play(f"steps: [{do('l', forEach='{items: [a, b, c]}')}]")
+    play.completes("l[0]")
+    play.fails("l[1]")
+    assert play.cancelled == ["l[2]"]
+    assert play.failure.kind is FailureKind.ACTIVITY
+
+
+def test_a_loop_within_a_loop_goes_on_however_much_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "MAX_OPEN", 4)
+    play = Play("""
+steps: [{name: l, forEach: {items: "${lists.range(3)}"}, call: {block: b, input: "${item}"}}]
+blocks:
+- name: b
+  steps: [{name: m, forEach: {items: "${lists.range(3)}"}, activity: {name: work, input: "${params * 10 + item}"}}]
+""")
+    done = 0
+    while not play.closed:
+        open_now = [path for path in play.memory.tasks if path in play.scheduled]
+        assert len(play.memory.tasks) <= 7
+        play.completes(open_now[-1], play.scheduled[open_now[-1]])
+        done += 1
+    assert done == 9
+    assert play.result == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
+
+
+def test_outputs_of_items_nobody_refers_to_are_not_kept() -> None:
+    play = Play(f"steps: [{do('l', forEach='{items: [a, b]}')}, {do('last')}]")
+    play.completes("l[0]", "x" * 1000)
+    assert play.memory.loops["l"].outputs == {}
+
+
+def test_outputs_of_items_that_are_too_large_together_fail_the_step() -> None:
+    play = Play(f"steps: [{do('l', forEach='{items: [a, b, c]}')}]")
+    play.completes("l[0]", "x" * 100_000)
+    play.completes("l[1]", "x" * 100_000)
+    assert play.failure.type == "OutputTooLarge"
+
+
+def test_a_long_loop_keeps_only_what_is_open() -> None:
+    play = Play("steps: [" + do("l", forEach="{items: '${lists.range(2000)}'}") + ", {name: s, set: {x: 1}}]")
+    assert len(play.scheduled) == loops.MAX_OPEN
+    sizes = {}
+    for index in range(2_000):
+        play.completes(f"l[{index}]", index)
+        if index in {1_100, 1_700}:
+            sizes[index] = len(str(play.memory))
+    assert play.closed
+    assert len(play.scheduled) == 2_000
+    assert sizes[1_700] < 1.02 * sizes[1_100] < 40_000

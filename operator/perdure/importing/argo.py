@@ -245,6 +245,7 @@ class _Conversion:
                 "mainEntrypoint": str(spec.get("entrypoint") or ""),
                 "priority": str(spec.get("priority") or 0),
             },
+            name=str(self._metadata.get("name") or self._metadata.get("generateName") or "imported").rstrip("-"),
             parameters=frozenset(
                 str(each.get("name")) for each in (spec.get("arguments") or {}).get("parameters") or []
             ),
@@ -252,9 +253,10 @@ class _Conversion:
         taken, made_limits = limits(fields, self._library)
         for each in made_limits:
             self._add("WorkflowLimit", {"name": each.pop("name"), **self._namespace()}, each)
-        definition = Definition(
-            spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report
-        ).build(fields)
+        made = Definition(spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report)
+        definition = made.build(fields)
+        for kind, name, child in made.children:
+            self._add(kind, {"name": name, **self._namespace()}, child)
         workspaces = _workspaces(fields)
         fields.drop("templates", "templateDefaults", "volumeClaimGC", "executor", "workflowTemplateRef", "podGC")
         fields.done(_ADVICE)

@@ -42,7 +42,6 @@ _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
     "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
-    "synchronization": "limit whole runs: run the template as a child workflow with `limits`",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "daemon": "run the service as a Deployment, or as a sidecar of the activity that uses it",
     "plugin": "write the step as an activity",

@@ -256,6 +256,8 @@ class Flow:
         if target.kind == "wait":
             return dict(target.wait)
         value = {"input": given} if given else {}
+        if target.kind == "child":
+            return {"childWorkflow": {"workflow": {"name": target.name}, **value}}
         key = "name" if target.kind == "activity" else "block"
         return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
 

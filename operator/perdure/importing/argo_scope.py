@@ -68,6 +68,8 @@ class Workflow:
     constants: Mapping[str, str]
     """Such as `serviceAccountName`."""
     parameters: frozenset[str]
+    name: str = ""
+    """The name of its object, without the dash at its end."""
 
 
 @dataclass(frozen=True, slots=True)

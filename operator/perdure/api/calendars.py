@@ -7,7 +7,8 @@ from typing import Annotated
 
 from perdure.api.common import SpecModel
 from perdure.api.durations import Duration, DurationShape, not_longer_cel
-from perdure.api.fields import FieldShape, Text, cel_string, matching
+from perdure.api.field_shapes import FieldShape, cel_string, matching
+from perdure.api.fields import Text
 from perdure.api.rules import Rule
 
 CRON_PATTERN = (

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.conditions import Conditions
+from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import (
     Count,
     FailureTypeName,
@@ -20,7 +21,6 @@ from perdure.api.fields import (
     Time,
     Uid,
     WorkflowId,
-    atomic_list,
 )
 from perdure.api.reset_point import ResetPoint
 from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed

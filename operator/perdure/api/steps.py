@@ -10,11 +10,11 @@ from pydantic import Field
 
 from perdure.api.common import SpecModel
 from perdure.api.durations import PositiveDuration
+from perdure.api.field_shapes import FieldShape, atomic_list, map_list, matching, set_list
 from perdure.api.fields import (
     DurationOrExpression,
     Expression,
     FailureTypeName,
-    FieldShape,
     Flag,
     Identifier,
     Json,
@@ -29,10 +29,6 @@ from perdure.api.fields import (
     TimeOrExpression,
     TimeoutOrExpression,
     Variable,
-    atomic_list,
-    map_list,
-    matching,
-    set_list,
 )
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice

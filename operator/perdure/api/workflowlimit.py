@@ -8,7 +8,8 @@ from pydantic import Field
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import PositiveDuration
-from perdure.api.fields import Count, Large, ResourceName, Template, Time, Uid, atomic_list
+from perdure.api.field_shapes import atomic_list
+from perdure.api.fields import Count, Large, ResourceName, Template, Time, Uid
 
 MAX_HOLDERS = 500
 """Maximum number of runs that hold one WorkflowLimit at the same time, with all keys together."""

@@ -10,19 +10,8 @@ from perdure.api.commits import COMMIT_STAYS, HISTORY_GROWS, HISTORY_STAYS, STAT
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, PositiveDuration
-from perdure.api.fields import (
-    Count,
-    Flag,
-    Identifier,
-    Json,
-    JsonObject,
-    Large,
-    Positive,
-    Time,
-    Uid,
-    WorkflowId,
-    atomic_list,
-)
+from perdure.api.field_shapes import atomic_list
+from perdure.api.fields import Count, Flag, Identifier, Json, JsonObject, Large, Positive, Time, Uid, WorkflowId
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
@@ -76,6 +65,10 @@ class RunOptions(SpecModel):
 
     ttl_seconds_after_finished: Count = 86_400
     """Seconds after which the operator deletes the closed run with its history. Default: 86400, one day."""
+
+    ttl_seconds_after_failure: Count | None = None
+    """The same for a run that has not completed: it has failed, timed out, or was cancelled or terminated.
+    Default: `ttlSecondsAfterFinished`."""
 
 
 class StandaloneActivity(SpecModel):
@@ -467,7 +460,7 @@ class WorkflowRun(Resource):
     """Always `WorkflowRun`."""
 
     spec: WorkflowRunSpec
-    """What to run, and how. Immutable, except `ttlSecondsAfterFinished`."""
+    """What to run, and how. Immutable, except `ttlSecondsAfterFinished` and `ttlSecondsAfterFailure`."""
 
     status: WorkflowRunStatus = WorkflowRunStatus()
     """Observed status."""

@@ -6,7 +6,8 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from perdure.api.common import SpecModel
-from perdure.api.fields import Flag, JsonObject, Reference, ResourceName, Template, set_list
+from perdure.api.field_shapes import set_list
+from perdure.api.fields import Flag, JsonObject, Reference, ResourceName, Template
 from perdure.api.rules import Rule, exactly_one_of
 
 MAX_WORKSPACES = 20

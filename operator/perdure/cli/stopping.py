@@ -22,7 +22,7 @@ _DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the runs, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopRequest:
     """What the user wants to end, and how."""
 
     verb: str
@@ -58,7 +58,7 @@ def stopping(verb: str) -> Callable[..., None]:
         yes: _YesOption = False,
         dry_run: _DryRunOption = False,
     ) -> None:
-        wanted = Stop(verb=verb, reason=reason, yes=yes, dry_run=dry_run)
+        wanted = StopRequest(verb=verb, reason=reason, yes=yes, dry_run=dry_run)
         if selector is not None:
             if name is not None or workflow_id is not None:
                 raise typer.BadParameter("leave out NAME and --workflow-id", param_hint="--selector")
@@ -74,7 +74,7 @@ def stopping(verb: str) -> Callable[..., None]:
     return command
 
 
-def _end_chosen(context: typer.Context, how: How, wanted: Stop, choice: Chosen) -> None:
+def _end_chosen(context: typer.Context, how: How, wanted: StopRequest, choice: Chosen) -> None:
     """End all open runs that are chosen, after a confirmation."""
 
     async def choose(cluster: Cluster) -> list[Object]:
@@ -91,17 +91,19 @@ def _end_chosen(context: typer.Context, how: How, wanted: Stop, choice: Chosen) 
         typer.echo("No open run matches.", err=True)
 
 
-async def _show_one(context: typer.Context, how: How, wanted: Stop, name: str | None, workflow_id: str | None) -> None:
+async def _show_one(
+    context: typer.Context, how: How, wanted: StopRequest, name: str | None, workflow_id: str | None
+) -> None:
     async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
         _show(wanted, [await cluster.runs.chosen(name, workflow_id)])
 
 
-def _show(wanted: Stop, runs: list[Object]) -> None:
+def _show(wanted: StopRequest, runs: list[Object]) -> None:
     for run in runs:
         Screen().write(f"{reference('WorkflowRun', run['metadata']['name'])} {DONE[wanted.verb]} (dry run)")
 
 
-def _confirm(wanted: Stop, runs: list[Object]) -> None:
+def _confirm(wanted: StopRequest, runs: list[Object]) -> None:
     """Ask the user whether to continue.
 
     Raises:

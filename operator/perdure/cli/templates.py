@@ -34,17 +34,17 @@ def render(output: str, data: Any) -> str:
         The text, without a newline at the end.
     """
     parsed = parse(output)
-    return parsed.render(data) if isinstance(parsed, Template) else parsed.render(_items(data))
+    return parsed.render(data) if isinstance(parsed, OutputTemplate) else parsed.render(_items(data))
 
 
-def parse(output: str) -> Template | Columns:
+def parse(output: str) -> OutputTemplate | Columns:
     """Read a format that the user has written.
 
     Raises:
         TemplateError: It is invalid.
     """
     if output.startswith(JSONPATH):
-        return Template.parse(output.removeprefix(JSONPATH))
+        return OutputTemplate.parse(output.removeprefix(JSONPATH))
     return Columns.parse(output.removeprefix(COLUMNS))
 
 
@@ -53,17 +53,17 @@ class Range:
     """A part of a template that is repeated for each match of a path."""
 
     path: JSONPath
-    body: Template
+    body: OutputTemplate
 
 
 @dataclass(frozen=True, slots=True)
-class Template:
+class OutputTemplate:
     """Text with paths in braces."""
 
     parts: Sequence[str | JSONPath | Range]
 
     @staticmethod
-    def parse(text: str) -> Template:
+    def parse(text: str) -> OutputTemplate:
         """Read a template, such as `{range .items[*]}{.metadata.name} {end}`.
 
         Raises:
@@ -130,7 +130,7 @@ def _tokens(text: str) -> Iterator[tuple[bool, str]]:
         at = found.end()
 
 
-def _template(tokens: Sequence[tuple[bool, str]]) -> tuple[Template, Sequence[tuple[bool, str]]]:
+def _template(tokens: Sequence[tuple[bool, str]]) -> tuple[OutputTemplate, Sequence[tuple[bool, str]]]:
     """Read up to the end of a range, or of all; return what is left behind it, with the `end`."""
     parts: list[str | JSONPath | Range] = []
     while tokens:
@@ -138,7 +138,7 @@ def _template(tokens: Sequence[tuple[bool, str]]) -> tuple[Template, Sequence[tu
         if not braced:
             parts.append(text)
         elif text == "end":
-            return Template(parts), [(braced, text), *tokens]
+            return OutputTemplate(parts), [(braced, text), *tokens]
         elif text.startswith(("'", '"')):
             parts.append(_literal(text))
         elif text.startswith("range "):
@@ -149,7 +149,7 @@ def _template(tokens: Sequence[tuple[bool, str]]) -> tuple[Template, Sequence[tu
             tokens = rest[1:]
         else:
             parts.append(_path(text))
-    return Template(parts), []
+    return OutputTemplate(parts), []
 
 
 def _literal(text: str) -> str:

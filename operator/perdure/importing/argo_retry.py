@@ -7,7 +7,8 @@ from perdure.api.durations import parse_duration
 from perdure.importing.argo_scope import PodScope
 from perdure.importing.expressions import UntranslatableError, condition, constants
 from perdure.importing.fields import Fields, Object
-from perdure.language.expressions import ExpressionError, compile_condition
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import compile_condition
 
 _SECONDS: Final = re.compile("[0-9]+")
 _FRACTION: Final = re.compile(r"([0-9]+)\.([0-9]{1,3})s")
@@ -58,10 +59,9 @@ def retries(template: Fields, scope: PodScope) -> Object:
     if made.get("total"):
         fields["scheduleToCloseTimeout"] = made["total"]
     if "affinity" in strategy:
-        strategy.gap(
-            "affinity", "an attempt on another node has no counterpart; use a nodeAffinity or topologySpreadConstraints"
-        )
         strategy.drop("affinity")
+        fields["retryOnAnotherNode"] = True
+        strategy.note("affinity", "a preference, so that an attempt also runs if there is no other node")
     given = strategy.text("expression")
     if given is not None:
         fields |= _conditional(strategy, given, fields)

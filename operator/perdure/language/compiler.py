@@ -15,7 +15,8 @@ from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.action_compiler import action_of, catches_of, compensation_of, hook_of, loop_of, timeout_of
-from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import Template, compile_condition, compile_template
 from perdure.language.input_checks import InputCheck, input_check
 from perdure.language.program import (
     CompiledHandler,

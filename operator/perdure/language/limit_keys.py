@@ -5,7 +5,7 @@ from typing import Any
 
 from perdure.api.workflowlimit import MAX_KEY, LimitUse
 from perdure.language.coercion import as_text
-from perdure.language.expressions import ExpressionError
+from perdure.language.expression_text import ExpressionError
 from perdure.language.program import Finding, InvalidWorkflowError, Program
 
 

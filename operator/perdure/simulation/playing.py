@@ -29,7 +29,7 @@ from perdure.simulation.cluster.session import Session
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from perdure.simulation.players import ChildPlayer, Role, SimulatedChain, workflow_id_of
 from perdure.simulation.scenario import Scenario
-from perdure.simulation.script import Script, stand_in
+from perdure.simulation.script import ScriptedEntries, stand_in
 from perdure.simulation.scripted_pods import ScriptedKubelet
 from perdure.simulation.transcript import EndlessError, Transcript
 
@@ -37,7 +37,7 @@ LONGEST = timedelta(days=36_525)
 """How much virtual time a simulation may take: 100 years."""
 
 
-class _Server(ApiServer):
+class _NumberedServer(ApiServer):
     """Runs have numbers for UIDs, the same in every simulation."""
 
     runs = 0
@@ -61,7 +61,7 @@ class Play:
         self.start = scenario.start_time
         self._trouble: list[Exception] = []
         self._asked = 0
-        self._children = Script(scenario.children)
+        self._children = ScriptedEntries(scenario.children)
         self._loop = VirtualLoop(self.start, lasts=LONGEST)
         self._loop.set_task_factory(task_factory)
         self._loop.set_exception_handler(self._failed)
@@ -80,10 +80,10 @@ class Play:
             give_up=self._give_up,
         )
         self._lead = self.transcript.lead
-        self._server = _Server(self._loop, Random(0))  # noqa: S311 - it must be the same every time
+        self._server = _NumberedServer(self._loop, Random(0))  # noqa: S311 - it must be the same every time
         self._server.admit = self._admit
         self._server.observers.append(self._observe)
-        ScriptedKubelet(self._loop, self._server, Script(scenario.activities), self.transcript.started)
+        ScriptedKubelet(self._loop, self._server, ScriptedEntries(scenario.activities), self.transcript.started)
 
     def play(self) -> None:
         """Let everything happen, until nothing more will.

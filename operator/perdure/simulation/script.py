@@ -13,7 +13,7 @@ from perdure.simulation.scenario import Reply, ScriptedAttempt, ScriptedChild
 _Entry = TypeVar("_Entry", bound=Reply)
 
 
-class Script(Generic[_Entry]):
+class ScriptedEntries(Generic[_Entry]):
     """The entries of a scenario by name, and how many of them were taken.
 
     They are counted for each name and input: a retry, and a later call with the same input, take the next entry; calls with

@@ -17,7 +17,7 @@ from perdure.simulation.cluster.loop import VirtualLoop
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from perdure.simulation.scenario import ScriptedAttempt
-from perdure.simulation.script import Beats, Script, beats, exit_code
+from perdure.simulation.script import Beats, ScriptedEntries, beats, exit_code
 
 _SILENT = ScriptedAttempt()
 _FOR_EVER = timedelta(days=36_525)
@@ -47,7 +47,11 @@ class ScriptedKubelet(Kubelet):
     """Runs every pod, exactly as long as the scenario says."""
 
     def __init__(
-        self, loop: VirtualLoop, server: ApiServer, script: Script[ScriptedAttempt], tell: Callable[[Started], None]
+        self,
+        loop: VirtualLoop,
+        server: ApiServer,
+        script: ScriptedEntries[ScriptedAttempt],
+        tell: Callable[[Started], None],
     ) -> None:
         super().__init__(loop, server, self._ending)
         self._activities = script

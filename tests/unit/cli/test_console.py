@@ -16,7 +16,7 @@ from perdure.cli.app import build
 from perdure.cli.cluster import connect
 from perdure.cli.console.doors import OwnDoor
 from perdure.cli.console.local import serving
-from perdure.cli.console.pages import Settings
+from perdure.cli.console.pages import ConsoleSettings
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
@@ -64,7 +64,7 @@ class Browser:
 @asynccontextmanager
 async def opened() -> AsyncIterator[Browser]:
     jar = aiohttp.CookieJar(unsafe=True)
-    settings = Settings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI)
+    settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI)
     async with (
         connect(context=None, namespace=None, program="perdure") as found,
         serving(OwnDoor(found), settings, 0) as guard,

@@ -12,13 +12,8 @@ from aiohttp import web
 
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
-from perdure.controller.pods.attempt_pods import (
-    AttemptBlockedError,
-    AttemptImpossibleError,
-    Pods,
-    has_ended,
-    has_succeeded,
-)
+from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
+from perdure.controller.pods.attempt_pods import Pods, has_ended, has_succeeded
 from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.pods.workspace_volumes import claim_refusal

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perdure.language.cel import format_duration
-from perdure.language.expressions import ExpressionError, compile_template
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import compile_template
 
 _REFERENCE = cel.NewEnv(
     variables={"input": cel.Type.DYN},

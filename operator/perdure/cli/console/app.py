@@ -15,7 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from perdure.cli.cluster.errors import ForbiddenError, GoneError, NoNamespaceError, UnreachableError
 from perdure.cli.console.marks import mark
-from perdure.cli.console.pages import Pages, Settings, shown
+from perdure.cli.console.pages import ConsoleSettings, Pages, shown
 from perdure.cli.errors import CliError
 from perdure.cli.view import text
 from perdure.cli.view.notes import note
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from perdure.cli.console.doors import Door
+    from perdure.cli.console.doors import ApiServerDoor
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -45,7 +45,7 @@ _LONGEST: Final = 200_000
 """Characters of a value that are shown."""
 
 
-def console(door: Door, settings: Settings, before: Sequence[Middleware] = ()) -> Starlette:
+def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Middleware] = ()) -> Starlette:
     """Build the application.
 
     Args:

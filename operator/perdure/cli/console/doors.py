@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from perdure.cli.cluster.cluster import Cluster
 
 
-class Door(Protocol):
+class ApiServerDoor(Protocol):
     """Leads to the API server."""
 
     def open(self, request: Request, namespace: str) -> AbstractAsyncContextManager[Cluster]:

@@ -14,7 +14,7 @@ _REDRIVEN = {"True": "Succeeded", "False": "Failed", "Unknown": "Running"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class QueuedRun:
     """A run in the queue of a limit."""
 
     run: str
@@ -32,8 +32,8 @@ class Row:
     message: str
     facts: Mapping[str, Any]
     created: datetime | None
-    holders: Sequence[Entry] = ()
-    waiters: Sequence[Entry] = ()
+    holders: Sequence[QueuedRun] = ()
+    waiters: Sequence[QueuedRun] = ()
 
 
 def limit(obj: Json) -> Row:
@@ -49,8 +49,8 @@ def limit(obj: Json) -> Row:
     return _row(obj, facts, holders=holders, waiters=waiters)
 
 
-def _entry(entry: Json) -> Entry:
-    return Entry(
+def _entry(entry: Json) -> QueuedRun:
+    return QueuedRun(
         run=text(entry.get("run")),
         key=text(entry.get("key")),
         priority=integer(entry.get("priority")) or 0,
@@ -116,8 +116,8 @@ def _row(
     facts: Mapping[str, Any],
     *,
     word: str | None = None,
-    holders: Sequence[Entry] = (),
-    waiters: Sequence[Entry] = (),
+    holders: Sequence[QueuedRun] = (),
+    waiters: Sequence[QueuedRun] = (),
 ) -> Row:
     metadata = mapping(obj.get("metadata"))
     conditions = mappings(mapping(obj.get("status")).get("conditions"))

@@ -15,19 +15,19 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from perdure.cli.console.app import console
 from perdure.cli.errors import CliError
-from perdure.cli.webui.guard import HOST, KEY, Admission, Guard, Refusal
+from perdure.cli.webui.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from perdure.cli.console.doors import Door
-    from perdure.cli.console.pages import Settings
+    from perdure.cli.console.doors import ApiServerDoor
+    from perdure.cli.console.pages import ConsoleSettings
 
 
 @asynccontextmanager
-async def serving(door: Door, settings: Settings, port: int) -> AsyncIterator[Guard]:
+async def serving(door: ApiServerDoor, settings: ConsoleSettings, port: int) -> AsyncIterator[RequestGuard]:
     """Serve on a port until the end of the block; 0: a free one.
 
     Yields:
@@ -36,7 +36,7 @@ async def serving(door: Door, settings: Settings, port: int) -> AsyncIterator[Gu
     Raises:
         CliError: the port is in use.
     """
-    guard = Guard("perdure console")
+    guard = RequestGuard("perdure console")
     app = console(door, settings, [Middleware(_Guarded, guard=guard)])
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +49,7 @@ async def serving(door: Door, settings: Settings, port: int) -> AsyncIterator[Gu
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
         )
-        server = _Server(config)
+        server = _ConsoleServer(config)
         running = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             yield guard
@@ -58,7 +58,7 @@ async def serving(door: Door, settings: Settings, port: int) -> AsyncIterator[Gu
             await running
 
 
-class _Server(uvicorn.Server):
+class _ConsoleServer(uvicorn.Server):
     """A server that leaves signals to the command."""
 
     def capture_signals(self) -> object:  # type: ignore[override]
@@ -71,7 +71,7 @@ class _Server(uvicorn.Server):
 class _Guarded:
     """Lets only the browser of the user in."""
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    def __init__(self, app: ASGIApp, guard: RequestGuard) -> None:
         self._app = app
         self._guard = guard
 
@@ -82,7 +82,7 @@ class _Guarded:
 
     def _answer(self, request: Request) -> Response | None:
         match self._guard.check(request.headers, request.query_params, request.cookies):
-            case Refusal(text):
+            case RefusedRequest(text):
                 return PlainTextResponse(text, status_code=403)
             case Admission(cookie, key):
                 rest = URL(request.url.path).include_query_params(

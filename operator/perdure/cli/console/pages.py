@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from perdure.api.lenient import Json
     from perdure.cli.cluster.cluster import Cluster
-    from perdure.cli.console.doors import Door
+    from perdure.cli.console.doors import ApiServerDoor
     from perdure.cli.view.facts import ShownRun
     from perdure.cli.view.logs import LogOf
 
@@ -55,7 +55,7 @@ LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ConsoleSettings:
     """Where things are."""
 
     namespace: str
@@ -69,7 +69,7 @@ class Settings:
 class Pages:
     """Answers requests for pages."""
 
-    def __init__(self, door: Door, settings: Settings, templates: Environment) -> None:
+    def __init__(self, door: ApiServerDoor, settings: ConsoleSettings, templates: Environment) -> None:
         self._door = door
         self._settings = settings
         self._templates = templates
@@ -219,7 +219,13 @@ class Pages:
 
 
 def shown(
-    templates: Environment, request: Request, settings: Settings, template: str, *, status: int = 200, **values: Any
+    templates: Environment,
+    request: Request,
+    settings: ConsoleSettings,
+    template: str,
+    *,
+    status: int = 200,
+    **values: Any,
 ) -> Response:
     """Fill in a template.
 

@@ -49,7 +49,7 @@ def command(
     try:
         from perdure.cli.console.doors import OwnDoor
         from perdure.cli.console.local import serving
-        from perdure.cli.console.pages import Settings
+        from perdure.cli.console.pages import ConsoleSettings
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
     from urllib.parse import urlsplit
@@ -62,7 +62,7 @@ def command(
     async def serve() -> None:
         reached = connect(context=cluster, namespace=namespace, program=program_of(context), connections=_CONNECTIONS)
         async with reached as found:
-            settings = Settings(namespace=found.namespace, system_namespace=system, web_ui=web_ui)
+            settings = ConsoleSettings(namespace=found.namespace, system_namespace=system, web_ui=web_ui)
             async with serving(OwnDoor(found), settings, port) as guard:
                 url = guard.url(f"/namespaces/{found.namespace}/runs")
                 typer.echo(f"The console is at {url}\nPress Ctrl-C to end it.")

@@ -17,7 +17,7 @@ KEY: Final = "key"
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedRequest:
     """The request is not served; the text says why."""
 
     text: str
@@ -31,7 +31,7 @@ class Admission:
     value: str
 
 
-class Guard:
+class RequestGuard:
     """Knows the key, and checks requests."""
 
     def __init__(self, command: str) -> None:
@@ -47,7 +47,7 @@ class Guard:
 
     def check(
         self, headers: Mapping[str, str], query: Mapping[str, str], cookies: Mapping[str, str]
-    ) -> Refusal | Admission | None:
+    ) -> RefusedRequest | Admission | None:
         """Check a request.
 
         Args:
@@ -61,12 +61,12 @@ class Guard:
         origins = {f"http://{host}:{self.port}" for host in (HOST, "localhost")}
         foreign = "Origin" in headers and headers["Origin"] not in origins
         if foreign or f"http://{headers.get('Host', '')}" not in origins:
-            return Refusal("This address does not serve other pages.\n")
+            return RefusedRequest("This address does not serve other pages.\n")
         cookie = f"perdure-ui-{self.port}"
         if self._is_key(query.get(KEY, "")):
             return Admission(cookie, self._key)
         if not self._is_key(cookies.get(cookie, "")):
-            return Refusal(f"Open the address that `{self._command}` printed.\n")
+            return RefusedRequest(f"Open the address that `{self._command}` printed.\n")
         return None
 
     def _is_key(self, given: str) -> bool:

@@ -9,7 +9,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from perdure.cli.errors import CliError
-from perdure.cli.webui.guard import HOST, KEY, Admission, Guard, Refusal
+from perdure.cli.webui.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 
 _OF_ONE_HOP = frozenset(
     {
@@ -36,7 +36,7 @@ class Proxy:
         """`upstream` returns the address of the Web UI, `token` a token that is valid now; both may raise CliError."""
         self._upstream = upstream
         self._token = token
-        self._guard = Guard("perdure ui")
+        self._guard = RequestGuard("perdure ui")
 
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[None]:
@@ -73,7 +73,7 @@ class Proxy:
     def _refusal(self, request: web.Request) -> web.Response | None:
         """The response to a request that is not passed on; None for others."""
         match self._guard.check(request.headers, request.query, request.cookies):
-            case Refusal(text):
+            case RefusedRequest(text):
                 return web.Response(status=403, text=text)
             case Admission(cookie, key):
                 rest = [(name, value) for name, value in request.query.items() if name != KEY]

@@ -37,7 +37,8 @@ from perdure.language.checks.shapes import (
 from perdure.language.checks.signals import Signals, signals_of
 from perdure.language.coercion import as_length, as_moment, as_text, shown
 from perdure.language.compiler import HANDLERS, calls_of, compile_as_far
-from perdure.language.expressions import ExpressionError, Template, compile_template
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import Template, compile_template
 from perdure.language.program import CompiledStep, Finding, Flow, InvalidWorkflowError, Program, Severity
 from perdure.language.timeouts import OF_ACTIVITY
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language.cel import Meter
 from perdure.language.compiler import HANDLERS, ancestors, calls_of
-from perdure.language.expressions import ExpressionError, Template
+from perdure.language.expression_text import ExpressionError
 from perdure.language.program import CompiledStep, Finding, Flow, Program, Severity
+
+if TYPE_CHECKING:
+    from perdure.language.expressions import Template
 
 LONG: Final = timedelta(minutes=30)
 """Attempts that may take longer should heartbeat: one that hangs is found only when its time is over."""

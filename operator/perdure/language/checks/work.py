@@ -6,7 +6,8 @@ from typing import Any, Final
 from perdure.api.work import Http, KubernetesResource, ResourceAction
 from perdure.api.workflow import Activity
 from perdure.language.containers import NAMES
-from perdure.language.expressions import ExpressionError, Template, compile_condition, compile_template
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import Template, compile_condition, compile_template
 from perdure.language.program import Finding
 
 RESPONSE: Final = "response"

@@ -6,7 +6,8 @@ from typing import Any
 from perdure.language.cel import Meter
 from perdure.language.cel.limits import BUDGET
 from perdure.language.execution.context import DecisionContext, Location
-from perdure.language.expressions import ExpressionError, Template
+from perdure.language.expression_text import ExpressionError
+from perdure.language.expressions import Template
 from perdure.language.memory import Frame
 from perdure.language.scope import outcome_as_json, step_as_json
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application

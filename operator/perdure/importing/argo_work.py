@@ -13,6 +13,8 @@ from perdure.importing.fields import Fields, Object, as_text, literal, member
 _ACTIONS: Final = {"create": "Create", "apply": "Apply", "patch": "Patch", "delete": "Delete", "get": "Get"}
 _PATCHES: Final = {"strategic": "Strategic", "merge": "Merge", "json": "Json"}
 _REQUIREMENT: Final = re.compile(r"\s*(!?)([A-Za-z_][-.\w]*)\s*(?:(==|=|!=|>|<)\s*(.*?)|(in|notin)\s*\(([^)]*)\))?\s*")
+_MISSING: Final[Object] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}}
+"""Stands for an object that was not imported."""
 _MARK: Final = "perdure-tag-"
 _MARKED: Final = re.compile(_MARK + r"(whole|part)-([0-9]+)-")
 _PATH: Final = re.compile(r"\.([A-Za-z_][-\w]*)|\[([0-9]+)\]")
@@ -103,6 +105,9 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
     manifest = _manifest(source, scope)
     made: Object = {"action": _ACTIONS.get(given, "Get"), "serviceAccountName": account}
     strategy = source.text("mergeStrategy") or "strategic"
+    if not {"apiVersion", "kind", "metadata"} <= manifest.keys():
+        source.gap("manifest", "must have apiVersion, kind, and metadata.name: they name the object")
+        manifest = {**_MISSING, **manifest}
     if given == "patch":
         identity = {key: manifest[key] for key in ("apiVersion", "kind", "metadata") if key in manifest}
         made |= {"manifest": identity, "patch": manifest, "patchType": _PATCHES.get(strategy, "Merge")}
@@ -146,10 +151,10 @@ def _manifest(source: Fields, scope: PodScope) -> Object:
         made = _unmarked(data, tags, scope)
     except (yaml.YAMLError, UntranslatableError) as error:
         source.gap("manifest", " ".join(str(error).split()))
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}}
+        return dict(_MISSING)
     if not isinstance(made, dict):
         source.gap("manifest", "must be one object")
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}}
+        return dict(_MISSING)
     return made
 
 
@@ -166,7 +171,7 @@ def _unmarked(value: Any, tags: list[str], scope: PodScope) -> Any:
         constant = re.fullmatch(r"'([^'\\]*)'", made)
         if constant:
             return constant[1]
-        if found[1] == "whole":  # a plain scalar, which YAML may read as a number
+        if found[1] == "whole" and made.startswith("input"):  # a plain scalar, which YAML may read as a number
             return "${" + f"type({made}) == string && {made}.matches('^-?[0-9]+$') ? int({made}) : {made}" + "}"
         return "${" + made + "}"
 

@@ -256,6 +256,7 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
         ("- {name: main, inputs: {artifacts: [{name: a, path: /a}]}, container: {image: a}}", "inputs.artifacts[0]"),
         ("- {name: main, container: {image: a, workingDir: '{{workflow.parameters.x}}'}}", "container.workingDir"),
         ("- {name: main, nodeSelector: {a: b}, script: {image: a, command: [pwsh], source: x}}", "script.command"),
+        ("- {name: main, resource: {action: patch, manifest: '{spec: {}}'}}", "spec.templates[0].resource.manifest"),
         ("- {name: main, container: {image: a, args: ['{{pod.name}}']}}", "container.args[0]"),
         ("- {name: main, unheard: {of: x}, container: {image: a}}", "spec.templates[0].unheard"),
         ("- {name: main, steps: [[{name: a, template: missing}]]}", "spec.templates[0].steps[0][0].template"),

@@ -105,9 +105,9 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
     manifest = _manifest(source, scope)
     made: Object = {"action": _ACTIONS.get(given, "Get"), "serviceAccountName": account}
     strategy = source.text("mergeStrategy") or "strategic"
-    if not {"apiVersion", "kind", "metadata"} <= manifest.keys():
+    if not {"apiVersion", "kind"} <= manifest.keys() or not _metadata(manifest).keys() & {"name", "generateName"}:
         source.gap("manifest", "must have apiVersion, kind, and metadata.name: they name the object")
-        manifest = {**_MISSING, **manifest}
+        manifest = {**_MISSING, **manifest, "metadata": {"name": "missing", **_metadata(manifest)}}
     if given == "patch":
         identity = {key: manifest[key] for key in ("apiVersion", "kind", "metadata") if key in manifest}
         made |= {"manifest": identity, "patch": manifest, "patchType": _PATCHES.get(strategy, "Merge")}
@@ -156,6 +156,11 @@ def _manifest(source: Fields, scope: PodScope) -> Object:
         source.gap("manifest", "must be one object")
         return dict(_MISSING)
     return made
+
+
+def _metadata(manifest: Object) -> Object:
+    found = manifest.get("metadata")
+    return found if isinstance(found, dict) else {}
 
 
 def _unmarked(value: Any, tags: list[str], scope: PodScope) -> Any:

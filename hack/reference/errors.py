@@ -15,6 +15,14 @@ OF_THE_OPERATOR: Final = {
         "The program of the pod defines no activity of that name.",
         "Compare the name of the activity with the functions that `activity.main` or `@activity.defn` registers.",
     ),
+    "AlreadyExists": (
+        "The object that a `resource` activity creates exists, and another client has created it.",
+        "Choose another name, or use the action `Apply`.",
+    ),
+    "ApiServerUnreachable": (
+        "A `resource` activity could not reach the API server.",
+        "Nothing, if it passes: the attempt is retried. Otherwise check the NetworkPolicies of the namespace.",
+    ),
     "BlockDepthExceeded": (
         "Blocks call each other too deeply.",
         "End the recursion earlier, or continue in a child workflow or with `continueAsNew`.",
@@ -30,6 +38,10 @@ OF_THE_OPERATOR: Final = {
     "ChildDepthExceeded": (
         "Children start children too deeply.",
         "Start the run without a parent, or continue in the same run with `continueAsNew`.",
+    ),
+    "ConditionFailed": (
+        "The `failureCondition` of a `resource` activity is true, or the `successCondition` of an `http` activity is false.",
+        "See the object or the response in the message.",
     ),
     "ExpressionError": (
         "An expression failed, for example because a field is missing. The step is not retried.",
@@ -48,17 +60,25 @@ OF_THE_OPERATOR: Final = {
         "The definition of the activity recorded in the run cannot be read.",
         "See the message; start the run again with the current definition.",
     ),
-    "InvalidInput": (
-        "The input of a block, a child, or a run does not match its schema.",
-        "Correct the input; `perdure lint` finds this for constants.",
-    ),
     "InvalidClaim": (
         "The API server rejects the PersistentVolumeClaim of a workspace.",
         "See the message for the field; correct `volumeClaimTemplate`.",
     ),
+    "InvalidInput": (
+        "The input of a block, a child, or a run does not match its schema.",
+        "Correct the input; `perdure lint` finds this for constants.",
+    ),
     "InvalidPod": (
         "The API server rejects the pod of the activity.",
         "See the message for the field; correct `container` or `podTemplate`.",
+    ),
+    "InvalidUrl": (
+        "The URL of an `http` activity is not valid.",
+        "Correct `http.url`, or the input that it contains.",
+    ),
+    "NoToken": (
+        "The pod of a `resource` activity has no token for the API server.",
+        "Remove `automountServiceAccountToken: false` from its ServiceAccount.",
     ),
     "OutputTooLarge": (
         "The outputs of the items of a `forEach` are too large together.",
@@ -72,6 +92,18 @@ OF_THE_OPERATOR: Final = {
         "Too many steps and items of the run wait at the same time.",
         "Limit `forEach.maxConcurrency`, or divide the work into child workflows.",
     ),
+    "RequestFailed": (
+        "An `http` activity got no response, for example because the host refused the connection.",
+        "Check the URL and the NetworkPolicies; the attempt is retried.",
+    ),
+    "RequestTimeout": (
+        "An `http` activity got no response within `http.timeout`.",
+        "Raise `http.timeout`, or check the server; the attempt is retried.",
+    ),
+    "ResponseTooLarge": (
+        "The response to an `http` activity exceeds its limit.",
+        "Request less, or use a `script`.",
+    ),
     "ResultMissing": (
         "The activity succeeded, but its result was not delivered.",
         "Check that the container writes its result where the helper does, and the log of the sidecar.",
@@ -79,6 +111,10 @@ OF_THE_OPERATOR: Final = {
     "UPSTREAM_TIMEOUT": (
         "The handler of a Nexus operation did not respond in time.",
         "Check the handler's workers; the call is retried.",
+    ),
+    "UnknownKind": (
+        "The API server has no such kind as a `resource` activity names.",
+        "Correct `apiVersion` and `kind`, or install the CRD.",
     ),
 }
 """Types that the operator and the Python helper set: what happened, and what to do."""

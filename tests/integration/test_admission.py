@@ -94,6 +94,7 @@ def stored(kubectl: Cluster, namespace: str) -> str:
 
 CHANGES = [
     pytest.param("WorkflowRun", {"ttlSecondsAfterFinished": 60}, None, id="a run may be kept for another time"),
+    pytest.param("WorkflowRun", {"ttlSecondsAfterFailure": 60}, None, id="also if it fails"),
     pytest.param("WorkflowRun", {"runTimeout": "1h"}, "`spec` must not change", id="a run gets no new field"),
     pytest.param("WorkflowRun", {"searchAttributes": None}, "`spec` must not change", id="a run loses no field"),
     pytest.param("WorkflowRun", {"taskTimeout": "20s"}, "`spec` must not change", id="a run keeps its fields"),

@@ -174,6 +174,11 @@ class Activity(SpecModel):
             lambda activity: activity.pod_spec_patch is None or activity.worker is None,
         ),
         Rule(
+            "`retryOnAnotherNode` must not be used with `worker`: a worker has no pod for each attempt",
+            "!has(self.retryOnAnotherNode) || !has(self.worker)",
+            lambda activity: not activity.retry_on_another_node or activity.worker is None,
+        ),
+        Rule(
             "`workspaces` must be used with `container`, `podTemplate` or `script`",
             "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
             lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
@@ -227,6 +232,9 @@ class Activity(SpecModel):
     )
     """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
     `workspace-<name>`. Default: none."""
+
+    retry_on_another_node: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the pod of a retry prefers other nodes than those of the last five attempts whose pods exist. Default: false."""
 
     pod_spec_patch: Annotated[JsonObject, Field(max_length=64)] | None = None
     """Changes to the spec of the pod, for every kind of work: objects are merged, lists of objects by `name`, other values are

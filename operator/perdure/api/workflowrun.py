@@ -66,6 +66,10 @@ class RunOptions(SpecModel):
     ttl_seconds_after_finished: Count = 86_400
     """Seconds after which the operator deletes the closed run with its history. Default: 86400, one day."""
 
+    ttl_seconds_after_failure: Count | None = None
+    """The same for a run that has not completed: it has failed, timed out, or was cancelled or terminated.
+    Default: `ttlSecondsAfterFinished`."""
+
 
 class StandaloneActivity(SpecModel):
     """One activity that Temporal SDK workers run without a workflow."""
@@ -456,7 +460,7 @@ class WorkflowRun(Resource):
     """Always `WorkflowRun`."""
 
     spec: WorkflowRunSpec
-    """What to run, and how. Immutable, except `ttlSecondsAfterFinished`."""
+    """What to run, and how. Immutable, except `ttlSecondsAfterFinished` and `ttlSecondsAfterFailure`."""
 
     status: WorkflowRunStatus = WorkflowRunStatus()
     """Observed status."""

@@ -3,11 +3,15 @@
 from array import array
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
+from perdure.api.workflowrun import Phase
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.kubernetes_times import read_time
+
+_SUCCEEDED: Final = {Phase.COMPLETED, Phase.CONTINUED_AS_NEW}
 
 
 def expiry(obj: kube.Object, default: int) -> datetime | None:
@@ -17,11 +21,15 @@ def expiry(obj: kube.Object, default: int) -> datetime | None:
         obj: A WorkflowRun or an Operation.
         default: Seconds that it stays where its spec does not say.
     """
-    completed = read_time((obj.get("status") or {}).get("completionTime"))
+    status, spec = obj.get("status") or {}, obj["spec"]
+    completed = read_time(status.get("completionTime"))
     if completed is None:
         return None
+    seconds = spec.get("ttlSecondsAfterFinished", default)
+    if status.get("phase") not in _SUCCEEDED:
+        seconds = spec.get("ttlSecondsAfterFailure", seconds)
     try:
-        return completed + timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", default))
+        return completed + timedelta(seconds=seconds)
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
 

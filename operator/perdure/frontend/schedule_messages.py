@@ -51,7 +51,7 @@ _CATCHUP, _SHORTEST_CATCHUP = timedelta(days=365), timedelta(seconds=10)
 """The window where none is given, and the shortest there is (service/worker/scheduler/workflow.go)."""
 _KEPT_RUNS = 100
 _DEFAULTS = {"executionTimeout": "0s", "runTimeout": "", "taskTimeout": "10s"}
-_UNCHANGED = ("ttlSecondsAfterFinished",)
+_UNCHANGED = ("ttlSecondsAfterFinished", "ttlSecondsAfterFailure")
 """Fields of a template without a counterpart in Temporal."""
 
 

@@ -212,12 +212,13 @@ class _Conversion:
             if spec.data.keys() & {"onExit", "hooks"}:
                 spec.note("activeDeadlineSeconds", "handlers do not run after the timeout of a run")
         ttl = spec.part("ttlStrategy")
-        times = [ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure")]
-        known = [each for each in times if isinstance(each, int)]
-        if known:
-            made["ttlSecondsAfterFinished"] = max(known)
-            if len(set(known)) > 1:
-                ttl.note("", "a run has one time to live, whatever its outcome: the longest")
+        either, success, failure = (ttl.take(f"secondsAfter{each}") for each in ("Completion", "Success", "Failure"))
+        finished = success if isinstance(success, int) else either
+        if isinstance(finished, int):
+            made["ttlSecondsAfterFinished"] = finished
+        failed = failure if isinstance(failure, int) else either
+        if isinstance(failed, int) and failed != finished:
+            made["ttlSecondsAfterFailure"] = failed
         priority = spec.take("priority")
         if isinstance(priority, int):
             made["priority"] = max(-1000, min(1000, priority))

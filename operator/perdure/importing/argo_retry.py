@@ -59,10 +59,9 @@ def retries(template: Fields, scope: PodScope) -> Object:
     if made.get("total"):
         fields["scheduleToCloseTimeout"] = made["total"]
     if "affinity" in strategy:
-        strategy.gap(
-            "affinity", "an attempt on another node has no counterpart; use a nodeAffinity or topologySpreadConstraints"
-        )
         strategy.drop("affinity")
+        fields["retryOnAnotherNode"] = True
+        strategy.note("affinity", "a preference, so that an attempt also runs if there is no other node")
     given = strategy.text("expression")
     if given is not None:
         fields |= _conditional(strategy, given, fields)

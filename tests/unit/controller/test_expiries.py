@@ -1,11 +1,13 @@
 """When finished runs are due to be removed."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.controller.expiry import Expiries
+from perdure.controller.expiry import Expiries, expiry
 
 NOW = datetime(2026, 11, 22, 12, 0, 7, tzinfo=UTC)
 SPAN = 60.0
@@ -29,3 +31,20 @@ def test_each_expiry_is_due_before_its_time_and_at_most_once(seconds: list[float
             assert when >= now + timedelta(seconds=SPAN)
         assert all(when > now + timedelta(seconds=2 * SPAN) for when in waiting.values())
     assert expiries.due(now + timedelta(days=10)) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "spec", "seconds"),
+    [
+        ("Completed", {"ttlSecondsAfterFinished": 5, "ttlSecondsAfterFailure": 9}, 5),
+        ("ContinuedAsNew", {"ttlSecondsAfterFinished": 5, "ttlSecondsAfterFailure": 9}, 5),
+        ("Failed", {"ttlSecondsAfterFinished": 5, "ttlSecondsAfterFailure": 9}, 9),
+        ("TimedOut", {"ttlSecondsAfterFinished": 5, "ttlSecondsAfterFailure": 0}, 0),
+        ("Cancelled", {"ttlSecondsAfterFinished": 5}, 5),
+        ("Terminated", {"ttlSecondsAfterFailure": 9}, 9),
+        ("Completed", {"ttlSecondsAfterFailure": 9}, 60),
+    ],
+)
+def test_the_outcome_decides_how_long_an_object_stays(phase: str, spec: dict[str, Any], seconds: int) -> None:
+    obj = {"spec": spec, "status": {"phase": phase, "completionTime": "2026-11-22T12:00:07Z"}}
+    assert expiry(obj, 60) == NOW + timedelta(seconds=seconds)

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from perdure.api.workflow import Activity
+from perdure.engine.inputs import AttemptCompleted
 from perdure.language import containers
-from perdure.runtime import PodSettings, build_pod
+from perdure.runtime import PodSettings, build_pod, outcome
 from perdure.runtime.pod_patches import patched
 
 
@@ -90,3 +91,20 @@ def test_expressions_in_a_patch_keep_their_type() -> None:
     assert containers.with_placeholders(given).pod_spec_patch is None
     fixed = given.model_copy(update={"pod_spec_patch": {"priority": 1}})
     assert containers.with_placeholders(fixed).pod_spec_patch == {"priority": 1}
+
+
+def test_a_service_is_a_sidecar_that_does_not_decide_the_outcome(make: Any) -> None:
+    service = {
+        "name": "service",
+        "image": "db",
+        "restartPolicy": "Always",
+        "startupProbe": {"httpGet": {"port": 8000}},
+    }
+    definition = make.activity(script={"image": "i", "source": "true"}, podSpecPatch={"initContainers": [service]})
+    stopped = make.terminated(143, name="service")
+    pod = make.pod(make.terminated(message="7"), phase="Succeeded", definition=definition, init=(stopped,))
+    (found,) = pod["spec"]["initContainers"]
+    assert found.items() >= service.items()
+    told = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(told, AttemptCompleted)
+    assert told.result == 7

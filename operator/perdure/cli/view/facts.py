@@ -17,7 +17,7 @@ from perdure.cli.view.coded import coded_steps
 from perdure.cli.view.failure import with_cause
 from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
 from perdure.cli.view.page import elapsed
-from perdure.cli.view.phases import CLOSED
+from perdure.cli.view.phases import CLOSED, RunPhase
 from perdure.cli.view.recorded import ShownHistory, read_history
 from perdure.cli.view.shown_step import ShownStep
 from perdure.cli.view.step_states import Source
@@ -220,7 +220,7 @@ def read_run(
         operations=open_.operations,
         signals=open_.signals,
         undecided=_undecided(state),
-        removed_at=_removed_at(spec, end),
+        removed_at=_removed_at(spec, phase, end),
         seen=seen,
     )
 
@@ -307,6 +307,9 @@ def _undecided(state: Json) -> Undecided | None:
     )
 
 
-def _removed_at(spec: Json, end: datetime | None) -> datetime | None:
+def _removed_at(spec: Json, phase: str, end: datetime | None) -> datetime | None:
     keep = integer(spec.get("ttlSecondsAfterFinished"))
+    if phase not in {RunPhase.COMPLETED, RunPhase.CONTINUED_AS_NEW}:
+        after_failure = integer(spec.get("ttlSecondsAfterFailure"))
+        keep = keep if after_failure is None else after_failure
     return None if end is None or keep is None else end + timedelta(seconds=keep)

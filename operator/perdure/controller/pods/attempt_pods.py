@@ -11,6 +11,7 @@ from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
 from perdure.controller.pods.attempt_errors import REFUSED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.attempt_leases import AttemptLeases
+from perdure.controller.pods.earlier_nodes import earlier_nodes
 from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.pods.pod_key import PodKey, key_of
 from perdure.controller.pods.pod_logs import Logs
@@ -22,6 +23,7 @@ from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
+from perdure.runtime.other_nodes import avoiding
 from perdure.runtime.ownership import made_for, pod_conflict
 from perdure.runtime.pods import DEFAULT_CONTAINER_ANNOTATION, build_pod, build_trial, retention_of
 from perdure.runtime.statuses import EndedContainer, PodStatus
@@ -107,7 +109,10 @@ class Pods:
         except StepError as error:
             raise AttemptImpossibleError(error.failure) from error
         mounted = with_volumes(resolved, volumes, self.settings.run_as_user)
-        pod = await self._ensure_pod(run, attempt, build_pod(run, attempt, mounted, self.settings))
+        body = build_pod(run, attempt, mounted, self.settings)
+        if definition.retry_on_another_node and attempt.attempt > 1:
+            body = avoiding(body, await earlier_nodes(self._client, run, attempt))
+        pod = await self._ensure_pod(run, attempt, body)
         if attempt.needs_lease:
             await self.leases.ensure(run, attempt, pod)
         return pod

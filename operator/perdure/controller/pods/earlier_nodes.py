@@ -1,0 +1,35 @@
+"""The nodes of earlier attempts of an activity, as far as their pods still exist."""
+
+from typing import Final
+
+from perdure.api import labels
+from perdure.api.names import pod_name
+from perdure.kube import client as kube
+from perdure.runtime.attempts import Attempt, RunRef
+
+_MOST: Final = 5
+"""How many earlier attempts are looked at: each is a request."""
+
+
+async def earlier_nodes(client: kube.Client, run: RunRef, attempt: Attempt) -> list[str]:
+    """Read on which nodes the last attempts ran; a pod that was deleted says nothing.
+
+    Args:
+        client: Reads the pods.
+        run: The run.
+        attempt: The attempt that comes after them.
+
+    Raises:
+        ApiError, OSError: The API server cannot be asked.
+    """
+    nodes: dict[str, None] = {}
+    for number in range(attempt.attempt - 1, max(attempt.attempt - 1 - _MOST, 0), -1):
+        name = pod_name(run.name, attempt.scheduled_event_id, number)
+        try:
+            pod = await client.get(kube.path(kube.CORE, run.namespace, "pods", name))
+        except kube.NotFoundError:
+            continue
+        node = pod["spec"].get("nodeName")
+        if node and (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL) == run.uid:
+            nodes[node] = None
+    return list(nodes)

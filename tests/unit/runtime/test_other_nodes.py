@@ -1,0 +1,26 @@
+"""Pods that prefer other nodes."""
+
+from typing import Any
+
+from perdure.runtime import PodSettings, build_pod
+from perdure.runtime.other_nodes import avoiding
+
+
+def test_each_node_is_avoided_and_other_preferences_stay(make: Any) -> None:
+    own = {"weight": 5, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    affinity = {
+        "podAffinity": {"a": 1},
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [own], "requiredDuring…": 2},
+    }
+    definition = make.activity(podSpecPatch={"affinity": affinity})
+    pod = build_pod(make.run, make.attempt, definition, PodSettings())
+    made = avoiding(pod, ["n1", "n2"])["spec"]["affinity"]
+    terms = made["nodeAffinity"].pop("preferredDuringSchedulingIgnoredDuringExecution")
+    assert made == {"podAffinity": {"a": 1}, "nodeAffinity": {"requiredDuring…": 2}}
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in ("n1", "n2")]
+    assert terms == [own, {"weight": 100, "preference": {"matchFields": fields}}]
+
+
+def test_without_nodes_the_pod_stays_what_it_is(make: Any) -> None:
+    pod = build_pod(make.run, make.attempt, make.activity(), PodSettings())
+    assert avoiding(pod, []) == pod

@@ -51,7 +51,7 @@ test: setup ## Run all tests on a new cluster named perdure-test, which is delet
 	$(RUN) python hack/runtests.py
 
 test-all: setup ## Run all tests, longer chaos tests, and the benchmarks
-	$(RUN) --with playwright==1.65.2 python hack/runtests.py --all
+	$(RUN) --with playwright==1.65.2 --with axe-playwright-python==0.1.8 python hack/runtests.py --all
 
 test-unit: setup ## Run the tests that need no cluster
 	python3 hack/cluster tools >/dev/null

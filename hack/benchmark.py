@@ -1,7 +1,9 @@
 """`make bench`: bring up a cluster, install Perdure, and measure how fast it is.
 
-The cluster has a name of its own and is removed at the end, unless KEEP=1 asks for it to stay. With CLUSTER=existing, the one of
-KUBECONFIG is used (and IMAGE, see hack/deploy.py). TEMPORAL=host:port names a Temporal server to compare with.
+The cluster has a name of its own, and one node, because all nodes would share this machine. It is removed at the end, unless
+KEEP=1 asks for it to stay. The operator that is measured runs outside it; the deployed one is scaled to zero, because it would
+watch the same objects. With CLUSTER=existing, the one of KUBECONFIG is used (and IMAGE, see hack/deploy.py), and its operator
+runs on. TEMPORAL=host:port names a Temporal server to compare with.
 """
 
 import os
@@ -24,8 +26,8 @@ def main() -> int:
     cache = Cache.from_environment(os.environ)
     existing = os.environ.get("CLUSTER") == "existing"
     try:
-        target = existing_cluster(cache, os.environ.get("IMAGE")) if existing else kind_cluster(cache, NAME)
-        install(cache, target, *VALUES)
+        target = existing_cluster(cache, os.environ.get("IMAGE")) if existing else kind_cluster(cache, NAME, workers=0)
+        install(cache, target, *(VALUES if existing else (*VALUES, "replicas=0")))
         return measure({**target.environment, "PERDURE_TEST_IMAGE": target.image})
     except ClusterError as error:
         say(f"Error: {error}")

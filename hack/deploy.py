@@ -49,9 +49,9 @@ class Target:
         return subprocess.run(command, env=self.environment, check=False, cwd=REPOSITORY).returncode
 
 
-def kind_cluster(cache: Cache, name: str, *, audit: bool = False) -> Target:
-    """A kind cluster of ours, brought up if it is not there."""
-    lifecycle.up(cache, name, None, audit=audit)
+def kind_cluster(cache: Cache, name: str, *, workers: int | None = None, audit: bool = False) -> Target:
+    """A kind cluster of ours, brought up if it is not there; `workers` are its nodes beside the control plane."""
+    lifecycle.up(cache, name, workers, audit=audit)
     docker = find_docker(cache)
     if docker is None:
         raise ClusterError("The Docker daemon has gone.")

@@ -15,6 +15,7 @@ from bench.definitions import measure_podless, measure_pods
 from bench.hello import measure_growth, measure_hello
 from bench.results import Result, as_json, machine, table
 from bench.test_schedules import herd
+from bench.writes import measure_writes
 from kube import find_cluster
 from temporal.server import Operator, serving
 
@@ -26,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("hello", "growth", "podless", "pods", "schedules")
+    parts = ("hello", "growth", "writes", "podless", "pods", "schedules")
     parser.add_argument("--only", action="append", choices=parts, help="measure this; can be repeated (default: all)")
     parser.add_argument("--temporal", metavar="HOST:PORT[/NAMESPACE]", help="a Temporal server to compare with")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there as JSON, too")
@@ -55,6 +56,8 @@ async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | N
                 results += await measure_growth(operator)
             case "podless":
                 results += await measure_podless(operator)
+            case "writes":
+                results += await measure_writes(operator)
             case "pods":
                 results += measure_pods(operator)
             case _:

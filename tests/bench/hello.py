@@ -56,27 +56,42 @@ async def measure_hello(operator: Operator, temporal: str | None) -> list[Result
         await _greet(client, queue, AT_ONCE, AT_ONCE)  # caches are warm from here on
         alone = median((await _greet(client, queue, ALONE, 1))[1])
         api, cpu = ApiServerCosts(operator.cluster), operator_cpu(operator)
+        worker = time.process_time()
         took, latencies = await _greet(client, queue, WORKFLOWS, AT_ONCE)
+        worker_cpu = time.process_time() - worker
         await asyncio.sleep(2)  # the last Events are written a moment later
         own_cpu = operator_cpu(operator) - cpu
         api_cpu, requests = api.spent()
-    theirs: tuple[float | None, ...] = (None,) * 4
+    theirs: tuple[float | None, ...] = (None,) * 5
     if other is not None:
         async with _working(other) as queue:
             await _greet(other, queue, AT_ONCE, AT_ONCE)
             other_alone = median((await _greet(other, queue, ALONE, 1))[1])
-            before = cpu_of_server(address)
+            before, worker = cpu_of_server(address), time.process_time()
             other_took, other_latencies = await _greet(other, queue, WORKFLOWS, AT_ONCE)
-            after = cpu_of_server(address)
+            after, other_worker = cpu_of_server(address), time.process_time() - worker
         other_cpu = None if before is None or after is None else (after - before) / WORKFLOWS
-        theirs = WORKFLOWS / other_took, 1000 * other_alone, 1000 * median(other_latencies), other_cpu
+        theirs = (
+            WORKFLOWS / other_took,
+            1000 * other_alone,
+            1000 * median(other_latencies),
+            other_cpu,
+            1000 * other_worker / WORKFLOWS,
+        )
     name = "Temporal's server" if other else ""
-    figures = WORKFLOWS / took, 1000 * alone, 1000 * median(latencies), own_cpu / WORKFLOWS
+    figures = (
+        WORKFLOWS / took,
+        1000 * alone,
+        1000 * median(latencies),
+        own_cpu / WORKFLOWS,
+        1000 * worker_cpu / WORKFLOWS,
+    )
     what = (
         (f"SDK hello workflows, {AT_ONCE} in parallel", "/s"),
         ("latency of one alone, p50", "ms"),
         (f"latency of {AT_ONCE} in parallel, p50", "ms"),
         ("CPU of the server for each", "ms"),
+        ("CPU of worker and client for each", "ms"),
     )
     return [
         *(Result(*words, mine, name, other_) for words, mine, other_ in zip(what, figures, theirs, strict=True)),

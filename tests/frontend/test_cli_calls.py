@@ -22,7 +22,7 @@ from temporalio.worker import Worker
 from typer.testing import CliRunner, Result
 
 from fidelity.perdure import OPEN, in_memory
-from frontend.test_http_api import free_port
+from frontend.http_calls import free_port
 from perdure.cli.app import build
 from threads import join
 from unit.cli.apiserver import ApiServer, serving

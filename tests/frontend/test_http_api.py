@@ -1,9 +1,7 @@
 """Temporal's HTTP API: by curl's means, against the operator on an API server in memory."""
 
 import asyncio
-import io
 import json
-import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -15,6 +13,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
+from frontend.http_calls import Http, free_port
 
 
 @workflow.defn(name="Greeting", sandboxed=False)
@@ -46,26 +45,6 @@ class Greeting:
     def rename(self, names: list[str]) -> int:
         self.names = names
         return len(names)
-
-
-class Http:
-    """Sends requests as JSON."""
-
-    def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
-        self.session = session
-        self.base = base
-
-    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
-        data = None if body is None else io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
-        async with self.session.request(method, f"{self.base}{path}", data=data, **more) as response:
-            return response.status, json.loads(await response.read())
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

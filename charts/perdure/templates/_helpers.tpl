@@ -92,6 +92,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge (include "perdure.uiSelectorLabels" . | fromYaml) $own (include "perdure.labels" . | fromYaml)) }}
 {{- end }}
 
+{{/* What selects the pods of the console. */}}
+{{- define "perdure.consoleSelectorLabels" -}}
+app.kubernetes.io/name: {{ include "perdure.name" . }}-console
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "perdure.consoleLabels" -}}
+{{- $own := dict "app.kubernetes.io/component" "console" -}}
+{{- toYaml (merge (include "perdure.consoleSelectorLabels" . | fromYaml) $own (include "perdure.labels" . | fromYaml)) }}
+{{- end }}
+
 {{- define "perdure.uiImage" -}}
 {{- with .Values.ui.image }}
 {{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository .tag }}{{ end }}

@@ -180,6 +180,11 @@ class Directory:
         known = self.get(obj["metadata"]["uid"])
         return known is not None and kube.older(obj["metadata"].get("resourceVersion", ""), known.version)
 
+    def knows(self, obj: kube.Object) -> bool:
+        """Whether this version of a run is known: it was seen, or written or read here."""
+        known = self.get(obj["metadata"]["uid"])
+        return known is not None and known.version == obj["metadata"]["resourceVersion"]
+
     def drop(self, uid: str) -> Entry | None:
         """Remove a deleted run; returns its entry."""
         entry = self.get(uid)

@@ -6,6 +6,7 @@ The resync finds what a watch misses.
 """
 
 import asyncio
+from functools import partial
 from typing import assert_never
 
 from perdure.controller.directory import Directory
@@ -14,6 +15,7 @@ from perdure.controller.informers import periodic
 from perdure.controller.informers.clock_jumps import ClockJumps
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.index import Index
+from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.resync import Resync
 from perdure.controller.informers.run_expiries import RunExpiries
 from perdure.controller.informers.run_pods import RunPods
@@ -296,3 +298,10 @@ class Manager:
     def takes(self, plural: str, obj: kube.Object) -> bool:
         """Take a finished run that a watch has listed; everything else of a list goes through the handlers."""
         return plural == "workflowruns" and self.runs.take_finished(obj)
+
+    def knows(self, plural: str, obj: kube.Object) -> bool:
+        """Take a run that a watch shows as this process has just written or read it: for the handlers, it is no news."""
+        if plural != "workflowruns" or not self.directory.knows(obj):
+            return False
+        take_in(obj, partial(self.on_run, deleted=False))
+        return True

@@ -46,6 +46,8 @@ class Settings:
     """Maximum number of gRPC connections, and of HTTP connections; further ones are closed immediately."""
     suggest_events: int = 4_096
     """Number of events of a history above which workers get the suggestion to continue as new."""
+    console_url: str = ""
+    """Address of the console as browsers reach it, for links in the details of runs; empty for none."""
 
 
 def settings_of(environment: Mapping[str, str]) -> Settings:
@@ -77,4 +79,5 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         peer_token=environment.get("PERDURE_PEER_TOKEN", ""),
         max_connections=int(environment.get("PERDURE_TEMPORAL_MAX_CONNECTIONS") or 1_000),
         suggest_events=int(environment.get("PERDURE_TEMPORAL_SUGGEST_EVENTS") or 4_096),
+        console_url=environment.get("PERDURE_CONSOLE_URL", "").rstrip("/"),
     )

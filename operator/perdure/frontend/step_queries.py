@@ -49,6 +49,8 @@ class QueriedRun:
     phase: str
     program: Program
     state: RunState
+    console_url: str = ""
+    """Address of the console; empty for no link to it."""
 
     @property
     def memory(self) -> Memory:
@@ -183,6 +185,8 @@ def current_details(run: QueriedRun) -> str:
     lines += ["", "Logs", "", f"    perdure logs {run.name} -n {run.namespace}"]
     pods = [pod for activity in activities.values() for pod in run.pods(activity)[-1:]]
     lines += [f"    kubectl logs {pod} -n {run.namespace}" for pod in pods[:_MAX_PARTS]]
+    if run.console_url:
+        lines += ["", f"[Graph and logs]({run.console_url}/namespaces/{run.namespace}/runs/{run.name})"]
     return "\n".join(lines)
 
 

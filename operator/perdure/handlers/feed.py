@@ -6,7 +6,7 @@ adapter stands between the API server and kopf's handlers, which stay the entry 
 
 - A kind is listed page by page. Objects that kopf need not hear of, such as finished runs, are taken out (`Taken`).
 - The kind is watched from the version of that list on. Each event is decoded by itself; what cannot be decoded is reported and
-  left out.
+  left out. An event that only repeats what this process has written is taken out, too: there is nothing to handle.
 - Trouble with the API server is retried here. A process that cannot reach it stays alive, and its probes say so.
 
 All other requests of kopf pass through unchanged.
@@ -31,6 +31,8 @@ _BREATH: Final = 50
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n'
 """Makes kopf begin again with a list."""
 _HTTP_GONE: Final = 410
+_WRITTEN: Final = frozenset({"ADDED", "MODIFIED"})
+"""Types of the events that a write causes."""
 
 
 class ObjectTaker(Protocol):
@@ -42,6 +44,10 @@ class ObjectTaker(Protocol):
 
     def takes(self, plural: str, obj: kube.Object) -> bool:
         """Take an object of a list, if kopf need not hear of it."""
+        ...
+
+    def knows(self, plural: str, obj: kube.Object) -> bool:
+        """Take an object that a watch shows, if this process has just written or read it as it is; kopf need not hear of it."""
         ...
 
 
@@ -131,6 +137,7 @@ class Feed:
     async def _watch(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:
         """Watch a kind from the version that is known on."""
         asked = {key: value for key, value in query.items() if key not in {"sendInitialEvents", "resourceVersionMatch"}}
+        _, plural = _place(path)
         async for raw in self._client.watch(path, **{**asked, "resourceVersion": self._versions[path]}):
             try:
                 event = decode(raw)
@@ -144,7 +151,9 @@ class Feed:
             if event["type"] == "ERROR":
                 raise kube.ApiError(int(obj.get("code") or 0), str(obj.get("reason")), str(obj.get("message")))
             if self._client.lists.concerns(kube.namespace_of(obj)):
-                yield _line(event, raw)
+                known = event["type"] in _WRITTEN and self._taken.knows(plural, obj)
+                if not known:
+                    yield _line(event, raw)
             # Only now: an event that kopf has not taken comes again.
             self._versions[path] = obj["metadata"]["resourceVersion"]
 

@@ -42,6 +42,9 @@ EVERYTHING = (
     'ui.podAnnotations={"a": "b"}',
     'ui.tolerations=[{"operator": "Exists"}]',
     'ui.extraEnv=[{"name": "TEMPORAL_BANNER_TEXT", "value": "b"}]',
+    "console.enabled=true",
+    'console.podAnnotations={"a": "b"}',
+    'console.tolerations=[{"operator": "Exists"}]',
 )
 
 

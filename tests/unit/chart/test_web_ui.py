@@ -60,7 +60,7 @@ def test_services_and_policies_keep_the_web_ui_and_the_operator_apart(render: Re
     manifests = render(*EVERYTHING)
     labels_of = {
         name: named(manifests, "Deployment", name)["spec"]["template"]["metadata"]["labels"]
-        for name in ("perdure", "perdure-ui")
+        for name in ("perdure", "perdure-ui", "perdure-console")
     }
 
     def selected(selector: Manifest) -> list[str]:
@@ -70,22 +70,27 @@ def test_services_and_policies_keep_the_web_ui_and_the_operator_apart(render: Re
         "perdure": ["perdure"],
         "perdure-temporal": ["perdure"],
         "perdure-ui": ["perdure-ui"],
+        "perdure-console": ["perdure-console"],
     }
     policies = {x["metadata"]["name"]: x["spec"] for x in of_kind(manifests, "NetworkPolicy")}
     assert {name: selected(spec["podSelector"]["matchLabels"]) for name, spec in policies.items()} == {
         "perdure": ["perdure"],
         "perdure-ui": ["perdure-ui"],
+        "perdure-console": ["perdure-console"],
     }
     assert policies["perdure-ui"]["ingress"] == []
+    assert policies["perdure-console"]["ingress"] == []
     (frontend,) = [rule for rule in policies["perdure-ui"]["egress"] if "to" in rule]
     assert selected(frontend["to"][0]["podSelector"]["matchLabels"]) == ["perdure"]
     some, others = [{"podSelector": {"matchLabels": {"a": "b"}}}], [{"ipBlock": {"cidr": "10.0.0.0/8"}}]
     narrow = render(
         *EVERYTHING,
         f"networkPolicy.uiIngressFrom={json.dumps(some)}",
+        f"networkPolicy.consoleIngressFrom={json.dumps(some)}",
         f"networkPolicy.temporalIngressFrom={json.dumps(others)}",
     )
-    assert named(narrow, "NetworkPolicy", "perdure-ui")["spec"]["ingress"][0]["from"] == some
+    for name in ("perdure-ui", "perdure-console"):
+        assert named(narrow, "NetworkPolicy", name)["spec"]["ingress"][0]["from"] == some
     callers = [rule["from"] for rule in named(narrow, "NetworkPolicy", "perdure")["spec"]["ingress"][1:]]
     assert callers[0] == others
     assert selected(callers[1][0]["podSelector"]["matchLabels"]) == ["perdure-ui"]

@@ -135,7 +135,7 @@ async def test_the_log_of_an_attempt_comes_as_text(api: ApiServer) -> None:
 async def test_the_lists_show_limits_breakers_dead_letters_and_the_fleet() -> None:
     async with opened() as browser:
         limits = shown(await browser.get("/namespaces/shop/limits"))
-        assert "one-per-customer ! Full 1 held, 2 waiting; room for 1 of each key" in limits
+        assert "one-per-customer ! Full : 1 held, 2 waiting; room for 1 of each key" in limits
         assert re.search(
             r"Holders Run Key Priority Since order-1 ada 1 .* Waiters, the next one first .*order-2", limits
         )

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from perdure.controller.informers.index import Index
 from perdure.controller.manager import Manager
 from perdure.kube.clock import now
 from unit.controller.managers import client_of_nothing, manager_over
@@ -78,3 +79,22 @@ def test_a_finished_run_that_is_deleted_leaves_nothing(manager: Manager) -> None
     assert manager.directory.get(runs[0]["metadata"]["uid"]) is None
     # When it would have been removed is forgotten only then: a text and 16 bytes.
     assert (after - before) / len(runs) <= 200
+
+
+def test_only_a_version_that_this_process_has_written_or_seen_is_taken_without_the_handlers(manager: Manager) -> None:
+    run = finished(1, 0)
+    later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
+    assert not manager.knows("workflowruns", run)  # another client has written it
+    manager.runs.noted(run)
+    assert manager.knows("workflowruns", run)
+    assert not manager.knows("workflowruns", later)
+    assert not manager.knows("pods", run)
+
+
+def test_an_event_that_was_overtaken_does_not_count_as_what_was_seen_last() -> None:
+    early, late = finished(1, 0), finished(2, 0)
+    late["metadata"]["uid"] = early["metadata"]["uid"]
+    index = Index()
+    for seen in (late, early):
+        index.see(seen, deleted=False)
+    assert index.version(early["metadata"]["uid"]) == late["metadata"]["resourceVersion"]

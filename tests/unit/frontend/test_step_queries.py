@@ -44,6 +44,16 @@ def approval(people: int = 1) -> Flow:
     return flow
 
 
+def test_details_link_to_the_console_if_it_has_an_address() -> None:
+    flow = approval()
+    run = QueriedRun(flow.name, "shop", "Running", flow.program, flow.state, "https://flows.example/console")
+    found = answer(run, METADATA, "order-flow")
+    assert found is not None
+    link = f"[Graph and logs](https://flows.example/console/namespaces/shop/runs/{flow.name})"
+    assert json.loads(found.payloads[0].data)["currentDetails"].splitlines()[-1] == link
+    assert not [line for line in details(flow) if "Graph and logs" in line]
+
+
 def test_steps_have_a_status_and_what_is_in_open_ones() -> None:
     flow = approval()
     ask, race, file = asked(flow, STEPS)

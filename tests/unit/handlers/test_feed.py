@@ -58,11 +58,13 @@ class Server:
 
 @dataclass
 class Finished:
-    """Takes runs of these names out of lists."""
+    """Takes runs of these names out of lists, and these versions out of watches."""
 
     names: set[str] = field(default_factory=set)
     taken: list[str] = field(default_factory=list)
     version: str = ""
+    written: set[str] = field(default_factory=set)
+    """Versions of runs that the process has written itself."""
 
     async def listed(self, plural: str, namespace: str | None) -> str:
         assert (plural, namespace) == ("workflowruns", None)
@@ -75,6 +77,10 @@ class Finished:
         if name in self.names:
             self.taken.append(name)
         return name in self.names
+
+    def knows(self, plural: str, obj: Object) -> bool:
+        assert plural == "workflowruns"
+        return obj["metadata"]["resourceVersion"] in self.written
 
 
 class Kopf:
@@ -181,6 +187,18 @@ async def test_finished_runs_do_not_reach_kopf(stage: Stage) -> None:
     stage.server.streams = [[]]
     assert await stage.kopf.watch() == [("ADDED", "new"), ("BOOKMARK", "")]
     assert stage.taken.taken == ["old"]
+
+
+async def test_what_the_process_has_written_itself_does_not_reach_kopf_but_its_deletion_does(stage: Stage) -> None:
+    stage.taken.written = {"8", "10"}
+    stage.server.pages = [lambda: page(7, run("a", 1))]
+    stage.server.streams = [
+        [event("MODIFIED", run("a", 8)), event("MODIFIED", run("a", 9)), event("DELETED", run("a", 10))],
+        [],
+    ]
+    assert await stage.kopf.watch() == [("ADDED", "a"), ("BOOKMARK", ""), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert await stage.kopf.watch(initial=False) == []
+    assert stage.server.asked[-1]["resourceVersion"] == "10"
 
 
 async def test_what_was_listed_before_is_not_listed_again_until_that_is_too_old(stage: Stage) -> None:

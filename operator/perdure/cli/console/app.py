@@ -41,6 +41,7 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_TITLES: Final = {401: "Not logged in", 404: "Not found"}
 _LONGEST: Final = 200_000
 """Characters of a value that are shown."""
 
@@ -84,7 +85,7 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
 def explain(error: Exception) -> tuple[int, str, str]:
     """Return the HTTP status of an error, a title, and what to tell the user."""
     if isinstance(error, HTTPException):
-        return error.status_code, "Not found" if error.status_code == 404 else "Invalid request", error.detail  # noqa: PLR2004
+        return error.status_code, _TITLES.get(error.status_code, "Invalid request"), error.detail
     cause = error.__cause__
     said = cause.message if isinstance(cause, ApiError) else str(error)
     match error:

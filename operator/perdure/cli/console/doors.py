@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
+
+from starlette.exceptions import HTTPException
+
+from perdure import __version__
+from perdure.cli.cluster.cluster import Cluster
+from perdure.cli.cluster.requests import Requests
+from perdure.kube.light import LightClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -11,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from perdure.cli.cluster.cluster import Cluster
+    from perdure.kube.access import Access
 
 
 class ApiServerDoor(Protocol):
@@ -31,3 +39,27 @@ class OwnDoor:
     async def open(self, _: Request, namespace: str) -> AsyncIterator[Cluster]:
         """Reach a namespace with the kubeconfig."""
         yield self._cluster.within(namespace)
+
+
+class TokenDoor:
+    """The users of a server in the cluster: each request has a token, which is passed on to the API server."""
+
+    def __init__(self, access: Access) -> None:
+        """`access` says where the API server is; it has no credentials."""
+        self._access = access
+
+    @asynccontextmanager
+    async def open(self, request: Request, namespace: str) -> AsyncIterator[Cluster]:
+        """Reach a namespace with the token of the request.
+
+        Raises:
+            HTTPException: it has none.
+        """
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise HTTPException(
+                401, "Each request needs a token. Log in through the proxy of this page, or use `perdure console`."
+            )
+        access = replace(self._access, token=token.strip())
+        async with LightClient.open(access, user_agent=f"perdure-console/{__version__}") as client:
+            yield Cluster(Requests(client, namespace, "perdure"))

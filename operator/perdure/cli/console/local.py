@@ -46,16 +46,23 @@ async def serving(door: ApiServerDoor, settings: ConsoleSettings, port: int) -> 
         except OSError as error:
             raise CliError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
         guard.port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
-        )
-        server = _ConsoleServer(config)
-        running = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
+        async with served(app, listener):
             yield guard
-        finally:
-            server.should_exit = True
-            await running
+
+
+@asynccontextmanager
+async def served(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
+    """Serve an application on a socket until the end of the block."""
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
+    )
+    server = _ConsoleServer(config)
+    running = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await running
 
 
 class _ConsoleServer(uvicorn.Server):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
@@ -201,10 +202,8 @@ class Pages:
             "deadletter.html",
             row=listed.dead_letter(found),
             input=spec.get("input"),
-            failure="\n".join(line.plain for line in failure.chain(mapping(spec.get("failure")), page)),
-            again="\n".join(line.plain for line in failure.chain(mapping(status.get("failure")), page))
-            if status.get("failure")
-            else "",
+            failure=_chain(mapping(spec.get("failure")), page),
+            again=_chain(mapping(status["failure"]), page) if status.get("failure") else "",
             command=again,
         )
 
@@ -216,6 +215,11 @@ class Pages:
 
     def _shown(self, request: Request, template: str, **values: Any) -> Response:
         return shown(self._templates, request, self._settings, template, **values)
+
+
+def _chain(node: Json, page: Page) -> str:
+    """A failure and its causes, as text."""
+    return dedent("\n".join(line.plain for line in failure.chain(node, page)))
 
 
 def shown(

@@ -23,11 +23,11 @@ class Index:
 
     def see(self, obj: kube.Object, *, deleted: bool) -> None:
         """Note the version of an object, so that a resync does not process it again."""
-        meta = obj["metadata"]
+        uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
         if deleted:
-            self._versions.pop(meta["uid"], None)
-        else:
-            self._versions[meta["uid"]] = meta["resourceVersion"]
+            self._versions.pop(uid, None)
+        elif not kube.older(version, self._versions.get(uid, "")):
+            self._versions[uid] = version
 
     def leave_to_directory(self, uid: str) -> None:
         """Note that a run is finished: the directory knows its version."""

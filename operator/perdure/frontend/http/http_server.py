@@ -1,6 +1,7 @@
 """Serves Temporal's HTTP API: each request becomes a call of the RPC that its path names."""
 
 import asyncio
+import json
 import re
 import socket
 import ssl
@@ -8,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import grpc
@@ -15,11 +17,12 @@ from aiohttp import hdrs, web
 from google.protobuf.message import Message
 
 from perdure.frontend.errors import RpcError, invalid, unimplemented
-from perdure.frontend.http import shorthand
+from perdure.frontend.http import openapi, shorthand
 from perdure.frontend.http.http_routes import Match, Routes
 from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
+from perdure.frontend.http.results import HISTORY, Results
 from perdure.frontend.rpc import Rpc
 
 _LONG = 16 * 1024
@@ -125,18 +128,29 @@ class Gateway:
         self._rpcs = {(rpc.service, rpc.name): rpc for rpc in rpcs}
         self._routes = Routes()
         self._converter = converter
+        self._results = Results(self._rpcs[HISTORY]) if HISTORY in self._rpcs else None
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request."""
         if self._nexus.serves(request):
             return await self._nexus.handle(request)
+        if request.method == "GET" and request.rel_url.raw_path == openapi.PATH:
+            return web.Response(body=self._document, headers={hdrs.CONTENT_TYPE: "application/json"})
         form = _forms(request)[1]
         try:
+            if self._results is not None and self._results.serves(request):
+                status, result = await self._results.answer(request)
+                return web.json_response(result, status=status)
             response = await self._answer(request)
         except RpcError as error:
             return self._made(error.status(), _CODES.get(error.code, 500), form)
         body = await self._converter.run(response.ByteSize(), self._json, response, form)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: form.media_type})
+
+    @cached_property
+    def _document(self) -> bytes:
+        """The description of the API; it says nothing about users, and needs no token."""
+        return json.dumps(openapi.document(self._routes, self._rpcs.keys()), separators=(",", ":")).encode()
 
     async def _answer(self, request: web.BaseRequest) -> Message:
         refuse_web_pages(request)

@@ -32,7 +32,8 @@ class StepQueries:
             raise invalid(f"unknown queryType {query}: a run of a Workflow answers {', '.join(QUERIES)}")
         definition = await self._definition(view)
         entry, phase = view.entry, str((view.object.get("status") or {}).get("phase", ""))
-        run = QueriedRun(entry.name, entry.namespace, phase, definition.program, state)
+        url = self._core.settings.console_url
+        run = QueriedRun(entry.name, entry.namespace, phase, definition.program, state, url)
         return QueryWorkflowResponse(query_result=answer(run, query, definition.workflow_type))
 
     async def _definition(self, view: View) -> Definition:

@@ -1,0 +1,221 @@
+"""The OpenAPI document of the HTTP API, made from the descriptors of Temporal's messages. Pure."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+
+from perdure import __version__
+from perdure.frontend.http.http_routes import HttpRoute
+from perdure.frontend.rpc_types import request_of, response_of
+
+Json = dict[str, Any]
+
+PATH: Final = "/api/v1/openapi.json"
+RESULT_PATH: Final = "/perdure/v1/namespaces/{namespace}/workflows/{workflow_id}/result"
+_PREFIX: Final = "api/v1/"
+"""Paths without it are Temporal's for gRPC gateways; they serve the same."""
+_DEEPEST: Final = 3
+"""Levels of messages whose fields are query parameters."""
+
+_INT32: Final = (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32)
+_UINT32: Final = (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32)
+_INT64: Final = (
+    FieldDescriptor.TYPE_INT64,
+    FieldDescriptor.TYPE_SINT64,
+    FieldDescriptor.TYPE_SFIXED64,
+    FieldDescriptor.TYPE_UINT64,
+    FieldDescriptor.TYPE_FIXED64,
+)
+_SCALARS: Final[Mapping[int, Json]] = {
+    FieldDescriptor.TYPE_BOOL: {"type": "boolean"},
+    FieldDescriptor.TYPE_STRING: {"type": "string"},
+    FieldDescriptor.TYPE_BYTES: {"type": "string", "contentEncoding": "base64"},
+    FieldDescriptor.TYPE_DOUBLE: {"type": ["number", "string"], "format": "double"},
+    FieldDescriptor.TYPE_FLOAT: {"type": ["number", "string"], "format": "float"},
+    **{kind: {"type": "integer", "format": "int32"} for kind in _INT32},
+    **{kind: {"type": "integer", "minimum": 0} for kind in _UINT32},
+    **{kind: {"type": ["string", "integer"], "format": "int64"} for kind in _INT64},
+}
+_KNOWN: Final[Mapping[str, Json]] = {
+    "google.protobuf.Timestamp": {"type": "string", "format": "date-time"},
+    "google.protobuf.Duration": {"type": "string", "pattern": r"^-?[0-9]+(\.[0-9]+)?s$"},
+    "google.protobuf.FieldMask": {"type": "string"},
+    "google.protobuf.Empty": {"type": "object"},
+    "google.protobuf.Struct": {"type": "object"},
+    "google.protobuf.Value": {},
+    "google.protobuf.Any": {"type": "object", "properties": {"@type": {"type": "string"}}},
+    "google.protobuf.BoolValue": {"type": ["boolean", "null"]},
+    "google.protobuf.Int32Value": {"type": ["integer", "null"]},
+    "google.protobuf.StringValue": {"type": ["string", "null"]},
+    "temporal.api.common.v1.Payload": {
+        "description": "Any value; or, for other encodings, an object with Base64: "
+        '{"metadata": {"encoding": "…"}, "data": "…"}'
+    },
+    "temporal.api.common.v1.Payloads": {
+        "description": 'A list of values, such as the arguments of a workflow; or {"payloads": […]} in full form',
+        "type": ["array", "object"],
+    },
+}
+"""Messages whose JSON is not an object with their fields."""
+
+_WORDS: Final = {"type": "string"}
+
+
+def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -> Json:
+    """Describe the HTTP API.
+
+    Args:
+        routes: All paths.
+        offered: The RPCs that are offered, by service and name.
+
+    Returns:
+        An OpenAPI 3.1 document.
+    """
+    schemas = _Schemas()
+    paths: dict[str, Json] = {}
+    used: dict[str, int] = {}
+    for route in sorted(routes, key=lambda each: (each.segments, each.method)):
+        path = "/".join(route.segments)
+        if (route.service, route.rpc) not in offered or not path.startswith(_PREFIX):
+            continue
+        request, response = request_of(route.rpc).DESCRIPTOR, response_of(route.rpc).DESCRIPTOR
+        used[route.rpc] = used.get(route.rpc, 0) + 1
+        number = used[route.rpc]
+        paths.setdefault(f"/{path}", {})[route.method.lower()] = {
+            "operationId": route.rpc if number == 1 else f"{route.rpc}{number}",
+            "tags": [route.service.rpartition(".")[2]],
+            "parameters": [*_in_path(route), *([] if route.body else _in_query(request, route))],
+            **({"requestBody": _content(schemas.of(request), required=True)} if route.body else {}),
+            "responses": _responses({"description": "Success", **_content(schemas.of(response))}),
+        }
+    paths[RESULT_PATH] = {"get": _RESULT}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Perdure HTTP API",
+            "version": __version__,
+            "description": "Temporal's workflow service over HTTP, with the same paths and JSON as Temporal's server.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "schemas": {**dict(sorted(schemas.made.items())), "Status": _STATUS},
+        },
+    }
+
+
+def _in_path(route: HttpRoute) -> Iterator[Json]:
+    for segment in route.segments:
+        if segment.startswith("{"):
+            yield {"name": segment.strip("{}"), "in": "path", "required": True, "schema": _WORDS}
+
+
+def _in_query(kind: Descriptor, route: HttpRoute) -> Iterator[Json]:
+    taken = {segment.strip("{}") for segment in route.segments if segment.startswith("{")}
+    for path, name, schema in _parameters(kind, _DEEPEST):
+        if path not in taken:
+            yield {"name": name, "in": "query", "schema": schema}
+
+
+def _parameters(kind: Descriptor, levels: int) -> Iterator[tuple[str, str, Json]]:
+    """The fields of a message: their path as in the options of the service, their name in a query, and their schema."""
+    for field in kind.fields:
+        inner = field.message_type
+        if inner is not None and (field.is_repeated or inner.full_name in _KNOWN):
+            if inner.full_name.startswith("google.protobuf.") and not field.is_repeated:
+                yield field.name, field.camelcase_name, _KNOWN[inner.full_name]
+            continue
+        if inner is not None:
+            deeper = _parameters(inner, levels - 1) if levels else ()
+            yield from ((f"{field.name}.{p}", f"{field.camelcase_name}.{n}", schema) for p, n, schema in deeper)
+            continue
+        one = _WORDS if field.enum_type is not None else _SCALARS[field.type]
+        yield field.name, field.camelcase_name, {"type": "array", "items": one} if field.is_repeated else one
+
+
+def _content(schema: Json, *, required: bool = False) -> Json:
+    return {"content": {"application/json": {"schema": schema}}, **({"required": True} if required else {})}
+
+
+def _responses(success: Json) -> Json:
+    status = _content({"$ref": "#/components/schemas/Status"})
+    return {"200": success, "default": {"description": "An error, with the code of gRPC", **status}}
+
+
+class _Schemas:
+    """The schemas of messages, by their names."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Json] = {}
+
+    def of(self, kind: Descriptor) -> Json:
+        """A reference to the schema of a message."""
+        name = kind.full_name
+        if name not in self.made:
+            self.made[name] = {}  # messages can contain themselves
+            self.made[name] = _KNOWN.get(name) or {
+                "type": "object",
+                "properties": {field.camelcase_name: self._field(field) for field in kind.fields},
+            }
+        return {"$ref": f"#/components/schemas/{name}"}
+
+    def _field(self, field: FieldDescriptor) -> Json:
+        kind = field.message_type
+        if kind is not None and kind.GetOptions().map_entry:
+            return {"type": "object", "additionalProperties": self._one(kind.fields_by_name["value"])}
+        one = self._one(field)
+        return {"type": "array", "items": one} if field.is_repeated else one
+
+    def _one(self, field: FieldDescriptor) -> Json:
+        if field.message_type is not None:
+            return self.of(field.message_type)
+        if field.enum_type is not None:
+            return self._enum(field.enum_type)
+        return dict(_SCALARS[field.type])
+
+    def _enum(self, kind: EnumDescriptor) -> Json:
+        self.made[kind.full_name] = {"type": "string", "enum": [value.name for value in kind.values]}
+        return {"$ref": f"#/components/schemas/{kind.full_name}"}
+
+
+_STATUS: Final[Json] = {
+    "type": "object",
+    "properties": {
+        "code": {"type": "integer", "description": "The code of gRPC"},
+        "message": {"type": "string"},
+        "details": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+_RESULT: Final[Json] = {
+    "operationId": "GetWorkflowResult",
+    "tags": ["Perdure"],
+    "description": "Waits until a run closes, and follows the runs that continue it: a retry, a cron schedule, continue-as-new.",
+    "parameters": [
+        {"name": "namespace", "in": "path", "required": True, "schema": _WORDS},
+        {"name": "workflow_id", "in": "path", "required": True, "schema": _WORDS},
+        {"name": "runId", "in": "query", "schema": _WORDS},
+        {"name": "wait", "in": "query", "schema": {"type": "string", "default": "60s"}},
+    ],
+    "responses": {
+        **_responses(
+            {
+                "description": "The run has closed",
+                **_content(
+                    {
+                        "type": "object",
+                        "required": ["status"],
+                        "properties": {
+                            "status": {"type": "string", "example": "WORKFLOW_EXECUTION_STATUS_COMPLETED"},
+                            "result": {"description": "What the workflow returned, if it completed"},
+                            "failure": {"$ref": "#/components/schemas/temporal.api.failure.v1.Failure"},
+                        },
+                    }
+                ),
+            }
+        ),
+        "202": {"description": "The run has not closed yet; ask again"},
+    },
+}

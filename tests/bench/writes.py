@@ -1,0 +1,113 @@
+"""What writing the status of a run costs the API server, next to an object of the same size without a schema."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from statistics import median
+
+from bench.costs import ApiServerCosts
+from bench.results import Result
+from bench.test_schedules import QUICK
+from kube import Json, run_manifest, temporary_namespace
+from perdure.kube import client as kube
+from perdure.kube.access import find_access
+from perdure.kube.patch import json_patch
+from temporal.server import Operator
+
+OBJECTS = 60
+WRITES = 3
+"""Of each object, as of a workflow with one activity."""
+ROUNDS = 3
+BARE = "bench.example.com/v1"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CRD: Json = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "bares.bench.example.com"},
+    "spec": {
+        "group": "bench.example.com",
+        "names": {"kind": "Bare", "plural": "bares"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+            }
+        ],
+    },
+}
+
+
+async def measure_writes(operator: Operator) -> list[Result]:
+    """The writes of a run that only returns a value, repeated on objects that no operator watches."""
+    operator.cluster.start("written", {"inline": QUICK})
+    statuses = _statuses(operator.cluster.closed("written"))
+    runs = [run_manifest(f"write-{number}", {"inline": QUICK}) for number in range(OBJECTS)]
+    bares = [{**run, "apiVersion": BARE, "kind": "Bare"} for run in runs]
+    kinds = (kube.PERDURE, "workflowruns", runs), (f"/apis/{BARE}", "bares", bares)
+    costs: tuple[list[tuple[float, float]], ...] = [], []
+    with temporary_namespace(operator.cluster, own=True) as unserved:
+        async with kube.Client.open(find_access(), user_agent="perdure-bench") as client, _bare_kind(client):
+            for turn in range(ROUNDS):
+                for (group, plural, objects), found in zip(kinds, costs, strict=True):
+                    url = kube.path(group, unserved.namespace, plural)
+                    api = ApiServerCosts(unserved)
+                    made = [await client.create(url, _named(each, turn)) for each in objects]
+                    creating = api.spent()[0]
+                    for each in made:
+                        await _write(client, url, each, statuses)
+                    found.append((creating, api.spent()[0] - creating))
+    mine, theirs = ([median(kind) / OBJECTS for kind in zip(*each, strict=True)] for each in costs)
+    bare = "an object without a schema"
+    return [
+        Result("CPU of the API server for a status write", "ms", mine[1] / WRITES, bare, theirs[1] / WRITES),
+        Result(f"the same for a creation and {WRITES} status writes", "ms", sum(mine), bare, sum(theirs)),
+    ]
+
+
+def _named(obj: Json, turn: int) -> Json:
+    return {**obj, "metadata": {"name": f"{obj['metadata']['name']}-{turn}"}}
+
+
+def _statuses(status: Json) -> list[Json]:
+    """A status as it grows from commit to commit."""
+    events = status["history"]["events"]
+    found = []
+    for number in range(1, WRITES + 1):
+        some = events[: max(1, len(events) * number // WRITES)]
+        history = {**status["history"], "events": some, "nextEventId": len(some) + 1}
+        found.append({**status, "history": history, "commit": {**status["commit"], "number": number}})
+    return found
+
+
+async def _write(client: kube.Client, url: str, obj: Json, statuses: Sequence[Json]) -> None:
+    """Write statuses one after the other, as the operator does."""
+    version, before = obj["metadata"]["resourceVersion"], None
+    for status in statuses:
+        whole = [{"op": "add", "path": "/status", "value": status}]
+        change = whole if before is None else json_patch(before, status, "/status")
+        same = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
+        answer = await client.patch(f"{url}/{obj['metadata']['name']}/status", [same, *change])
+        version, before = answer["metadata"]["resourceVersion"], status
+
+
+@asynccontextmanager
+async def _bare_kind(client: kube.Client) -> AsyncIterator[None]:
+    """A kind with a schema that allows everything, for the length of the block."""
+    await client.create(CRDS, CRD)
+    try:
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await client.lists.all(kube.path(f"/apis/{BARE}", "default", "bares"))
+                    break
+                except kube.NotFoundError:
+                    await asyncio.sleep(0.5)
+        yield
+    finally:
+        await client.delete(f"{CRDS}/{CRD['metadata']['name']}")

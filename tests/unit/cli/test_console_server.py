@@ -1,0 +1,119 @@
+"""`perdure-console`: each request acts with the token that it brings, and with nothing else."""
+
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import aiohttp
+import pytest
+from starlette.types import ASGIApp
+
+from perdure.cli.console.app import console
+from perdure.cli.console.doors import TokenDoor
+from perdure.cli.console.local import served
+from perdure.cli.console.main import application
+from perdure.cli.console.pages import ConsoleSettings
+from perdure.kube.access import Access
+from unit.cli.consoled import limit
+
+TOKENS = {"Bearer of-ada": "shop"}
+"""The namespaces that users may read."""
+
+
+@pytest.fixture
+def api() -> Iterator[tuple[str, list[str | None]]]:
+    """An API server that knows one user; its address, and the tokens that it has seen."""
+    seen: list[str | None] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            allowed = TOKENS.get(self.headers.get("Authorization", ""))
+            if allowed is None:
+                self.reply(401, {"reason": "Unauthorized", "message": "Unauthorized"})
+            elif f"/namespaces/{allowed}/" not in self.path:
+                self.reply(403, {"reason": "Forbidden", "message": f"ada cannot get {self.path}"})
+            else:
+                self.reply(200, {"metadata": {}, "items": [limit()]})
+
+        def reply(self, status: int, body: object) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_port}", seen
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with served(app, listener), aiohttp.ClientSession() as session:
+            yield session, f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_a_user_sees_what_the_token_allows(api: tuple[str, list[str | None]]) -> None:
+    address, seen = api
+    settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
+    async with serving(console(TokenDoor(Access(server=address)), settings)) as (session, origin):
+
+        async def get(namespace: str, token: str | None) -> tuple[int, str]:
+            headers = {"Authorization": token} if token else {}
+            async with session.get(f"{origin}/namespaces/{namespace}/limits", headers=headers) as answer:
+                return answer.status, await answer.text()
+
+        status, page = await get("shop", "Bearer of-ada")
+        assert status == 200
+        assert "one-per-customer" in page
+        for namespace, token, expected in (
+            ("billing", "Bearer of-ada", 403),
+            ("shop", "Bearer of-bob", 401),
+            ("shop", None, 401),
+            ("shop", "Bearer ", 401),
+            ("shop", "Basic YWRhOmE=", 401),
+        ):
+            status, page = await get(namespace, token)
+            assert status == expected
+            assert "one-per-customer" not in page
+    assert seen == ["Bearer of-ada", "Bearer of-ada", "Bearer of-bob"]
+
+
+async def test_the_server_needs_no_token_for_its_probe(tmp_path: Path) -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "fd00::1", "PERDURE_CONSOLE_NAMESPACE": "shop"}
+    async with serving(application(environment, tmp_path / "ca.crt")) as (session, origin):
+        async with session.get(f"{origin}/healthz") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok\n")
+        async with session.get(f"{origin}/") as answer:
+            assert answer.status == 401
+            assert answer.url.path == "/namespaces/shop/runs"
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        async with session.get(f"{origin}/static/console.css") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "runs in a pod"),
+        ({"KUBERNETES_SERVICE_HOST": "h", "PERDURE_WEB_UI_URL": "javascript:1"}, "PERDURE_WEB_UI_URL"),
+    ],
+)
+def test_a_server_that_cannot_work_does_not_start(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(SystemExit, match=message):
+        application(environment)

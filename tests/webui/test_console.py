@@ -1,0 +1,162 @@
+"""The console in Chromium: it can be read by everyone, updates itself, and executes nothing that users have written."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from perdure.cli.cluster import connect
+from perdure.cli.console.doors import OwnDoor
+from perdure.cli.console.local import serving
+from perdure.cli.console.pages import ConsoleSettings
+from unit.cli import consoled
+from unit.cli.apiserver import ApiServer
+from unit.cli.apiserver import serving as api_server
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
+
+RUN = "/namespaces/shop/runs/order-42"
+PAGES = {
+    "run": RUN,
+    "fan-out": "/namespaces/shop/runs/album-1",
+    "log": f"{RUN}/logs/order-42-5-3",
+    "runs": "/namespaces/shop/runs",
+    "workflows": "/namespaces/shop/workflows",
+    "limits": "/namespaces/shop/limits",
+    "retrypolicies": "/namespaces/shop/retrypolicies",
+    "deadletters": "/namespaces/shop/deadletters",
+    "deadletter": "/namespaces/shop/deadletters/order-7-charge",
+    "fleet": "/fleet",
+}
+SCREENS: dict[str, dict[str, Any]] = {
+    "light": {"viewport": {"width": 1300, "height": 900}},
+    "dark": {"viewport": {"width": 1300, "height": 900}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 375, "height": 760}},
+    # 200 % of a window that is 1280 pixels wide
+    "zoom": {"viewport": {"width": 640, "height": 450}, "device_scale_factor": 2},
+}
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    with api_server(tmp_path, monkeypatch) as found:
+        attempts = [
+            consoled.pod("order-42-2-2", "reserve", 2),
+            consoled.pod("order-42-5-1", "charge", 1, event=5, code=1),
+            consoled.pod("order-42-5-3", "charge", 3, event=5, code=None),
+        ]
+        consoled.fill(found, consoled.order(), *attempts)
+        found.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(6).object
+        yield found
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    """The console, in a thread of its own; its address."""
+    loop = asyncio.new_event_loop()
+    ready: asyncio.Future[str] = loop.create_future()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="http://127.0.0.1:8233")
+        async with (
+            connect(context=None, namespace=None, program="perdure") as found,
+            serving(OwnDoor(found), settings, 0) as guard,
+        ):
+            ready.set_result(guard.url())
+            await stop.wait()
+
+    async def started() -> str:
+        return await ready
+
+    thread = Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        yield asyncio.run_coroutine_threadsafe(started(), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def opened(browser: Any, **screen: Any) -> Iterator[Any]:
+    """A tab that has opened the address. Scripts that fail, and what the policy of the pages blocks, fail the test."""
+    with served() as url:
+        context = browser.new_context(base_url=url.partition("/?")[0], **screen)
+        context.set_default_timeout(180_000)
+        page, wrong = context.new_page(), list[str]()
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+        page.goto(url)
+        yield page
+        context.close()
+        assert not wrong
+
+
+@pytest.mark.usefixtures("api")
+@pytest.mark.parametrize("screen", SCREENS)
+def test_everyone_can_read_the_pages(browser: Any, screen: str, tmp_path: Path) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
+    with opened(browser, **SCREENS[screen]) as page:
+        for name, path in PAGES.items():
+            page.goto(path)
+            page.screenshot(path=tmp_path / f"{name}-{screen}.png", full_page=True)
+            found = axe.run(page)
+            assert found.violations_count == 0, f"{name}: {found.generate_report()}"
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
+
+
+def test_a_fan_out_of_200_is_drawn_in_part(browser: Any, api: ApiServer) -> None:
+    api.answers[f"{consoled.PERDURE}/workflowruns/album-1"] = consoled.fanned_out(200).object
+    with opened(browser) as page:
+        page.goto(PAGES["fan-out"])
+        page.get_by_text("more steps are not drawn").wait_for()
+        assert page.locator("svg a").count() == 300
+
+
+def test_the_page_of_an_open_run_updates_itself(browser: Any, api: ApiServer) -> None:
+    with opened(browser) as page:
+        page.goto(RUN)
+        main = page.get_by_role("main")
+        main.get_by_text("Running").first.wait_for()
+        row = main.get_by_role("row", name="charge#1")
+        row.get_by_role("link").focus()
+        closed = consoled.order().object
+        closed["status"] = {**closed["status"], "phase": "Completed", "output": {"text": consoled.NASTY}}
+        api.answers[f"{consoled.PERDURE}/workflowruns/order-42"] = closed
+        main.get_by_text("Completed").first.wait_for()
+        assert page.evaluate("document.activeElement.getAttribute('href')").endswith("/order-42-5-1")
+        assert page.get_by_label("Update this page").count() == 0
+
+
+@pytest.mark.usefixtures("api")
+def test_the_log_comes_as_text(browser: Any) -> None:
+    with opened(browser) as page:
+        page.goto(RUN)
+        page.get_by_role("link", name="Log of charge#3").click()
+        page.get_by_text("The log has ended").wait_for()
+        lines = page.get_by_label("Log", exact=True).inner_text().splitlines()
+        assert lines[-1] == "2026-01-01T12:00:02Z done"
+        assert "<script>alert(1)</script>" in lines[0]
+
+
+@pytest.mark.usefixtures("api")
+def test_the_keyboard_is_enough(browser: Any) -> None:
+    with opened(browser) as page:
+        page.goto(RUN)
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "History, timeline, and actions in the Web UI"
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Graph of the steps"
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        assert page.url.endswith("#step-reserve")

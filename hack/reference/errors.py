@@ -92,6 +92,10 @@ OF_THE_OPERATOR: Final = {
         "Too many steps and items of the run wait at the same time.",
         "Limit `forEach.maxConcurrency`, or divide the work into child workflows.",
     ),
+    "Rejected": (
+        "A person rejected the approval that a `waitForSignal` step waited for; the details name them.",
+        "Handle it with `catch`, or retry the run when the reason is settled.",
+    ),
     "RequestFailed": (
         "An `http` activity got no response, for example because the host refused the connection.",
         "Check the URL and the NetworkPolicies; the attempt is retried.",

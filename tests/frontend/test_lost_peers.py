@@ -166,6 +166,8 @@ async def test_a_task_that_a_worker_at_another_operator_does_not_receive_goes_to
         first = asyncio.create_task(poll(client, queue))
         assert await asyncio.to_thread(taken.wait, 60)
         first.cancel()
+        with suppress(asyncio.CancelledError):
+            await first
         second = await poll(client, queue)
         assert second.workflow_execution.workflow_id == workflow_id
         assert second.attempt == 1

@@ -5,13 +5,11 @@ What has no equivalent is refused with the name of the field: a schedule that si
 
 import json
 import re
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from perdure.api.common import mistakes
-from perdure.api.durations import format_duration, parse_duration
 from perdure.api.schedule import Schedule
 from perdure.api.workflow import Workflow
 from perdure.cli.errors import CliError
@@ -23,9 +21,9 @@ from perdure.simulation.cast import BadFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+from perdure.cli.import_source import ImportSource, shown, whole_seconds
 
 Object = dict[str, Any]
-
 _API_VERSION = "perdure.dev/v1alpha1"
 _CONCURRENCY = {"Allow": "AllowAll", "Forbid": "Skip", "Replace": "TerminateOther"}
 _OVERLAP = {
@@ -43,7 +41,6 @@ _BY_WORD = {
     **dict.fromkeys(("", "0", "UNSPECIFIED"), "Skip"),
 }
 """The overlap policies by their words and their numbers."""
-
 _CALENDAR = {
     "dayOfMonth": (1, 31, "*"),
     "month": (1, 12, "*"),
@@ -53,14 +50,7 @@ _CALENDAR = {
     "second": (0, 59, "0"),
 }
 """The fields of a calendar but for the year: the first value, the last, and what Temporal takes where a text says nothing."""
-
 _YEAR = 365 * 86_400
-_MOST = 2**31 - 1
-_DIGITS = re.compile("[0-9]{1,18}")
-_PROTOBUF_SECONDS = re.compile(r"([0-9]{1,12})(?:\.[0-9]*)?s")
-_SHOWN = 60
-"""Characters of a value in a message."""
-
 _FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
 """An expression of Argo that holds once a run has failed."""
 
@@ -103,7 +93,7 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
         CliError: It is nothing of that sort, or has something for which there is no equivalent.
     """
     kind = manifest.get("kind")
-    readers: dict[str, Callable[[_ImportSource, str | None], list[Object]]] = {
+    readers: dict[str, Callable[[ImportSource, str | None], list[Object]]] = {
         "CronJob": _cron_job,
         "CronWorkflow": _cron_workflow,
     }
@@ -111,9 +101,9 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
     if read is None:
         raise CliError(
             f"{source}: must be a CronJob, a CronWorkflow, or the JSON of `temporal schedule describe`, not "
-            f"{_shown(kind)}"
+            f"{shown(kind)}"
         )
-    made = read(_ImportSource(manifest, source), name)
+    made = read(ImportSource(manifest, source), name)
     for each in made:
         try:
             if each["kind"] == "Schedule":
@@ -127,124 +117,19 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
     return made
 
 
-class _ImportSource:
-    """What is converted: every field has to be asked for, so that none is lost unseen."""
-
-    def __init__(self, data: Object, path: str) -> None:
-        self.data = dict(data)
-        self.path = path
-
-    def take(self, name: str, default: Any = None) -> Any:
-        """Take a field, whatever it is."""
-        value = self.data.pop(name, None)
-        return default if value is None else value
-
-    def text(self, name: str) -> str | None:
-        """Take a text; None for none, and for an empty one."""
-        value = self.take(name, "")
-        if not isinstance(value, str):
-            raise self.refuse(name, f"must be a string, not {_shown(value)}; write it in quotes")
-        return value or None
-
-    def needed(self, name: str, remedy: str) -> str:
-        """Take a text that has to be there."""
-        value = self.text(name)
-        if value is None:
-            raise self.refuse(name, f"must be set; {remedy}")
-        return value
-
-    def number(self, name: str, default: int) -> int:
-        """Take a whole number from zero on; one of 64 bits is text in the JSON of protobuf."""
-        value = self.take(name, default)
-        if isinstance(value, str) and _DIGITS.fullmatch(value):
-            value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
-            raise self.refuse(name, f"must be a whole number from 0 to {_MOST}, not {_shown(value)}")
-        return value
-
-    def flag(self, name: str) -> bool:
-        """Take a boolean; false for none."""
-        value = self.take(name, False)
-        if not isinstance(value, bool):
-            raise self.refuse(name, f"must be true or false, not {_shown(value)}")
-        return value
-
-    def length(self, name: str) -> str | None:
-        """Take a duration as protobuf writes it, in seconds: one of ours, in whole seconds, as Temporal's server takes them."""
-        value = self.text(name)
-        if value is None:
-            return None
-        seconds = _PROTOBUF_SECONDS.fullmatch(value)
-        try:
-            return _seconds(int(seconds[1])) if seconds else format_duration(parse_duration(value))
-        except ValueError:
-            raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {_shown(value)}") from None
-
-    def length_but_zero(self, name: str) -> str | None:
-        """The same; None also for one of no length, which is the default of what it is of."""
-        length = self.length(name)
-        return None if length == "0s" else length
-
-    def part(self, name: str) -> "_ImportSource":
-        """Take a field that has fields."""
-        return self._below(name, name, self.take(name, {}))
-
-    def parts(self, name: str) -> list["_ImportSource"]:
-        """Take a list of what has fields."""
-        return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.many(name))]
-
-    def texts(self, name: str) -> list[str]:
-        """Take a list of texts."""
-        found = self.many(name)
-        if not all(isinstance(each, str) for each in found):
-            raise self.refuse(name, f"must be a list of strings, not {_shown(found)}; write each in quotes")
-        return found
-
-    def many(self, name: str) -> list[Any]:
-        """Take a list."""
-        value = self.take(name, [])
-        if not isinstance(value, list):
-            raise self.refuse(name, f"must be a list, not {_shown(value)}; write it in brackets")
-        return value
-
-    def refuse(self, name: str, why: str) -> CliError:
-        """What to raise about a field."""
-        return CliError(f"{self._path(name)}: {why}")
-
-    def done(self) -> None:
-        """Nothing may be left."""
-        for name, value in self.data.items():
-            if value not in (None, {}, [], "", False, 0):
-                raise self.refuse(name, "has no equivalent; remove it, and see docs/schedules.md for alternatives")
-
-    def _below(self, name: str, place: str, value: Any) -> "_ImportSource":
-        if not isinstance(value, dict):
-            raise self.refuse(place, f"must be a map with the fields of `{name}`, not {_shown(value)}")
-        return _ImportSource(value, self._path(place))
-
-    def _path(self, name: str) -> str:
-        return f"{self.path}{'.' if ': ' in self.path else ': '}{name}"
-
-
-def _shown(value: Any) -> str:
-    """The value in short form, for messages."""
-    text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
-    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
-
-
 def _schedule(name: str, namespace: str | None, spec: Object) -> Object:
     metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
     given = {key: value for key, value in spec.items() if value not in (None, [], {})}
     return {"apiVersion": _API_VERSION, "kind": "Schedule", "metadata": metadata, "spec": given}
 
 
-def _cron_job(source: _ImportSource, given: str | None) -> list[Object]:
+def _cron_job(source: ImportSource, given: str | None) -> list[Object]:
     name, namespace = _identity(source, given)
     spec = source.part("spec")
     job = spec.part("jobTemplate").part("spec")
     template = job.part("template")
     pod = template.part("spec")
-    containers = _ImportSource(pod.data, pod.path).parts("containers")
+    containers = ImportSource(pod.data, pod.path).parts("containers")
     if len(containers) != 1:
         message = "an activity has one container"
         if containers:
@@ -257,7 +142,7 @@ def _cron_job(source: _ImportSource, given: str | None) -> list[Object]:
             **({"metadata": metadata} if metadata else {}),
             "spec": without_expressions(_as_in_a_job(pod.data)),
         },
-        "scheduleToCloseTimeout": _seconds(job.number("activeDeadlineSeconds", 86_400)),
+        "scheduleToCloseTimeout": whole_seconds(job.number("activeDeadlineSeconds", 86_400)),
         "retryPolicy": {
             "exponential": {
                 "initialInterval": "10s",
@@ -287,7 +172,7 @@ def _cron_job(source: _ImportSource, given: str | None) -> list[Object]:
         "workflowRunTemplate": {"spec": run},
     }
     # A CronJob without a deadline starts the newest time that was missed, however old.
-    made["catchupWindow"] = _seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
+    made["catchupWindow"] = whole_seconds(max(10, spec.number("startingDeadlineSeconds", _YEAR)))
     spec.done()
     return [workflow, _schedule(name, namespace, made)]
 
@@ -303,7 +188,7 @@ def _as_in_a_job(pod: Object) -> Object:
     return made
 
 
-def _cron_workflow(source: _ImportSource, given: str | None) -> list[Object]:
+def _cron_workflow(source: ImportSource, given: str | None) -> list[Object]:
     name, namespace = _identity(source, given)
     spec = source.part("spec")
     workflow = spec.part("workflowSpec")
@@ -328,7 +213,7 @@ def _cron_workflow(source: _ImportSource, given: str | None) -> list[Object]:
         **_cron_options(spec),
         "workflowRunTemplate": {"spec": {"workflow": {"name": run}, **({"input": input_} if input_ else {})}},
     }
-    made["catchupWindow"] = _seconds(max(10, spec.number("startingDeadlineSeconds", 0)))
+    made["catchupWindow"] = whole_seconds(max(10, spec.number("startingDeadlineSeconds", 0)))
     if spec.take("when"):
         raise spec.refuse("when", "put the condition into the workflow, as `when` of its first step")
     spec.take("schedule")
@@ -337,7 +222,7 @@ def _cron_workflow(source: _ImportSource, given: str | None) -> list[Object]:
     return [_schedule(name, namespace, made)]
 
 
-def _parameters(arguments: _ImportSource) -> Object:
+def _parameters(arguments: ImportSource) -> Object:
     found: Object = {}
     for each in arguments.parts("parameters"):
         name = each.needed("name", "name the parameter")
@@ -346,16 +231,16 @@ def _parameters(arguments: _ImportSource) -> Object:
     return found
 
 
-def _identity(source: _ImportSource, given: str | None) -> tuple[str, str | None]:
+def _identity(source: ImportSource, given: str | None) -> tuple[str, str | None]:
     meta = source.part("metadata")
     name = given or meta.needed("name", "set it, or use --name")
     return name, meta.text("namespace")
 
 
-def _cron_options(spec: _ImportSource) -> Object:
+def _cron_options(spec: ImportSource) -> Object:
     policy = spec.text("concurrencyPolicy") or "Allow"
     if policy not in _CONCURRENCY:
-        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {_shown(policy)}")
+        raise spec.refuse("concurrencyPolicy", f"must be Allow, Forbid or Replace, not {shown(policy)}")
     return {
         "overlapPolicy": _CONCURRENCY[policy],
         "paused": spec.flag("suspend"),
@@ -364,7 +249,7 @@ def _cron_options(spec: _ImportSource) -> Object:
     }
 
 
-def _classic(spec: _ImportSource, line: Any, field: str) -> list[str]:
+def _classic(spec: ImportSource, line: Any, field: str) -> list[str]:
     """A line of classic cron, in which the day of the month or that of the week is enough: where it names both, two lines.
 
     A time that both name counts once, as it does there.
@@ -391,7 +276,7 @@ def _is_any(field: str) -> bool:
     return any(item in {"*", "?", "*/1", "?/1"} for item in field.split(","))
 
 
-def _stop(spec: _ImportSource, strategy: _ImportSource) -> Object:
+def _stop(spec: ImportSource, strategy: ImportSource) -> Object:
     """Argo's stopStrategy, as far as a pause is the same: after the first failure."""
     told = strategy.text("expression") or strategy.text("condition")
     strategy.done()
@@ -406,14 +291,10 @@ def _stop(spec: _ImportSource, strategy: _ImportSource) -> Object:
     )
 
 
-def _seconds(number: int) -> str:
-    return format_duration(timedelta(seconds=number))
-
-
 # Temporal
 
 
-def _temporal(source: _ImportSource, given: str | None) -> list[Object]:
+def _temporal(source: ImportSource, given: str | None) -> list[Object]:
     name = given or source.text("scheduleId") or source.text("schedule_id")
     if name is None:
         raise source.refuse(
@@ -437,15 +318,15 @@ def _temporal(source: _ImportSource, given: str | None) -> list[Object]:
     return [_schedule(_as_name(source, name), None, made)]
 
 
-def _as_name(source: _ImportSource, identity: str) -> str:
+def _as_name(source: ImportSource, identity: str) -> str:
     """A schedule id as the name of an object: what such a name cannot have becomes a dash."""
     name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
     if not name:
-        raise source.refuse("scheduleId", f"{_shown(identity)} has no characters that are valid in a name; use --name")
+        raise source.refuse("scheduleId", f"{shown(identity)} has no characters that are valid in a name; use --name")
     return name
 
 
-def _temporal_times(spec: _ImportSource) -> Object:
+def _temporal_times(spec: ImportSource) -> Object:
     return {
         "cron": spec.texts("cronString"),
         "intervals": [_interval(each) for each in spec.parts("interval")],
@@ -460,7 +341,7 @@ def _temporal_times(spec: _ImportSource) -> Object:
     }
 
 
-def _interval(interval: _ImportSource) -> Object:
+def _interval(interval: ImportSource) -> Object:
     every, offset = interval.length("interval"), interval.length_but_zero("phase")
     if every is None:
         raise interval.refuse("interval", "must be set; write a duration in seconds, such as `3600s`")
@@ -468,11 +349,11 @@ def _interval(interval: _ImportSource) -> Object:
     return {"every": every, **({"offset": offset} if offset else {})}
 
 
-def _calendars(spec: _ImportSource, structured: str, written: str) -> list[Object]:
+def _calendars(spec: ImportSource, structured: str, written: str) -> list[Object]:
     return [*map(_structured, spec.parts(structured)), *map(_written, spec.parts(written))]
 
 
-def _structured(calendar: _ImportSource) -> Object:
+def _structured(calendar: ImportSource) -> Object:
     """A calendar of ranges, each a start, an end and a step. An empty list matches nothing, but for the year."""
     found: Object = _comment(calendar)
     for field, (low, high, _) in _CALENDAR.items():
@@ -487,7 +368,7 @@ def _structured(calendar: _ImportSource) -> Object:
     return {**found, **({"year": ",".join(years)} if years else {})}
 
 
-def _range(part: _ImportSource) -> str:
+def _range(part: ImportSource) -> str:
     """A range: without an end, or with one before its start, it is the start alone, whatever the step."""
     start, end, step = part.number("start", 0), part.number("end", 0), part.number("step", 1) or 1
     part.done()
@@ -496,7 +377,7 @@ def _range(part: _ImportSource) -> str:
     return f"{start}-{end}" if step == 1 else f"{start}-{end}/{step}"
 
 
-def _written(calendar: _ImportSource) -> Object:
+def _written(calendar: ImportSource) -> Object:
     """A calendar of texts, with Temporal's defaults written out: those of an exclusion are others here."""
     found: Object = _comment(calendar)
     for field, (_, _, default) in _CALENDAR.items():
@@ -506,22 +387,22 @@ def _written(calendar: _ImportSource) -> Object:
     return {**found, **({"year": year} if year else {})}
 
 
-def _comment(calendar: _ImportSource) -> Object:
+def _comment(calendar: ImportSource) -> Object:
     comment = calendar.text("comment")
     return {"comment": comment} if comment else {}
 
 
-def _temporal_policies(policies: _ImportSource, state: _ImportSource) -> Object:
+def _temporal_policies(policies: ImportSource, state: ImportSource) -> Object:
     given = policies.take("overlapPolicy", "")
     word = str(given).removeprefix("SCHEDULE_OVERLAP_POLICY_").upper().replace("_", "")
     policy = _BY_WORD.get(word)
     if policy is None:
-        raise policies.refuse("overlapPolicy", f"{_shown(given)} is not supported; use one of {_WORDS}")
+        raise policies.refuse("overlapPolicy", f"{shown(given)} is not supported; use one of {_WORDS}")
     policies.take("keepOriginalWorkflowId")
     limited, remaining = state.flag("limitedActions"), state.number("remainingActions", 0)
     return {
         "overlapPolicy": policy,
-        "catchupWindow": policies.length("catchupWindow") or _seconds(_YEAR),
+        "catchupWindow": policies.length("catchupWindow") or whole_seconds(_YEAR),
         "pauseOnFailure": policies.flag("pauseOnFailure"),
         "paused": state.flag("paused"),
         "notes": state.text("notes"),
@@ -529,7 +410,7 @@ def _temporal_policies(policies: _ImportSource, state: _ImportSource) -> Object:
     }
 
 
-def _temporal_run(workflow: _ImportSource) -> Object:
+def _temporal_run(workflow: ImportSource) -> Object:
     run: Object = {
         "workflow": {
             "type": workflow.part("workflowType").needed("name", "name the type of the workflow"),
@@ -556,26 +437,26 @@ def _temporal_run(workflow: _ImportSource) -> Object:
     return run
 
 
-def _payloads(workflow: _ImportSource) -> list[Any]:
+def _payloads(workflow: ImportSource) -> list[Any]:
     if isinstance(workflow.data.get("input"), list):
         return workflow.many("input")
     return workflow.part("input").many("payloads")
 
 
-def _payload(workflow: _ImportSource, payload: Any) -> Any:
+def _payload(workflow: ImportSource, payload: Any) -> Any:
     if not isinstance(payload, dict) or "data" not in payload:
         return payload
-    given = _ImportSource(payload, f"{workflow.path}.input")
+    given = ImportSource(payload, f"{workflow.path}.input")
     encoding = _decoded(given.part("metadata"), "encoding")
     if encoding != "json/plain":
-        raise workflow.refuse("input", f"the encoding {_shown(encoding)} is not supported; write the input as JSON")
+        raise workflow.refuse("input", f"the encoding {shown(encoding)} is not supported; write the input as JSON")
     try:
         return json.loads(_decoded(given, "data"))
     except (ValueError, RecursionError) as error:
         raise given.refuse("data", f"is not valid JSON: {error}; write the input as JSON") from error
 
 
-def _decoded(source: _ImportSource, field: str) -> str:
+def _decoded(source: ImportSource, field: str) -> str:
     """The text that stands in a field as base64."""
     import base64
 

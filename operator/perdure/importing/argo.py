@@ -50,19 +50,29 @@ _SHAPES: Final = Shapes(
         "mutex",
         "semaphore",
     }
-    | {"podMetadata", "ttlStrategy"},
+    | {"podMetadata", "ttlStrategy", "http", "resource", "containerSet", "volumeClaimGC"},
     lists=frozenset(
         {"templates", "parameters", "artifacts", "tasks", "volumes", "volumeMounts", "env", "mutexes", "semaphores"}
     )
-    | {"initContainers", "sidecars", "containers"},
-    opaque=frozenset({"withItems", "data", "podSpecPatch", "value"}),
+    | {"initContainers", "sidecars", "containers", "volumeClaimTemplates", "headers"},
+    opaque=frozenset(
+        {"withItems", "data", "podSpecPatch", "value", "metrics", "artifacts", "archiveLocation", "plugin"}
+    ),
 )
 _RESERVED: Final = "workflows.argoproj.io/"
 _OF_DEFINITION: Final = frozenset(
-    {"templates", "entrypoint", "onExit", "hooks", "volumes", "templateDefaults", "podSpecPatch"}
+    {
+        "templates",
+        "entrypoint",
+        "onExit",
+        "hooks",
+        "volumes",
+        "volumeClaimTemplates",
+        "templateDefaults",
+        "podSpecPatch",
+    }
 )
 _ADVICE: Final = {
-    "volumeClaimTemplates": "create a PersistentVolumeClaim, and name it in `volumes`; see docs/data.md",
     "archiveLogs": "logs are not archived; use the log collection of your cluster",
     "artifactRepositoryRef": "artifacts are not imported; see docs/data.md",
     "artifactGC": "artifacts are not imported; set a lifecycle rule on the bucket",
@@ -236,6 +246,7 @@ class _Conversion:
                 "mainEntrypoint": str(spec.get("entrypoint") or ""),
                 "priority": str(spec.get("priority") or 0),
             },
+            name=str(self._metadata.get("name") or self._metadata.get("generateName") or "imported").rstrip("-"),
             parameters=frozenset(
                 str(each.get("name")) for each in (spec.get("arguments") or {}).get("parameters") or []
             ),
@@ -243,12 +254,15 @@ class _Conversion:
         taken, made_limits = limits(fields, self._library)
         for each in made_limits:
             self._add("WorkflowLimit", {"name": each.pop("name"), **self._namespace()}, each)
-        definition = Definition(
-            spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report
-        ).build(fields)
+        made = Definition(spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report)
+        definition = made.build(fields)
+        for kind, name, child in made.children:
+            self._add(kind, {"name": name, **self._namespace()}, child)
+        workspaces = _workspaces(fields)
         fields.drop("templates", "templateDefaults", "volumeClaimGC", "executor", "workflowTemplateRef", "podGC")
         fields.done(_ADVICE)
-        return {**({"limits": taken} if taken else {}), **definition}
+        first: Object = {"limits": taken} if taken else {}
+        return {**first, **({"workspaces": workspaces} if workspaces else {}), **definition}
 
     def _pods(self, spec: Fields) -> Pods:
         fields = {name: spec.take(name) for name in POD_FIELDS if name in spec}
@@ -271,6 +285,7 @@ class _Conversion:
         if (spec.data.get("podGC") or {}).get("labelSelector"):
             spec.note("podGC", "applies to all pods of the run; set `podRetention` on single activities")
         volumes = {str(each.get("name")): each for each in spec.take("volumes", [])}
+        claims = [str((each.get("metadata") or {}).get("name")) for each in spec.data.get("volumeClaimTemplates") or []]
         return Pods(
             fields=fields,
             volumes=volumes,
@@ -278,6 +293,7 @@ class _Conversion:
             annotations=metadata.take("annotations", {}),
             patch=spec.text("podSpecPatch"),
             retention=retention,
+            claims=frozenset(claims),
         )
 
     def _meta(self) -> Object:
@@ -299,6 +315,24 @@ class _Conversion:
     def _add(self, kind: str, metadata: Object, spec: Object) -> None:
         made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         self.done.manifests.append(made)
+
+
+def _workspaces(spec: Fields) -> list[Object]:
+    """Take the `volumeClaimTemplates` of a workflow, as workspaces."""
+    strategy = str((spec.data.get("volumeClaimGC") or {}).get("strategy") or "OnWorkflowSuccess")
+    retention = {"retention": {"onFailure": "Delete"}} if strategy == "OnWorkflowCompletion" else {}
+    made = []
+    for each in spec.parts("volumeClaimTemplates"):
+        metadata = each.part("metadata")
+        name = metadata.text("name") or "work"
+        rest = {key: metadata.take(key) for key in ("labels", "annotations") if key in metadata}
+        metadata.drop("creationTimestamp")
+        metadata.done({})
+        template = {**({"metadata": rest} if rest else {}), "spec": each.take("spec", {})}
+        each.drop("status", "apiVersion", "kind")
+        each.done({})
+        made.append({"name": name, "volumeClaimTemplate": template, **retention})
+    return made
 
 
 def _input(declared: list[Object], given: Object) -> Object:

@@ -1,5 +1,6 @@
 """Argo's templates with containers, as activities."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -7,6 +8,7 @@ from typing import Any, Final
 from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
 from perdure.importing.argo_scope import PodScope, Shape, Workflow
+from perdure.importing.argo_work import http, resource
 from perdure.importing.fields import Fields, Object, Report
 from perdure.importing.patching import strategic
 from perdure.importing.programs import Output
@@ -30,9 +32,16 @@ POD_FIELDS: Final = (
 )
 """Fields of a pod that workflows and templates have under the same name."""
 
+_OF_PODS: Final = frozenset(
+    {*POD_FIELDS, "initContainers", "sidecars", "volumes", "metadata", "podSpecPatch", "podResources"}
+)
+"""Fields of a template that need a pod template."""
+
+_INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
+_MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
+
 _ADVICE: Final = {
     "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
-    "synchronization": "limit whole runs: run the template as a child workflow with `limits`",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "daemon": "run the service as a Deployment, or as a sidecar of the activity that uses it",
     "plugin": "write the step as an activity",
@@ -52,6 +61,13 @@ class Pods:
     annotations: Mapping[str, str] = field(default_factory=dict)
     patch: str | None = None
     retention: Object | None = None
+    claims: frozenset[str] = frozenset()
+    """The volumes that are workspaces."""
+
+    @property
+    def make_pods(self) -> bool:
+        """Whether every activity needs a pod template."""
+        return bool(self.fields or self.labels or self.annotations or self.patch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +78,8 @@ class MadeActivity:
     shape: Shape
     captured: Mapping[str, tuple[str, ...]]
     global_names: Mapping[str, str]
+    deadline: str = ""
+    """The input that limits an attempt."""
 
 
 class ActivityBuilder:
@@ -90,15 +108,11 @@ class ActivityBuilder:
         """Make the activity.
 
         Args:
-            prints: Whether a step reads what the container prints.
+            prints: Whether a step reads what the container prints, or the body of a response.
             structured: The output parameters that expressions need as lists or objects.
         """
-        outputs = [output for each in self._parameters if (output := self._output(each, structured))]
         template = self._template
-        kind = "script" if "script" in template else "container"
-        source = template.part(kind)
-        read = self._containers.script if kind == "script" else self._containers.main
-        main = read(source, outputs, prints=prints)
+        deadline = self._deadline()
         definition: Object = {
             "name": self._name,
             "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or LONGEST,
@@ -106,10 +120,42 @@ class ActivityBuilder:
         }
         if self._pods.retention:
             definition["podRetention"] = self._pods.retention
-        definition |= self._work(main)
+        if "http" in template:
+            shape = Shape(result=prints)
+            definition["http"] = http(template.part("http"), self._scope, prints=prints)
+        elif "resource" in template:
+            account = template.text("serviceAccountName") or str(self._pods.fields.get("serviceAccountName", "default"))
+            definition["resource"], shape = resource(template.part("resource"), self._scope, account, self._parameters)
+        else:
+            outputs = [output for each in self._parameters if (output := self._output(each, structured))]
+            definition |= self._containered(outputs, prints=prints)
+            shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
-        shape = Shape(tuple(each.name for each in outputs), result=prints)
-        return MadeActivity(definition, shape, self._scope.captured, self._global_names)
+        return MadeActivity(definition, shape, self._scope.captured, self._global_names, deadline)
+
+    def _deadline(self) -> str:
+        """Take a deadline that is an input."""
+        for name in ("timeout", "activeDeadlineSeconds"):
+            found = _INPUT.fullmatch(str(self._template.data.get(name)))
+            if found and found[1] in self._inputs:
+                self._template.drop(name)
+                return found[1]
+        return ""
+
+    def _containered(self, outputs: list[Output], *, prints: bool) -> Object:
+        """The work of a template with containers."""
+        template = self._template
+        if "containerSet" in template:
+            before, main = self._containers.several(template.part("containerSet"), outputs, prints=prints)
+            return self._work(main, before)
+        if "container" in template:
+            return self._work(self._containers.main(template.part("container"), outputs, prints=prints), [])
+        if not outputs and not template.data.keys() & _OF_PODS and not self._pods.make_pods:
+            script = self._containers.as_script(template.part("script"), prints=prints)
+            user = script.pop("securityContext", None) or {}
+            mounts = self._workspaces(script)
+            return {**mounts, "script": {**script, "securityContext": {"runAsNonRoot": False, **user}}}
+        return self._work(self._containers.script(template.part("script"), outputs, prints=prints), [])
 
     def _output(self, parameter: Fields, structured: frozenset[str]) -> Output | None:
         name = parameter.text("name") or ""
@@ -128,33 +174,45 @@ class ActivityBuilder:
             return None
         return Output(name, path, default, name in structured)
 
-    def _work(self, main: Object) -> Object:
+    def _work(self, main: Object, before: list[Object]) -> Object:
         """`container`, or `podTemplate` for a pod with more than that."""
-        pod = self._pod(main)
+        patch = self._template.text("podSpecPatch")
+        pod = self._pod(main, before)
         metadata = self._metadata()
+        mounts = self._workspaces(main)
         user = main.pop("securityContext", None) or {}
-        if pod or metadata:
-            context = {"runAsNonRoot": False, **(pod.pop("securityContext", None) or {})}
-            if user:
-                main["securityContext"] = user
-            spec = {"securityContext": context, **pod, "containers": [{"name": "main", **main}]}
-            spec = self._patched(spec)
-            return {"podTemplate": {**({"metadata": metadata} if metadata else {}), "spec": spec}}
-        return {"container": {**main, "securityContext": {"runAsNonRoot": False, **user}}}
+        if not pod and not metadata and not patch and not self._pods.patch:
+            return {**mounts, "container": {**main, "securityContext": {"runAsNonRoot": False, **user}}}
+        context = {"runAsNonRoot": False, **(pod.pop("securityContext", None) or {})}
+        if user:
+            main["securityContext"] = user
+        spec = {"securityContext": context, **pod, "containers": [{"name": "main", **main}]}
+        spec = self._patched(spec, "spec.podSpecPatch", self._pods.patch)
+        spec = self._patched(spec, self._template.at("podSpecPatch"), patch)
+        return {**mounts, "podTemplate": {**({"metadata": metadata} if metadata else {}), "spec": spec}}
 
-    def _patched(self, spec: Object) -> Object:
-        for where, patch in (("", self._pods.patch), ("podSpecPatch", self._template.text("podSpecPatch"))):
-            if patch is None:
-                continue
-            path = self._template.at(where) if where else "spec.podSpecPatch"
-            text = self._containers.fixed(patch, path)
-            try:
-                spec = strategic(spec, text)
-            except ValueError as error:
-                self._report.gap(path, f"cannot be applied: {error}; write its fields into `podTemplate`")
-        return spec
+    def _workspaces(self, main: Object) -> Object:
+        """Take the mounts of the workspaces that the main container uses."""
+        mounts = main.get("volumeMounts", [])
+        own = [each for each in mounts if each.get("name") in self._pods.claims]
+        rest = [each for each in mounts if each not in own]
+        if not own:
+            return {}
+        main.pop("volumeMounts")
+        if rest:
+            main["volumeMounts"] = rest
+        return {"workspaces": [{key: each[key] for key in _MOUNT if key in each} for each in own]}
 
-    def _pod(self, main: Object) -> Object:
+    def _patched(self, spec: Object, path: str, patch: str | None) -> Object:
+        if patch is None:
+            return spec
+        try:
+            return strategic(spec, self._containers.fixed(patch, path))
+        except ValueError as error:
+            self._report.gap(path, f"cannot be applied: {error}; write its fields into `podTemplate`")
+            return spec
+
+    def _pod(self, main: Object, before: list[Object]) -> Object:
         template = self._template
         made: Object = dict(self._pods.fields)
         for name in POD_FIELDS:
@@ -164,20 +222,25 @@ class ActivityBuilder:
         resources = template.take("podResources")
         if resources is not None:
             made["resources"] = resources
-        template.drop("failFast", "executor")
+        template.drop("failFast", "executor", "annotations")
+        if not (template.data.get("archiveLocation") or {"archiveLogs": True}).get("archiveLogs", True):
+            template.drop("archiveLocation")
         first = [self._containers.plain(each) for each in template.parts("initContainers")]
         beside = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
         if beside:
             template.note("sidecars", "they start before the main container, and stop after it")
         own = {each.get("name"): each for each in template.take("volumes", [])}
+        first = [*first, *before]
         used = self._mounted(main, *first, *beside)
+        for mount in [mount for each in [*first, *beside] for mount in each.get("volumeMounts", [])]:
+            if mount.get("name") in self._pods.claims:
+                mount["name"] = f"workspace-{mount['name']}"
         volumes = [{**self._pods.volumes, **own}[name] for name in used if name in {**self._pods.volumes, **own}]
         if first or beside:
             made["initContainers"] = [*beside, *first]
         if volumes:
             made["volumes"] = self._containers.fixed(volumes, template.at("volumes"))
-        patched = self._pods.patch or template.data.get("podSpecPatch")
-        return made or ({"restartPolicy": "Never"} if patched else {})
+        return made
 
     def _mounted(self, *containers: Object) -> list[str]:
         mounts = [mount.get("name") for each in containers for mount in each.get("volumeMounts", [])]

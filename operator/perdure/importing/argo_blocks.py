@@ -1,8 +1,9 @@
 """Blocks that no template of Argo has, but that other steps need."""
 
 from perdure.importing.argo_calls import Target
+from perdure.importing.argo_retry import timeout
 from perdure.importing.argo_scope import Shape
-from perdure.importing.fields import Names, Object
+from perdure.importing.fields import Fields, Names, Object
 
 
 class Blocks:
@@ -16,13 +17,11 @@ class Blocks:
         """The block that turns a failure into an output."""
         return self._once("caught", [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}])
 
-    def on_exit(self, target: Target) -> str:
-        """The block that runs a handler, and then fails as before."""
-        value = {"input": "${params.input}"} if target.inputs or target.captured else {}
-        kind, key = ("activity", "name") if target.kind == "activity" else ("call", "block")
-        handler = dict(target.wait) or {kind: {key: target.name, **value}}
-        failed = {"name": "failed", "fail": {"message": "${params.message}"}}
-        return self._once(f"{target.name}-failed", [{"name": "handler", **handler}, failed])
+    def add(self, wish: str, steps: list[Object]) -> str:
+        """Add a block, with a name of its own."""
+        name = self.names.fresh(wish)
+        self.made.append({"name": name, "steps": steps})
+        return name
 
     def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> Target:
         """A block in the place of something that is not imported: it fails."""
@@ -35,3 +34,20 @@ class Blocks:
         if not any(each["name"] == name for each in self.made):
             self.made.append({"name": name, "steps": steps})
         return name
+
+
+def waiting(source: Fields, name: str) -> Target:
+    """A template that suspends: steps that call it wait for a signal, or for a time."""
+    source.drop("name", "inputs")
+    suspend = source.part("suspend")
+    length = timeout(suspend, "duration")
+    outputs = source.part("outputs").parts("parameters")
+    shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
+    signal = {"name": name, **({"timeout": length} if length else {})}
+    wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
+    if "waitForSignal" in wait:
+        source.note("suspend", f"`argo resume` is `perdure signal RUN --name {name}`, with the outputs as input")
+    suspend.done({})
+    source.drop("outputs")
+    source.done({})
+    return Target(name, "wait", shape, wait=wait)

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from perdure.importing.argo_activities import ARTIFACT
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import Scope, Shape
-from perdure.importing.expressions import TAG, UntranslatableError, template
-from perdure.importing.fields import Fields, Object, as_text
+from perdure.importing.expressions import TAG, UntranslatableError, expression, template
+from perdure.importing.fields import Fields, Object, as_text, literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,15 @@ class Target:
 
     name: str
     kind: str
-    """`activity`, `block`, or `wait`."""
+    """`activity`, `block`, `child`, or `wait`."""
     shape: Shape
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """The defaults of its inputs; None for one without."""
     captured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     global_names: Mapping[str, str] = field(default_factory=dict)
     timeout: str | None = None
+    deadline: str = ""
+    """The input that limits an attempt."""
     wait: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a step that waits."""
 
@@ -37,8 +39,8 @@ class Book(Protocol):
     def caught(self) -> str:
         """The block that turns a failure into an output."""
 
-    def on_exit(self, target: Target) -> str:
-        """The block that runs a handler, and then fails as before."""
+    def block(self, wish: str, steps: list[Object]) -> str:
+        """Add a block."""
 
     def given(self, value: Any) -> Any:
         """The value of an argument, if it is written out."""
@@ -87,3 +89,24 @@ def _value(book: Book, value: Any, path: str, source: Fields, scope: Scope) -> A
     except UntranslatableError as error:
         source.report.gap(path, str(error))
         return ""
+
+
+def output_of(output: Fields, scope: Scope) -> Any:
+    """The value of an output parameter of a steps or dag template."""
+    source = output.part("valueFrom")
+    output.drop("globalName", "description")
+    given, default = source.text("parameter"), source.text("default")
+    try:
+        if "expression" in source:
+            return "${" + expression(source.text("expression") or "", scope.resolve) + "}"
+        if given is not None:
+            made = template(given, scope.resolve, is_tag)
+            if default is not None and made.startswith("${"):
+                name = next((called for original, called in scope.steps.items() if f".{original}." in given), None)
+                fallback = literal(default)
+                return "${" + f"{name.skipped} ? {fallback} : {made[2:-1]}" + "}" if name else made
+            return made
+    except UntranslatableError as error:
+        output.gap("valueFrom", str(error))
+    output.gap("valueFrom", "only `parameter` and `expression` have a counterpart") if given is None else None
+    return None

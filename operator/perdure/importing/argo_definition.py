@@ -5,29 +5,24 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, Pods, artifacts
-from perdure.importing.argo_blocks import Blocks
-from perdure.importing.argo_calls import Target
+from perdure.importing.argo_blocks import Blocks, waiting
+from perdure.importing.argo_calls import Target, output_of
+from perdure.importing.argo_children import child_manifests, child_spec, child_target, child_workflow
 from perdure.importing.argo_flow import Flow
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
-from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_retry import timeout
 from perdure.importing.argo_scope import Scope, Shape, Workflow
-from perdure.importing.expressions import UntranslatableError, expression, template
-from perdure.importing.fields import Fields, Names, Object, Report, as_text, literal, walk
+from perdure.importing.fields import Fields, Names, Object, Report, as_text, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LONGEST_HANDLER: Final = "1d"
 _UNSERVED: Final = {
-    "http": "call the service in a container, for example with curl",
-    "resource": "run kubectl in a container, with a serviceAccountName that may do it",
-    "containerSet": "make each container an activity, or use init containers in `podTemplate`",
     "data": "list the files in an activity that returns them, and use `forEach`",
     "plugin": "write the step as an activity",
 }
 _ADVICE: Final = {
-    "synchronization": "limit the whole run with `limits`, or run the template as a child workflow with `limits`",
     "retryStrategy": "set it on the templates with containers, or run the steps as a child workflow with a `retryPolicy`",
     "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
@@ -47,8 +42,12 @@ class Definition:
     def __init__(
         self, spec: Object, path: str, *, workflow: Workflow, pods: Pods, library: Library, report: Report
     ) -> None:
+        self._spec = spec
+        self._path = path
         self._workflow = workflow
         self._pods = pods
+        self.children: list[tuple[str, str, Object]] = []
+        """The kinds, names, and specs of the objects that the definition needs."""
         self._library = library
         self._report = report
         self._templates = Templates(spec, path, library, report)
@@ -98,20 +97,15 @@ class Definition:
         inputs = (data.get("inputs") or {}).get("parameters") or []
         values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
         simple = all(name in self._workflow.parameters for name in values)
+        simple = simple and not data.keys() & {"timeout", "activeDeadlineSeconds"}
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
-        source = Fields({"name": key[1], "template": key[1], **self._given(values)}, "entrypoint", self._report)
+        source = Fields(
+            {"name": key[1], "template": key[1], **_given(values, self._workflow)}, "entrypoint", self._report
+        )
         flow = Flow(self, key[0], Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
-
-    def _given(self, values: Object) -> Object:
-        given = [
-            {"name": name, "value": "{{workflow.parameters." + name + "}}"}
-            for name in values
-            if name in self._workflow.parameters
-        ]
-        return {"arguments": {"parameters": given}} if given else {}
 
     def _handler(self, spec: Fields) -> Object:
         hooks = spec.part("hooks")
@@ -143,9 +137,9 @@ class Definition:
         """The block that turns a failure into an output."""
         return self._blocks.caught()
 
-    def on_exit(self, target: Target) -> str:
-        """The block that runs a handler, and then fails as before."""
-        return self._blocks.on_exit(target)
+    def block(self, wish: str, steps: list[Object]) -> str:
+        """Add a block."""
+        return self._blocks.add(wish, steps)
 
     def given(self, value: Any) -> Any:
         """A parameter that is written out; lists and objects in JSON, if the workflow reads them as such."""
@@ -165,12 +159,14 @@ class Definition:
                     path, "the ConfigMap is in none of the files; import it together, or pass the value as an input"
                 )
                 defaults[str(each.get("name"))] = ""
-        if "container" in data or "script" in data:
+        if "synchronization" in data and key[0] == "":
+            return self._child(key, defaults)
+        if data.keys() & {"container", "script", "containerSet", "http", "resource"}:
             return self._activity(key, defaults)
         if "steps" in data or "dag" in data:
             return self._block(key, defaults)
         if "suspend" in data:
-            return self._wait(key)
+            return waiting(self._templates.fields(*key), self._blocks.names.of("wait", *key))
         return self._unserved(key)
 
     def _activity(self, key: tuple[str, str], defaults: Object) -> Target:
@@ -181,7 +177,27 @@ class Definition:
         prints = bool(self._templates.callers(key[1]) & self._printed)
         made = builder.build(prints=prints, structured=self._structured)
         self._activities.append({"#": f"template {key[1]}", **made.definition})
-        return Target(name, "activity", made.shape, defaults, made.captured, made.global_names)
+        return Target(name, "activity", made.shape, defaults, made.captured, made.global_names, deadline=made.deadline)
+
+    def _child(self, key: tuple[str, str], defaults: Object) -> Target:
+        """A template with locks: a Workflow that takes them."""
+        spec = child_spec(self._spec, key[1])
+        child = Definition(
+            spec,
+            self._path,
+            workflow=child_workflow(self._workflow, defaults),
+            pods=self._pods,
+            library=self._library,
+            report=self._report,
+        )
+        fields = Fields({"entrypoint": key[1]}, self._path, self._report)
+        definition = child.build(fields)
+        target = child_target(
+            self._workflow, key[1], defaults, child.target("", Fields({"template": key[1]}, "", self._report))
+        )
+        source = self._templates.fields(*key)
+        self.children += [*child_manifests(target.name, source, definition, self._library), *child.children]
+        return target
 
     def _block(self, key: tuple[str, str], defaults: Object) -> Target:
         name = self._blocks.names.of(*key)
@@ -208,9 +224,12 @@ class Definition:
         if flow.is_parallel and (limit or self._limit):
             path = source.at("parallelism") if limit else "spec.parallelism"
             self._report.gap(path, "applies to loops only; run the other steps one after the other, with `needs`")
+        if source.take("failFast") is False:
+            source.note("failFast", "if a step fails, steps that are running are cancelled")
+        source.drop("annotations")
         made: Object = {"steps": flow.made}
         outputs = source.part("outputs")
-        values = {each.text("name") or "": self._output(each, flow.scope) for each in outputs.parts("parameters")}
+        values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         artifacts(outputs)
         for name in (
             "nodeSelector",
@@ -225,42 +244,6 @@ class Definition:
         source.done(_ADVICE)
         return {**made, "output": values} if values else made
 
-    def _output(self, output: Fields, scope: Scope) -> Any:
-        source = output.part("valueFrom")
-        output.drop("globalName", "description")
-        given, default = source.text("parameter"), source.text("default")
-        try:
-            if "expression" in source:
-                return "${" + expression(source.text("expression") or "", scope.resolve) + "}"
-            if given is not None:
-                made = template(given, scope.resolve, is_tag)
-                if default is not None and made.startswith("${"):
-                    name = next((called for original, called in scope.steps.items() if f".{original}." in given), None)
-                    fallback = literal(default)
-                    return "${" + f"{name.skipped} ? {fallback} : {made[2:-1]}" + "}" if name else made
-                return made
-        except UntranslatableError as error:
-            output.gap("valueFrom", str(error))
-        output.gap("valueFrom", "only `parameter` and `expression` have a counterpart") if given is None else None
-        return None
-
-    def _wait(self, key: tuple[str, str]) -> Target:
-        source = self._templates.fields(*key)
-        name = self._blocks.names.of("wait", *key)
-        source.drop("name", "inputs")
-        suspend = source.part("suspend")
-        length = timeout(suspend, "duration")
-        outputs = source.part("outputs").parts("parameters")
-        shape = Shape(tuple(each.text("name") or "" for each in outputs), is_block=True)
-        signal = {"name": name, **({"timeout": length} if length else {})}
-        wait: Object = {"sleep": {"duration": length}} if length and not outputs else {"waitForSignal": signal}
-        if "waitForSignal" in wait:
-            source.note("suspend", f"`argo resume` is `perdure signal RUN --name {name}`, with the outputs as input")
-        suspend.done({})
-        source.drop("outputs")
-        source.done(_ADVICE)
-        return Target(name, "wait", shape, wait=wait)
-
     def _unserved(self, key: tuple[str, str]) -> Target:
         source = self._templates.fields(*key)
         kind = next((each for each in _UNSERVED if each in source), None)
@@ -270,3 +253,13 @@ class Definition:
         source.gap(kind, f"is not imported; {_UNSERVED[kind]}")
         outputs = (source.data.get("outputs") or {}).get("parameters") or []
         return self._blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
+
+
+def _given(values: Object, workflow: Workflow) -> Object:
+    """The arguments of the entrypoint: the parameters of the workflow with the same names."""
+    given = [
+        {"name": name, "value": "{{workflow.parameters." + name + "}}"}
+        for name in values
+        if name in workflow.parameters
+    ]
+    return {"arguments": {"parameters": given}} if given else {}

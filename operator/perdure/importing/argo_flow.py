@@ -1,18 +1,21 @@
 """The `steps` and `dag` templates of Argo, as lists of steps."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perdure.importing.argo_calls import Book, Target, arguments
 from perdure.importing.argo_depends import Depends, TaskState, read
 from perdure.importing.argo_loops import for_each
 from perdure.importing.argo_pods import is_tag
+from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import Called, Scope, variable
 from perdure.importing.expressions import UntranslatableError, condition
-from perdure.importing.fields import Fields, Names, Object, member
+from perdure.importing.fields import Fields, Names, Object, member, valid_name
 
-_ADVICE: Final = {"hooks": "only `exit` is imported; add steps before and after this one"}
+_RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running['\"]\s*")
+"""The condition of a hook that runs when its step starts."""
 
 
 @dataclass(slots=True)
@@ -163,7 +166,6 @@ class Flow:
         made: Object = {"name": step.called.name}
         if step.needs is not None:
             made["needs"] = step.needs
-        handler = self._handler(source)
         conditions = [*step.conditions]
         try:
             loop = for_each(source, scope.resolve, is_tag)
@@ -176,77 +178,86 @@ class Flow:
             made["when"] = "${" + " && ".join(f"({each})" if len(conditions) > 1 else each for each in conditions) + "}"
         if loop is not None:
             made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
-        made |= self._call(target, arguments(self._book, source, target, scope))
+        given = arguments(self._book, source, target, scope)
+        made |= self._call(target, given)
+        if target.deadline:
+            limit = str(given.get(target.deadline, ""))
+            made["activity"]["startToCloseTimeout"] = duration(limit) or limit
         if target.timeout:
             made["timeout"] = target.timeout
-        clauses = self._catches(step, handler, scope)
-        if clauses:
-            made["catch"] = clauses
+        if step.called.is_caught:
+            made["catch"] = [{"call": {"block": self._book.caught(), "input": "${error.type}"}}]
+        made |= self._hooks(step, scope)
         self.made.append(made)
         self._called[step.original] = step.called
-        end = self._after(step, handler, scope)
+        end = self._after(step)
         self._ends[step.original] = end
-        source.done(_ADVICE)
+        source.done({})
         return end
 
-    def _handler(self, source: Fields) -> Fields | None:
-        """The handler that runs after a step."""
+    def _hooks(self, step: _Step, scope: Scope) -> Object:
+        """The blocks that run before and after a step."""
+        source = step.source
         hooks = source.part("hooks")
-        named = hooks.take("exit")
-        for name in list(hooks.data):
-            source.gap(f"hooks.{name}", "only the hook `exit` has a counterpart; add a step before or after this one")
         old = source.text("onExit")
         if old is not None:
-            return Fields({"template": old}, source.at("onExit"), source.report)
-        return Fields(named, source.at("hooks.exit"), source.report) if named else None
-
-    def _catches(self, step: _Step, handler: Fields | None, scope: Scope) -> list[Object]:
-        if step.called.is_caught:
-            return [{"call": {"block": self._book.caught(), "input": "${error.type}"}}]
-        if handler is None or "expression" in handler:
-            return []
-        target = self._book.target(self._home, Fields(handler.data, handler.path, handler.report))
-        failed = scope.at(steps={**scope.steps, step.original: step.called}, outcome=step.original)
-        given = arguments(self._book, Fields(handler.data, handler.path, handler.report), target, failed)
-        value = {"message": "${error.message}", **({"input": given} if target.inputs or target.captured else {})}
-        return [{"call": {"block": self._book.on_exit(target), "input": value}}]
-
-    def _after(self, step: _Step, handler: Fields | None, scope: Scope) -> str:
-        """Add the steps that follow a step: global outputs, and its handler."""
-        end = step.called.name
-        here = scope.at(steps={**scope.steps, step.original: step.called})
-        explicit = step.needs is not None
-        if step.target.global_names:
-            values = {
-                variable(name): "${" + step.called.resolve(("outputs", "parameters", output)) + "}"
-                for output, name in step.target.global_names.items()
+            hooks.data["exit"] = {"template": old}
+        own = replace(step.called, base="step", is_loop=False)
+        around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, step.original: own})}
+        steps: dict[str, list[Object]] = {"onStart": [], "onEnd": []}
+        values: dict[str, Object] = {"onStart": {}, "onEnd": {}}
+        for name in list(hooks.data):
+            hook = hooks.part(name)
+            expression = hook.text("expression")
+            when = "onStart" if expression and _RUNNING.fullmatch(expression) else "onEnd"
+            target = self._book.target(self._home, hook)
+            made: Object = {"name": valid_name(name), "needs": []}
+            value: Object = {}
+            if expression and when == "onEnd":
+                try:
+                    value["when"] = "${" + condition("{{=" + expression + "}}", around[when].resolve) + "}"
+                    made["when"] = "${" + member("params", valid_name(name)) + ".when}"
+                except UntranslatableError as error:
+                    hook.gap("expression", str(error))
+            given = arguments(self._book, hook, target, around[when])
+            if given:
+                value["input"] = given
+            hook.done({})
+            passed = "${" + member("params", valid_name(name)) + ".input}"
+            steps[when].append({**made, **self._call(target, passed if given else None)})
+            values[when] |= {valid_name(name): value} if value else {}
+        return {
+            field: {
+                "block": self._book.block(f"{step.called.name}-{'start' if field == 'onStart' else 'end'}", made_),
+                **({"input": values[field]} if values[field] else {}),
             }
-            ended = f"{member('steps', step.called.name)}.status == 'Succeeded'"
-            made: Object = {"name": self._names.fresh(f"{end}-global"), **({"needs": [end]} if explicit else {})}
-            self.made.append({**made, "when": "${" + ended + "}", "set": values})
-            end = made["name"]
-        if handler is None:
+            for field, made_ in steps.items()
+            if made_
+        }
+
+    def _after(self, step: _Step) -> str:
+        """Add the step that sets the global outputs of a step."""
+        end = step.called.name
+        if not step.target.global_names:
             return end
-        target = self._book.target(self._home, handler)
-        when = f"!({step.called.skipped})"
-        given = handler.text("expression")
-        if given is not None:
-            try:
-                when += f" && ({condition('{{=' + given + '}}', here.resolve)})"
-            except UntranslatableError as error:
-                handler.gap("expression", str(error))
-        made = {"name": self._names.fresh(f"{step.called.name}-exit"), **({"needs": [end]} if explicit else {})}
-        self.made.append(
-            {**made, "when": "${" + when + "}", **self._call(target, arguments(self._book, handler, target, here))}
-        )
-        handler.done({})
+        values = {
+            variable(name): "${" + step.called.resolve(("outputs", "parameters", output)) + "}"
+            for output, name in step.target.global_names.items()
+        }
+        made: Object = {
+            "name": self._names.fresh(f"{end}-global"),
+            **({"needs": [end]} if step.needs is not None else {}),
+        }
+        self.made.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
         return str(made["name"])
 
     @staticmethod
-    def _call(target: Target, given: Object) -> Object:
+    def _call(target: Target, given: Any) -> Object:
         if target.kind == "wait":
             return dict(target.wait)
         value = {"input": given} if given else {}
+        if target.kind == "child":
+            return {"childWorkflow": {"workflow": {"name": target.name}, **value}}
         key = "name" if target.kind == "activity" else "block"
         return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
 

@@ -1,7 +1,7 @@
 """The containers of Argo's templates, as those of activities."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from perdure.importing.argo_scope import ROOTS, PodScope
@@ -58,6 +58,45 @@ class Containers:
             return {**made, **returning([*command, option, source], outputs, prints=prints)}
         return {**made, "command": command, "args": [option, source]}
 
+    def as_script(self, script: Fields, *, prints: bool) -> Object:
+        """A script as a kind of work of its own."""
+        source = self._text(script.text("source") or "", script.at("source"))
+        made = self.plain(script)
+        command = made.pop("command", None)
+        if command and any("${" in word.replace("$${", "") for word in command):
+            script.gap("command", "the interpreter must not be computed; name it")
+        given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
+        return {**made, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
+
+    def several(self, group: Fields, outputs: Iterable[Output], *, prints: bool) -> tuple[list[Object], Object]:
+        """The containers of a containerSet, each after those that it depends on, and the main container, which is the last."""
+        outputs = tuple(outputs)
+        shared = group.take("volumeMounts", [])
+        sources = group.parts("containers")
+        needs = {str(each.data.get("name")): each.take("dependencies", []) for each in sources}
+        if "retryStrategy" in group:
+            group.gap("retryStrategy", "containers are not retried by themselves; set it on the template")
+            group.drop("retryStrategy")
+        group.done({})
+        if not any(needs.values()) and len(needs) > 1:
+            group.note("containers", "they run one after the other")
+        ordered = _ordered(needs)
+        if "main" in ordered and not any("main" in each for each in needs.values()):
+            ordered = [*(name for name in ordered if name != "main"), "main"]
+        by_name = {str(each.data.get("name")): each for each in sources}
+        if (outputs or prints) and "main" in by_name and ordered[-1] != "main":
+            group.gap("containers", "outputs are those of the last container; let `main` depend on the others")
+        made = []
+        for name in ordered:
+            source = by_name[name]
+            source.drop("name")
+            last = name == ordered[-1]
+            container = self.main(source, outputs if last else (), prints=prints and last)
+            mounts = [*shared, *container.pop("volumeMounts", [])]
+            mounts_ = {"volumeMounts": [dict(each) for each in mounts]} if mounts else {}
+            made.append({**({} if last else {"name": name}), **container, **mounts_})
+        return made[:-1], made[-1]
+
     def plain(self, container: Fields) -> Object:
         """A container with its expressions, as it is otherwise."""
         if container.data.get("name") in {"", "main"}:
@@ -105,6 +144,18 @@ class Containers:
             return made.replace("$${", "${")
 
         return _changed(value, path, change)
+
+
+def _ordered(needs: Mapping[str, list[str]]) -> list[str]:
+    """The names, each after those that it needs."""
+    made: list[str] = []
+    pending = dict(needs)
+    while pending:
+        ready = [name for name, of in pending.items() if not set(of) & pending.keys()] or list(pending)[:1]
+        for name in ready:
+            made.append(name)
+            del pending[name]
+    return made
 
 
 def _changed(value: Any, path: str, change: Callable[[str, str], str]) -> Any:

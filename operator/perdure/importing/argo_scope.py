@@ -68,6 +68,8 @@ class Workflow:
     constants: Mapping[str, str]
     """Such as `serviceAccountName`."""
     parameters: frozenset[str]
+    name: str = ""
+    """The name of its object, without the dash at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,18 @@ class Called:
     is_loop: bool = False
     is_caught: bool = False
     """Whether its failure becomes its output: an object with the field `failed`."""
+    base: str = ""
+    """The expression for it, in its own hooks."""
+
+    @property
+    def step(self) -> str:
+        """The expression for it."""
+        return self.base or member("steps", self.name)
 
     @property
     def failed(self) -> str:
         """The condition that it has failed."""
-        output = f"{member('steps', self.name)}.output"
+        output = f"{self.step}.output"
         if self.is_loop:
             return f"(type({output}) == list && {output}.exists(o, type(o) == map && has(o.failed)))"
         return f"(type({output}) == map && has({output}.failed))"
@@ -92,11 +101,11 @@ class Called:
     @property
     def skipped(self) -> str:
         """The condition that it was skipped."""
-        return f"{member('steps', self.name)}.status == 'Skipped'"
+        return f"{self.step}.status == 'Skipped'"
 
     def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference to it."""
-        step = member("steps", self.name)
+        step = self.step
         match path:
             case ("status",):
                 return f"({self.failed} ? 'Failed' : {step}.status)" if self.is_caught else f"{step}.status"
@@ -140,8 +149,6 @@ class Scope:
     template: str = ""
     step: str = ""
     """The name of the step that is converted."""
-    outcome: str = ""
-    """In the handler of a step that has failed: the name of the step."""
 
     def at(self, **changes: Any) -> "Scope":
         """The same, with something else in sight."""
@@ -161,8 +168,6 @@ class Scope:
             case ("workflow", *rest):
                 return of_workflow(tuple(rest), self.workflow)
             case ("steps" | "tasks", name, *rest) if name in self.steps:
-                if name == self.outcome:
-                    return "'Failed'" if rest == ["status"] else "null"
                 return self.steps[name].resolve(tuple(rest))
             case ("steps" | "tasks", "name") if self.step:
                 return literal(self.step)

@@ -63,7 +63,7 @@ _METHODS: Final = {
 _MACROS: Final = {"filter": "filter", "map": "map", "all": "all", "any": "exists", "one": "exists_one"}
 _ROOTS: Final = frozenset(
     {"inputs", "outputs", "steps", "tasks", "workflow", "item", "lastRetry", "retries", "node", "pod"}
-) | {*("params", "context", "workspaces", "results", "cronworkflow", "status", "exitCode")}
+) | {*("response", "params", "context", "workspaces", "results", "cronworkflow", "status", "exitCode")}
 """Names that references begin with."""
 
 _JSON_PATH: Final = re.compile(r"\$?(?:\.([A-Za-z_][-A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\])")

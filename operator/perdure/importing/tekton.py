@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
-from perdure.importing.fields import Fields, Object, Report, as_text, literal
+from perdure.importing.fields import Fields, Object, Report, as_text, literal, valid_name
 from perdure.importing.imported import Imported, name_of
 from perdure.importing.shapes import Shapes
 from perdure.importing.tekton_pipeline import Pipeline, Place
@@ -15,7 +15,16 @@ _SHAPES: Final = Shapes(
     maps=frozenset(
         {"metadata", "spec", "pipelineSpec", "taskSpec", "taskRef", "pipelineRef", "taskRunTemplate", "podTemplate"}
     )
-    | {"timeouts", "stepTemplate", "matrix", "ref", "labels", "annotations"},
+    | {
+        "persistentVolumeClaim",
+        "volumeClaimTemplate",
+        "timeouts",
+        "stepTemplate",
+        "matrix",
+        "ref",
+        "labels",
+        "annotations",
+    },
     lists=frozenset(
         {"params", "tasks", "finally", "results", "workspaces", "steps", "sidecars", "volumes", "taskRunSpecs", "env"}
     )
@@ -138,11 +147,9 @@ class _Conversion:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
         template = run.part("taskRunTemplate")
         timeouts = run.part("timeouts")
-        place = Place(
-            workspaces=self._workspaces(run.parts("workspaces")),
-            pod=self._pod(template),
-            timeouts={"finally": final} if (final := timeouts.text("finally")) else {},
-        )
+        place = self._place(run.parts("workspaces"), self._pod(template))
+        final = timeouts.text("finally")
+        place.timeouts = {"finally": final} if final else {}
         template.done(_ADVICE)
         self._specs(run, place)
         options: Object = {}
@@ -167,7 +174,7 @@ class _Conversion:
 
     def _task_run(self, run: Fields) -> None:
         values = {each.text("name") or "": each.take("value", "") for each in run.parts("params")}
-        place = Place(workspaces=self._workspaces(run.parts("workspaces")), pod=self._pod(run))
+        place = self._place(run.parts("workspaces"), self._pod(run))
         limit = run.text("timeout")
         retries = run.take("retries", 0)
         found = self._task(run)
@@ -235,20 +242,20 @@ class _Conversion:
         account = of.text("serviceAccountName")
         return {**made, **({"serviceAccountName": account} if account else {})}
 
-    def _workspaces(self, bound: list[Fields]) -> Mapping[str, Volume]:
+    def _place(self, bound: list[Fields], pod: Object) -> Place:
+        """The workspaces of a run: claim templates become workspaces of Perdure, everything else volumes of the pods."""
         made: dict[str, Volume] = {}
+        claims: list[Object] = []
         for each in bound:
             name, path = each.text("name") or "", each.text("subPath") or ""
+            template = each.part("volumeClaimTemplate")
             source: Object = {kind: each.take(kind, {}) for kind in _VOLUMES if kind in each.data}
-            if "volumeClaimTemplate" in each:
-                each.gap(
-                    "volumeClaimTemplate",
-                    "create a PersistentVolumeClaim, and bind it with `persistentVolumeClaim`; see docs/data.md",
-                )
-                each.drop("volumeClaimTemplate")
+            workspace = valid_name(name).lower().replace("_", "-") if template.data else ""
+            if template.data:
+                claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
             each.done({})
-            made[name] = Volume(source, path)
-        return made
+            made[name] = Volume(source, path, workspace)
+        return Place(workspaces=made, pod=pod, claims=claims)
 
     def _add(self, kind: str, spec: Object) -> None:
         meta = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}

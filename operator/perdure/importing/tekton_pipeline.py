@@ -40,6 +40,8 @@ class Place:
     pods: Mapping[str, Object] = field(default_factory=dict)
     """Fields of the pod spec, by the name of the task in the pipeline."""
     timeouts: Mapping[str, str] = field(default_factory=dict)
+    claims: list[Object] = field(default_factory=list)
+    """The workspaces of Perdure."""
 
 
 class Pipeline:
@@ -72,13 +74,14 @@ class Pipeline:
         for each in spec.parts("workspaces"):
             each.drop("name", "description", "optional")
             each.done({})
-        bound = {key: bool(volume.source) for key, volume in self._place.workspaces.items()}
+        bound = {key: volume.is_bound for key, volume in self._place.workspaces.items()}
         scope = PipelineScope("input", names, name, bound=bound)
         tasks = spec.parts("tasks")
         steps, scope = self._tasks(tasks, scope, known)
         results = {each.text("name") or "": self._result(each, scope) for each in spec.parts("results")}
         final = spec.parts("finally")
-        made: Object = {"activities": self.activities, "steps": steps}
+        made: Object = {"workspaces": self._place.claims} if self._place.claims else {}
+        made |= {"activities": self.activities, "steps": steps}
         handler = self._finally(final, scope, known) if final else {}
         if self.blocks:
             made["blocks"] = self.blocks
@@ -244,9 +247,9 @@ class Pipeline:
             each.done({})
             if volume is not None:
                 whole = "/".join(part for part in (volume.sub_path, path) if part)
-                if VARIABLE.search(whole):
+                if VARIABLE.search(whole) and not volume.workspace:
                     each.gap("subPath", "must be known before the run; write it here")
-                made[name] = Volume(volume.source, whole)
+                made[name] = Volume(volume.source, whole, volume.workspace)
         embedded = "taskSpec" in task
         return {**self._place.workspaces, **made} if embedded else made
 

@@ -35,6 +35,13 @@ class Volume:
     source: Mapping[str, Any]
     """The volume, without its name; empty if the workspace is not bound."""
     sub_path: str = ""
+    workspace: str = ""
+    """The workspace of Perdure that it is; empty for a volume of the pods."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether there is a volume."""
+        return bool(self.source or self.workspace)
 
 
 @dataclass(slots=True)
@@ -79,6 +86,10 @@ class TaskBuilder:
         self._results = spec.parts("results")
         self._volumes: list[Object] = []
         self._mounts: list[Object] = []
+        self._own: list[Object] = []
+        """The workspaces that the last step mounts."""
+        self._others: list[Object] = []
+        """The same, in the other steps."""
         paths = {
             f"results.{each.data.get('name')}.path": f"/tekton/results/{each.data.get('name')}"
             for each in self._results
@@ -106,8 +117,9 @@ class TaskBuilder:
             self._volumes.append({"name": _TOOLS, "emptyDir": {}})
         mounts = [{"name": _TOOLS, "mountPath": path, "subPath": name} for path, name in shared.items()] + self._mounts
         for each in containers:
-            if mounts:
-                each["volumeMounts"] = [*mounts, *each.get("volumeMounts", [])]
+            all_mounts = [*mounts, *(self._others if each is not containers[-1] else []), *each.get("volumeMounts", [])]
+            if all_mounts:
+                each["volumeMounts"] = all_mounts
         pod: Object = {"securityContext": {"runAsNonRoot": False, **(self._setting.pod.get("securityContext") or {})}}
         pod |= {key: value for key, value in self._setting.pod.items() if key != "securityContext"}
         pod["volumes"] = [*self._volumes, *pod.pop("volumes", [])]
@@ -119,9 +131,13 @@ class TaskBuilder:
             "name": valid_name(self._setting.step),
             "startToCloseTimeout": self._setting.timeout or "1h",
             "retryPolicy": {"exponential": {"initialInterval": "1s", "maximumAttempts": self._setting.retries + 1}},
+            **({"workspaces": [self._with_path(each) for each in self._own]} if self._own else {}),
             "podTemplate": {"spec": {**made, "containers": containers[-1:]}},
         }
         return MadeTask(definition, tuple(each.name for each in outputs), defaults, self._scope.captured)
+
+    def _with_path(self, mount: Object) -> Object:
+        return {**mount, **({"subPath": self._evaluated(mount["subPath"], "workspaces")} if "subPath" in mount else {})}
 
     def _shares(self, path: str, containers: list[Object], outputs: list[Output]) -> bool:
         if path == "/tekton/results":
@@ -138,13 +154,15 @@ class TaskBuilder:
             read_only = each.take("readOnly", False)
             each.drop("description")
             each.done({})
-            bound = volume is not None and bool(volume.source)
+            bound = volume is not None and volume.is_bound
             paths[f"workspaces.{name}.path"] = path if bound else ""
             paths[f"workspaces.{name}.bound"] = "true" if bound else "false"
             paths[f"workspaces.{name}.volume"] = f"ws-{name}" if bound else ""
             if volume is None and not optional:
                 each.gap("", "is not bound; import the run that binds it together with this")
-            if volume is not None and volume.source:
+            if volume is not None and volume.workspace:
+                self._mount(each, volume, path, read_only=bool(read_only))
+            elif volume is not None and volume.source:
                 self._volumes.append({"name": f"ws-{name}", **volume.source})
                 mount: Object = {"name": f"ws-{name}", "mountPath": path}
                 self._mounts.append(
@@ -155,6 +173,19 @@ class TaskBuilder:
                     }
                 )
         return paths
+
+    def _mount(self, declared: Fields, volume: Volume, path: str, *, read_only: bool) -> None:
+        """Mount a workspace of Perdure: into the last step by the activity, into the others as a volume."""
+        mount: Object = {"name": volume.workspace, "mountPath": path, **({"readOnly": True} if read_only else {})}
+        if not volume.sub_path:
+            self._own.append(mount)
+            self._others.append({**mount, "name": f"workspace-{volume.workspace}"})
+            return
+        several = len(self._spec.data.get("steps") or []) > 1
+        if several and VARIABLE.search(volume.sub_path):
+            declared.gap("subPath", "must be known before the run if the task has several steps; write it here")
+        self._own.append({**mount, "subPath": volume.sub_path})
+        self._others.append({**mount, "name": f"workspace-{volume.workspace}", "subPath": volume.sub_path})
 
     def _output(self, result: Fields) -> Output:
         name, kind = result.text("name") or "", result.text("type") or "string"

@@ -120,7 +120,7 @@ def test_a_shell_completes_verbs_options_values_and_names(server: ApiServer) -> 
     assert complete("perdure schedule pause n") == ["nightly"]
     assert complete("perdure list -n b") == ["bank"]
     assert complete("perdure list --context ") == ["c"]
-    assert complete("perdure list --output js") == ["json"]
+    assert complete("perdure list --output js") == ["json", "jsonpath="]
     assert complete("perdure describe --as") == ["--as", "--as-group", "--as-uid"]
 
 

@@ -133,7 +133,7 @@ def issued(server: ApiServer, *lifetimes: timedelta) -> None:
     """Have the API server issue tokens that live so long, one after the other."""
     left = list(enumerate(lifetimes, 1))
 
-    def create(path: str, body: dict[str, Any], *_: Any) -> tuple[int, dict[str, Any]]:
+    def create(path: str, body: dict[str, Any], _: Any) -> tuple[int, dict[str, Any]]:
         assert path == TOKENS
         assert body["spec"] == {"audiences": ["ours"]}
         number, lifetime = left.pop(0)

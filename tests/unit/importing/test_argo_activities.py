@@ -31,12 +31,131 @@ def test_a_literal_of_a_shell_is_no_expression(tmp_path: Path) -> None:
     assert made["container"]["args"] == ["echo $${HOME}"]
 
 
-def test_a_script_is_a_program_that_kubernetes_does_not_expand(tmp_path: Path) -> None:
+def test_a_script_is_a_script(tmp_path: Path) -> None:
     made = one(
-        tmp_path, '- {name: main, script: {image: a, command: [bash, -e], source: "echo $(date) {{workflow.name}}"}}'
+        tmp_path,
+        '- {name: main, script: {image: a, command: [bash, -e], source: "echo $(date) ${X} {{workflow.name}}"}}',
     )
-    assert made["container"]["command"] == ["bash", "-e"]
-    assert made["container"]["args"] == ["-c", "echo $$(date) ${run.name}"]
+    assert made["script"] == {
+        "image": "a",
+        "command": ["bash", "-e"],
+        "source": "echo $(date) $${X} ${run.name}",
+        "securityContext": {"runAsNonRoot": False},
+    }
+
+
+def test_a_script_in_a_pod_is_a_program_that_kubernetes_does_not_expand(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  nodeSelector: {disk: ssd}
+  script: {image: a, command: [bash, -e], source: "echo $(date) {{workflow.name}}"}""",
+    )
+    container = made["podTemplate"]["spec"]["containers"][0]
+    assert (container["command"], container["args"]) == (["bash", "-e"], ["-c", "echo $$(date) ${run.name}"])
+
+
+def test_a_request_is_a_request(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  http:
+    url: https://example.com/{{workflow.parameters.path}}
+    method: POST
+    timeoutSeconds: 20
+    headers: [{name: token, valueFrom: {secretKeyRef: {name: s, key: k}}}, {name: from, value: "{{workflow.name}}"}]
+    body: hello
+    successCondition: "response.statusCode == 201 && response.body contains 'ok'\"""",
+        "entrypoint: main\narguments: {parameters: [{name: path, value: x}]}",
+    )
+    assert made["http"] == {
+        "method": "POST",
+        "url": "https://example.com/${input.path}",
+        "headers": [
+            {"name": "token", "secret": {"name": "s", "key": "k"}},
+            {"name": "from", "value": "${run.name}"},
+        ],
+        "body": "hello",
+        "timeout": "20s",
+        "successCondition": "${(string(response.status) == '201') && string(response.body).contains('ok')}",
+    }
+
+
+def test_an_object_is_a_resource(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  inputs: {parameters: [{name: count, value: 3}]}
+  resource:
+    action: create
+    setOwnerReference: true
+    successCondition: status.succeeded > 0, status.phase in (Done, Ended)
+    failureCondition: status.failed > 3
+    manifest: |
+      apiVersion: batch/v1
+      kind: Job
+      metadata: {generateName: "{{workflow.name}}-"}
+      spec:
+        completions: {{inputs.parameters.count}}
+  outputs: {parameters: [{name: job, valueFrom: {jsonPath: "{.metadata.name}"}}]}""",
+        "entrypoint: main\nserviceAccountName: jobs",
+    )
+    number = "${type(input.count) == string && input.count.matches('^-?[0-9]+$') ? int(input.count) : input.count}"
+    assert made["resource"] == {
+        "action": "Create",
+        "serviceAccountName": "jobs",
+        "manifest": {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"generateName": "${run.name}-"},
+            "spec": {"completions": number},
+        },
+        "owned": True,
+        "successCondition": "${object.status.succeeded > 0 && (object.status.phase in ['Done', 'Ended'])}",
+        "failureCondition": "${object.status.failed > 3}",
+        "output": "${object.metadata.name}",
+    }
+
+
+def test_containers_of_a_set_run_in_order(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  volumes: [{name: x, emptyDir: {}}]
+  containerSet:
+    volumeMounts: [{name: x, mountPath: /x}]
+    containers:
+    - {name: main, image: m, command: [m], dependencies: [b]}
+    - {name: b, image: b, command: [b], dependencies: [a]}
+    - {name: a, image: a, command: [a]}""",
+    )
+    spec = made["podTemplate"]["spec"]
+    assert [each["name"] for each in spec["initContainers"]] == ["a", "b"]
+    assert spec["containers"] == [
+        {"name": "main", "image": "m", "command": ["m"], "volumeMounts": [{"name": "x", "mountPath": "/x"}]}
+    ]
+
+
+def test_claims_are_workspaces(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  initContainers: [{name: first, image: b, volumeMounts: [{name: work, mountPath: /w}]}]
+  container: {image: a, volumeMounts: [{name: work, mountPath: /work, subPath: p}]}""",
+            """entrypoint: main
+volumeClaimTemplates:
+- metadata: {name: work}
+  spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}""",
+        ),
+    )
+    assert made.complete, made.sentences
+    assert [each["name"] for each in made.spec["workspaces"]] == ["work"]
+    activity = made.activity("main")
+    assert activity["workspaces"] == [{"name": "work", "mountPath": "/work", "subPath": "p"}]
+    pod = activity["podTemplate"]["spec"]
+    assert pod["initContainers"][0]["volumeMounts"] == [{"name": "workspace-work", "mountPath": "/w"}]
+    assert "volumeMounts" not in pod["containers"][0]
 
 
 @pytest.mark.parametrize(
@@ -124,11 +243,20 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
 @pytest.mark.parametrize(
     ("template", "path"),
     [
-        ("- {name: main, http: {url: x}}", "spec.templates[0].http"),
+        ("- {name: main, data: {}}", "spec.templates[0].data"),
+        (
+            "- {name: main, http: {url: 'https://x', insecureSkipVerify: true}}",
+            "spec.templates[0].http.insecureSkipVerify",
+        ),
+        (
+            "- {name: main, resource: {action: replace, manifest: '{apiVersion: v1, kind: X, metadata: {name: x}}'}}",
+            "spec.templates[0].resource.action",
+        ),
         ("- {name: main, memoize: {key: x}, container: {image: a}}", "spec.templates[0].memoize"),
         ("- {name: main, inputs: {artifacts: [{name: a, path: /a}]}, container: {image: a}}", "inputs.artifacts[0]"),
         ("- {name: main, container: {image: a, workingDir: '{{workflow.parameters.x}}'}}", "container.workingDir"),
-        ("- {name: main, script: {image: a, command: [pwsh], source: x}}", "script.command"),
+        ("- {name: main, nodeSelector: {a: b}, script: {image: a, command: [pwsh], source: x}}", "script.command"),
+        ("- {name: main, resource: {action: patch, manifest: '{spec: {}}'}}", "spec.templates[0].resource.manifest"),
         ("- {name: main, container: {image: a, args: ['{{pod.name}}']}}", "container.args[0]"),
         ("- {name: main, unheard: {of: x}, container: {image: a}}", "spec.templates[0].unheard"),
         ("- {name: main, steps: [[{name: a, template: missing}]]}", "spec.templates[0].steps[0][0].template"),
@@ -148,3 +276,23 @@ def test_a_step_that_is_not_imported_fails_the_run(tmp_path: Path) -> None:
     )
     report = made.simulate()
     assert (report["phase"], report["failure"]["type"]) == ("Failed", "NotImported")
+
+
+def test_a_deadline_can_be_an_input(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  inputs: {parameters: [{name: limit, value: "{{workflow.parameters.longest}}"}]}
+  steps:
+  - - {name: a, template: work, arguments: {parameters: [{name: timeout, value: "5"}]}}
+  - - {name: b, template: work, arguments: {parameters: [{name: timeout, value: "{{inputs.parameters.limit}}"}]}}
+- {name: work, timeout: "{{inputs.parameters.timeout}}", inputs: {parameters: [{name: timeout}]}, container: {image: a}}""",
+            "entrypoint: main\narguments: {parameters: [{name: longest, value: 10s}]}",
+        ),
+    )
+    assert made.complete, made.sentences
+    assert made.step("a")["activity"]["startToCloseTimeout"] == "5s"
+    assert made.step("b")["activity"]["startToCloseTimeout"] == "${params.limit}"
+    report = made.simulate({"work": [{"after": "6s"}, {"hang": True}]})
+    assert (report["phase"], report["elapsed"]) == ("Failed", 5)

@@ -264,6 +264,29 @@ def test_exit_handlers_run_whatever_happens(tmp_path: Path, code: int, phase: st
     assert inputs(report)[-1] == {"status": status}
 
 
+def test_hooks_run_before_and_after_a_step(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """
+- name: main
+  steps:
+  - - name: a
+      template: work
+      hooks:
+        running: {expression: 'steps["a"].status == "Running"', template: say, arguments: {parameters: [{name: text, value: on}]}}
+        good: {expression: "steps.a.status == 'Succeeded'", template: say, arguments: {parameters: [{name: text, value: good}]}}
+        bad: {expression: "steps.a.status == 'Failed'", template: say, arguments: {parameters: [{name: text, value: bad}]}}
+- {name: work, container: {image: busybox}}
+"""
+            + SAY
+        ),
+    )
+    assert made.complete, made.sentences
+    assert inputs(made.simulate()) == [{"text": "true"}, None, {"text": "good"}]
+    assert inputs(made.simulate({"work": [{"exitCode": 1}]})) == [{"text": "true"}, None, {"text": "bad"}]
+
+
 def test_a_suspended_step_waits_for_a_signal_with_its_outputs(tmp_path: Path) -> None:
     made = argo(
         tmp_path,

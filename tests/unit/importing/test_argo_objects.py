@@ -152,7 +152,40 @@ podGC: {strategy: OnPodSuccess}""",
 
 
 def test_comments_name_the_origin(tmp_path: Path) -> None:
-    made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, template: b}]]}\n- {name: b, http: {url: x}}"))
+    made = argo(tmp_path, workflow("- {name: main, steps: [[{name: a, template: b}]]}\n- {name: b, plugin: {x: {}}}"))
     text = made.file.read_text()
-    assert text.startswith("# From Workflow/made.\n# Not imported: spec.templates[1].http: ")
+    assert text.startswith("# From Workflow/made.\n# Not imported: spec.templates[1].plugin: ")
     assert "# template b" not in text
+
+
+def test_locks_of_a_template_are_limits_of_a_child(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  steps:
+  - - name: one
+      template: locked
+      arguments: {parameters: [{name: text, value: "{{item}}"}]}
+      withItems: [a, b]
+- name: locked
+  synchronization: {mutexes: [{name: deploy}]}
+  inputs: {parameters: [{name: text}]}
+  container: {image: busybox, command: [echo, "{{inputs.parameters.text}} {{workflow.parameters.to}}"]}""",
+            "entrypoint: main\narguments: {parameters: [{name: to, value: ada}]}",
+        ),
+    )
+    assert made.complete, made.sentences
+    assert [(each["kind"], each["metadata"]["name"]) for each in made.manifests] == [
+        ("WorkflowLimit", "deploy"),
+        ("Workflow", "made-locked"),
+        ("WorkflowRun", "made"),
+    ]
+    assert made.manifests[1]["spec"]["limits"] == [{"name": "deploy"}]
+    (step,) = made.manifests[2]["spec"]["inline"]["steps"]
+    assert step["childWorkflow"] == {
+        "workflow": {"name": "made-locked"},
+        "input": {"text": "${item}", "to": "${input.to}"},
+    }
+    report = made.simulate()
+    assert (report["phase"], len(report["children"])) == ("Completed", 2)

@@ -240,10 +240,6 @@ spec:
 @pytest.mark.parametrize(
     ("run", "path"),
     [
-        (
-            task_run("steps: [{image: a, script: x}]", "{workspaces: [{name: w, volumeClaimTemplate: {}}]}"),
-            "spec.workspaces[0]",
-        ),
         (pipeline_run("tasks: [{name: a, taskRef: {resolver: git}}]"), "taskRef.resolver"),
         (pipeline_run("tasks: [{name: a, taskRef: {name: far}}]"), "tasks[0].taskRef.name"),
         (task_run("steps: [{image: a, timeout: 5s, script: x}]"), "steps[0].timeout"),
@@ -325,3 +321,43 @@ spec:
     )
     report = made.simulate()
     assert inputs(report) == [{"repo": {"commit": "b", "url": "c"}, "words": ["w", "a"]}]
+
+
+def test_claims_are_workspaces_that_all_steps_mount(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        """
+kind: PipelineRun
+metadata: {name: made}
+spec:
+  workspaces:
+  - {name: own, volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}
+  - name: shared
+    subPath: all
+    volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+  pipelineSpec:
+    params: [{name: part, default: one}]
+    tasks:
+    - name: build
+      workspaces: [{name: source, workspace: own}, {name: cache, workspace: shared, subPath: $(params.part)}]
+      taskSpec:
+        workspaces: [{name: source}, {name: cache, readOnly: true, mountPath: /cache}]
+        steps: [{image: b, command: [ls, $(workspaces.source.path)]}]
+    - name: several
+      workspaces: [{name: source, workspace: own, subPath: x}]
+      taskSpec:
+        workspaces: [{name: source}]
+        steps: [{image: a, command: [ls]}, {image: b, command: [ls]}]
+""",
+    )
+    assert made.complete, made.sentences
+    assert [each["name"] for each in made.spec["workspaces"]] == ["own", "shared"]
+    assert made.activity("build")["workspaces"] == [
+        {"name": "own", "mountPath": "/workspace/source"},
+        {"name": "shared", "mountPath": "/cache", "readOnly": True, "subPath": "all/${input.part}"},
+    ]
+    several = made.activity("several")
+    assert several["workspaces"] == [{"name": "own", "mountPath": "/workspace/source", "subPath": "x"}]
+    first = several["podTemplate"]["spec"]["initContainers"][0]
+    assert first["volumeMounts"] == [{"name": "workspace-own", "mountPath": "/workspace/source", "subPath": "x"}]
+    assert made.simulate()["phase"] == "Completed"

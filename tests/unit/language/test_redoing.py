@@ -141,3 +141,25 @@ def test_a_run_that_is_stopped_runs_only_finally() -> None:
     run.drive.check_replay()
     cancelled = Run(f"[{do('a', UNDO)}, {do('b')}]", onCancel={"block": "tidy"}).done("a")
     assert cancelled.at(inp.CancelRequested(request_id="c")).open() == ["a:compensate"]
+
+
+HOOKED = ", onStart: {block: tell}, onEnd: {block: tell}"
+TELL = [{"name": name, "steps": [{"name": "note", "activity": {"name": "work"}}]} for name in ("tell", "tidy")]
+
+
+def test_a_step_that_failed_runs_again_after_its_start_hook_which_is_kept() -> None:
+    run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=TELL)
+    run.done("a:onStart/note").failed("a").done("a:onEnd/note", ":finally/note")
+    again = retried(run)
+    assert again.open() == ["a"]
+    assert again.done("a", "a:onEnd/note", "b", ":finally/note").status is RunStatus.COMPLETED
+    again.drive.check_replay()
+
+
+def test_only_the_end_hook_that_failed_is_done_again() -> None:
+    run = Run(f"[{do('a', HOOKED)}, {do('b')}]", blocks=TELL)
+    run.done("a:onStart/note", "a").failed("a:onEnd/note").done(":finally/note")
+    again = retried(run)
+    assert again.open() == ["a:onEnd/note"]
+    assert again.done("a:onEnd/note").open() == ["b"]
+    again.drive.check_replay()

@@ -10,15 +10,13 @@ import typer
 
 from perdure.cli.asking import Inquiry, ReasonOption, ScheduleName, ask, ask_to_start, asking_schedule
 from perdure.cli.cluster import Cluster, ExistsError, connect
-from perdure.cli.completing import names_of
-from perdure.cli.errors import CliError, ExitCode
+from perdure.cli.errors import CliError
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.moments import has_zone, moment, rfc3339
 from perdure.cli.options import (
     ContextOption,
     NamespaceOption,
     OutputOption,
-    ReportOption,
     TimeFormat,
     TimeOption,
     word_of,
@@ -26,6 +24,7 @@ from perdure.cli.options import (
 )
 from perdure.cli.starting import check_input
 from perdure.cli.terminal import Screen, for_people, reference
+from perdure.cli.verbs.schedule_next import NEXT, next_times, read_schedule
 from perdure.kube import clock
 
 HELP = """Create, inspect, and control Schedules.
@@ -35,79 +34,6 @@ Examples:
   {program} schedule next -f nightly.yaml --count 3
   {program} schedule next nightly --after 2026-03-28
 """
-
-_NEXT = """Show when a Schedule will start runs.
-
-With --file, works offline; with NAME, reads the Schedule from the cluster.
-NOMINAL is the time in the spec, ACTUAL includes jitter. NOTE marks clock
-changes: a time that does not exist and runs later, and a time that occurs
-twice. A time without an offset is in the time zone of the Schedule. Jitter
-depends on namespace and name: if the file has no namespace, set --namespace.
-If the Schedule is paused, prints a warning on stderr. Exit status 1: there
-are no times; the message says why.
-
-\b
-Examples:
-  {program} schedule next -f nightly.yaml
-  {program} schedule next nightly --after 2026-03-28T00:00:00Z --count 3
-  {program} schedule next -f nightly.yaml --output json
-"""
-
-
-def next_times(
-    context: typer.Context,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME", help="Name of the Schedule", show_default=False, autocompletion=names_of("schedules")
-        ),
-    ] = None,
-    *,
-    file: Annotated[
-        str | None,
-        typer.Option("--file", "-f", help="File with the Schedule; - for standard input", show_default=False),
-    ] = None,
-    after: Annotated[
-        str | None, typer.Option("--after", help="Only times after this one; default: now", show_default=False)
-    ] = None,
-    count: Annotated[int, typer.Option("--count", help="Number of times to show", min=1, max=10_000)] = 10,
-    namespace: NamespaceOption = None,
-    output: ReportOption = "text",
-    cluster: ContextOption = None,
-) -> None:
-    """Show when a schedule will start runs."""
-    if file is None and name is None:
-        raise typer.BadParameter("set either NAME or --file")
-    stored = None if file else asyncio.run(_read(str(name), namespace, cluster, program_of(context)))
-    from perdure.cli.upcoming import (
-        outlook_of,
-        schedule_in,
-        times_of,
-        upcoming,
-    )
-    from perdure.cli.view.schedules import is_paused, times_json, times_table
-
-    found = stored if stored is not None else schedule_in(str(file), name)
-    times = times_of(found)
-    start = moment(after, times.zone.rules) if after else clock.now()
-    dues = upcoming(times, found, namespace or "default", start, count)
-    screen = Screen()
-    if output != "text":
-        screen.write_data(output, times_json(dues, times))
-    elif dues:
-        screen.show(times_table(dues, times))
-    if dues and is_paused(found):
-        typer.echo("The schedule is paused: no runs start at these times until it is unpaused.", err=True)
-    if not dues:
-        typer.echo(f"{outlook_of(found, start).message}.", err=True)
-        raise typer.Exit(ExitCode.NO)
-
-
-async def _read(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.read("Schedule", "schedules", name)
-
-
 _LIST = """List schedules.
 
 \b
@@ -115,7 +41,6 @@ Examples:
   {program} schedule list
   {program} schedule list --all-namespaces --output json
 """
-
 _DESCRIBE = """Show a Schedule: its times, its last runs, and why it does not start runs.
 
 \b
@@ -123,7 +48,6 @@ Examples:
   {program} schedule describe nightly
   {program} schedule describe nightly --output json
 """
-
 _CREATE = """Create a Schedule that runs a Workflow.
 
 Fails before it creates anything if the spec is invalid or has no future time.
@@ -137,21 +61,18 @@ Examples:
   {program} schedule create quarters --workflow bill \\
     --calendar '{{"month": "Jan,Apr,Jul,Oct", "dayOfMonth": "1", "hour": "6"}}'
 """
-
 _PAUSE = """Pause a Schedule: no runs start by time until it is unpaused.
 
 \b
 Examples:
   {program} schedule pause nightly --reason 'the database is being moved'
 """
-
 _UNPAUSE = """Unpause a Schedule. No runs start for times that have passed.
 
 \b
 Examples:
   {program} schedule unpause nightly
 """
-
 _TRIGGER = """Start a run of a Schedule now, even if it is paused.
 
 \b
@@ -159,7 +80,6 @@ Examples:
   {program} schedule trigger nightly
   {program} schedule trigger nightly --overlap-policy AllowAll
 """
-
 _BACKFILL = """Start the runs of all times between two points in time.
 
 A time without an offset is in the time zone of the Schedule.
@@ -169,7 +89,6 @@ Examples:
   {program} schedule backfill nightly --start-time 2026-11-01 \\
     --end-time 2026-11-08 --overlap-policy BufferAll
 """
-
 _DELETE = """Delete a Schedule and its runs.
 
 \b
@@ -177,7 +96,6 @@ Examples:
   {program} schedule delete nightly
   {program} schedule delete nightly --cascade orphan
 """
-
 _IMPORT = """Convert a CronJob, a CronWorkflow, or a Temporal schedule to manifests.
 
 Prints manifests for `kubectl apply`. Fails if a field has no equivalent. The
@@ -427,7 +345,7 @@ def backfill(
     """Start the runs of all times between two instants."""
     zone: tzinfo = UTC
     if not (has_zone(start_time) and has_zone(end_time)):
-        schedule = asyncio.run(_read(str(asked.name), asked.namespace, asked.cluster, program_of(context)))
+        schedule = asyncio.run(read_schedule(str(asked.name), asked.namespace, asked.cluster, program_of(context)))
         from perdure.cli.upcoming import times_of
 
         zone = times_of(schedule).zone.rules
@@ -497,7 +415,7 @@ COMMANDS = {
     "describe": (describe, _DESCRIBE),
     "import": (import_, _IMPORT),
     "list": (list_schedules, _LIST),
-    "next": (next_times, _NEXT),
+    "next": (next_times, NEXT),
     "pause": (pause, _PAUSE),
     "trigger": (trigger, _TRIGGER),
     "unpause": (unpause, _UNPAUSE),

@@ -1,7 +1,7 @@
 """Waits: `sleep`, `waitForSignal` and `waitUntil`."""
 
 from datetime import datetime, timedelta
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 from perdure.api.durations import show_duration
 from perdure.engine import events as ev
@@ -16,8 +16,6 @@ from perdure.language.step_failures import EXPRESSION_ERROR, StepError, applicat
 
 _TIMEOUT = "waitTimeout"
 """Key under which a task records the timeout of its wait."""
-REJECTED: Final = "Rejected"
-"""Failure type of a step whose approval was refused."""
 
 
 class Waits:
@@ -154,5 +152,5 @@ def _received(at: Location, action: WaitForSignal, given: Any, principal: str) -
     why = f": {as_text(said['comment'])}" if said.get("comment") else ""
     message = shorten(f"{at.where}: {principal or 'an unknown user'} rejected it{why}")
     return failed(
-        Failure(kind=FailureKind.APPLICATION, type=REJECTED, message=message, details=decision, non_retryable=True)
+        Failure(kind=FailureKind.APPLICATION, type="Rejected", message=message, details=decision, non_retryable=True)
     )

@@ -1,0 +1,45 @@
+"""Templates that become Workflows of their own: those with locks, which a child workflow takes and releases."""
+
+from dataclasses import replace
+from typing import Any
+
+from perdure.importing.argo_calls import Target
+from perdure.importing.argo_limits import limits
+from perdure.importing.argo_scope import Workflow
+from perdure.importing.fields import Fields, Object, valid_name
+
+
+def child_spec(spec: Object, name: str) -> Object:
+    """The spec of a workflow that runs only one of its templates, without the locks of that template."""
+    templates = [
+        {key: value for key, value in each.items() if key != "synchronization"} if each.get("name") == name else each
+        for each in spec.get("templates") or []
+    ]
+    rest = {key: value for key, value in spec.items() if key not in {"onExit", "hooks", "arguments"}}
+    return {**rest, "templates": templates, "entrypoint": name}
+
+
+def child_workflow(workflow: Workflow, inputs: Object) -> Workflow:
+    """What is known of a child: its input has the inputs of its template, and the parameters of the workflow."""
+    return replace(workflow, parameters=workflow.parameters | frozenset(inputs))
+
+
+def child_target(workflow: Workflow, template: str, inputs: Object, inner: Target) -> Target:
+    """How steps call a child."""
+    passed = {name: ("workflow", "parameters", name) for name in sorted(workflow.parameters - frozenset(inputs))}
+    name = f"{workflow.name}-{valid_name(template)}".lower().replace("_", "-").strip("-")
+    return Target(name, "child", inner.shape, inputs, passed)
+
+
+def child_manifests(name: str, source: Fields, definition: Object, library: Any) -> list[tuple[str, str, Object]]:
+    """The kind, the name, and the spec of the objects of a child: its limits, and its Workflow.
+
+    Args:
+        name: The name of the child.
+        source: The template; takes `synchronization`.
+        definition: What the child runs.
+        library: The files.
+    """
+    taken, made = limits(source, library)
+    found = [("WorkflowLimit", str(each["name"]), {"capacity": each["capacity"]}) for each in made]
+    return [*found, ("Workflow", name, {"limits": taken, **definition})]

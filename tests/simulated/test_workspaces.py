@@ -98,6 +98,29 @@ def test_a_retry_continues_with_the_files() -> None:
     assert simulate(scenario, _CALM).violations == []
 
 
+def test_a_retry_owns_the_claim_before_it_needs_it() -> None:
+    async def scenario(world: World) -> None:
+        claims = Claims(world)
+        world.script = _fails("second")
+        world.begin()
+        run = flow("first", "second")
+        run["inline"]["steps"].insert(1, {"name": "pause", "needs": [], "sleep": {"duration": "60s"}})
+        run["inline"]["steps"][2]["needs"] = ["first", "pause"]
+        world.create("WorkflowRun", "build", run)
+        await world.rest()
+        world.script = lambda _: ContainerExit(after=2)
+        world.operate("again", "build", retry={"from": ["pause"]})
+        await asyncio.sleep(10)
+        world.delete("workflowruns", "build")
+        world.checker.named_again.add("build")
+        await world.rest()
+        (retry,) = world.runs()
+        assert claims.used[retry] == claims.used["build"]
+        assert len(claims.created) == 1
+
+    assert simulate(scenario, _CALM).violations == []
+
+
 def test_a_claim_of_another_client_is_left_alone() -> None:
     async def scenario(world: World) -> None:
         claims = Claims(world)

@@ -120,17 +120,39 @@ class WorkspaceVolumes:
             raise AttemptBlockedError(f"{name} is being deleted; the operator creates it again, without its files")
         if self._run.uid in known and (meta.get("labels") or {}).get(labels.RUN_ID_LABEL) == self._run.uid:
             return
-        others = [owner for owner in owners if owner.get("uid") != self._run.uid]
+        try:
+            await self._own(workspace, meta)
+        except (kube.ConflictError, kube.NotFoundError):
+            raise AttemptBlockedError(f"{name} has changed a moment ago") from None
+
+    async def take_over(self) -> None:
+        """Become an owner of the claims of the run whose history this one continues: that run may be deleted next.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+        """
+        for workspace in self._workspaces.values():
+            if workspace.volume_claim_template is None:
+                continue
+            name = build_claim(self._run, self._original, workspace)["metadata"]["name"]
+            try:
+                meta = (await self._client.metadata(self._url(name)))["metadata"]
+                owners = {owner.get("uid") for owner in meta.get("ownerReferences") or ()}
+                if owners & self._users and self._run.uid not in owners and not meta.get("deletionTimestamp"):
+                    await self._own(workspace, meta)
+            except kube.NotFoundError:
+                continue  # no attempt has needed it, or it was deleted
+
+    async def _own(self, workspace: Workspace, meta: kube.Object) -> None:
+        """Become an owner of a claim, and the run whose end decides what happens to it."""
+        others = [owner for owner in meta.get("ownerReferences") or () if owner.get("uid") != self._run.uid]
         change = {
             "resourceVersion": meta["resourceVersion"],
             "ownerReferences": [*others, claim_owner(self._run)],
             "labels": claim_labels(self._run, workspace),
             "annotations": claim_annotations(workspace),
         }
-        try:
-            await self._client.merge(self._url(meta["name"]), {"metadata": change})
-        except (kube.ConflictError, kube.NotFoundError):
-            raise AttemptBlockedError(f"{name} has changed a moment ago") from None
+        await self._client.merge(self._url(meta["name"]), {"metadata": change})
 
     def _url(self, name: str | None = None) -> str:
         return kube.path(kube.CORE, self._run.namespace, "persistentvolumeclaims", name)

@@ -12,6 +12,7 @@ from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.controller.directory import Standing, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.payloads.payload_store import give
+from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Asked, Inbox
 from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.effects import children
@@ -277,6 +278,10 @@ class RunStarter:
         told = await since_fork(client, fork, reset)
         decider = self._deciders.interpreter(fork.definition, spec, fork.state.start_time) if fork.definition else None
         await children.take_over(self._context, reset.base, still_open(fork.state, told))
+        if fork.definition is not None:
+            volumes = WorkspaceVolumes(client, self._run, reset)
+            volumes.define(fork.definition.program.spec.workspaces)
+            await volumes.take_over()
         sealed, past = segments.chain(self._run, fork.events)
         for name in referred_to(msgspec.json.encode(fork.events)):
             await give(client, self._run.namespace, name, owner_of(self._record.object))

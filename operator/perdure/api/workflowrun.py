@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from perdure.api.commits import COMMIT_STAYS, HISTORY_GROWS, HISTORY_STAYS, STATE_STAYS, CommitStatus
+from perdure.api.commits import HISTORY_GROWS, RECORD_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, PositiveDuration
@@ -355,7 +355,7 @@ class History(StatusModel):
 class WorkflowRunStatus(StatusModel):
     """Observed status of a run."""
 
-    rules = (STATE_STAYS, COMMIT_STAYS, HISTORY_STAYS)
+    rules = (RECORD_STAYS,)
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""

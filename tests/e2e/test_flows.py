@@ -25,6 +25,8 @@ SEEN: dict[str, Json] = {
     "saga": {"phase": "Failed"},
     "report": {"phase": "Failed"},
     "two-countdowns": {"phase": "Completed", "output": ["liftoff", "liftoff"]},
+    "hooks": {"phase": "Completed", "output": ["book: started", "book: Succeeded, on the list"]},
+    "sign-off": {"phase": "Completed"},
 }
 """What the runs of the page come to."""
 
@@ -32,6 +34,13 @@ SEEN: dict[str, Json] = {
 def manifests() -> list[Json]:
     blocks = [block for page in FLOWS for block in blocks_in(page, page.read_text(encoding="utf-8"))]
     return [manifest for block in blocks for manifest in yaml.safe_load_all(block.text)]
+
+
+def release(run: str) -> Json:
+    """The Operation that approves a run."""
+    signal = {"name": "release", "input": {"approved": True, "comment": "looks good"}}
+    spec = {"target": {"kind": "WorkflowRun", "name": run}, "signal": signal}
+    return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Operation", "metadata": {"name": "approve"}, "spec": spec}
 
 
 def inline(*steps: Json, **more: object) -> Json:
@@ -48,6 +57,7 @@ def test_the_page_on_flows_tells_what_happens(namespace: Cluster) -> None:
     assert {m["metadata"]["name"] for m in given if m["kind"] == "WorkflowRun"} == set(SEEN)
     for manifest in given:
         namespace.apply(manifest)
+    namespace.apply(release("sign-off"))
     for name, seen in SEEN.items():
         status = namespace.closed(name)
         assert {key: status.get(key) for key in seen} == seen
@@ -60,6 +70,10 @@ def test_the_page_on_flows_tells_what_happens(namespace: Cluster) -> None:
             assert variables["report"].startswith("NoCar: ")
         if name == "report":
             assert load_memory(state.memory).vars["report"] == "failed: SoldOut"
+        if name == "sign-off":
+            decision = load_memory(state.memory).vars["decision"]
+            assert isinstance(decision, dict)
+            assert (decision["approved"], decision["comment"]) == (True, "looks good")
 
 
 def test_one_run_of_a_workflow_id_is_open(namespace: Cluster) -> None:

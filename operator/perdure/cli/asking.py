@@ -371,7 +371,7 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
 
 def request_of(operation: Object) -> str:
     """Return the field of the spec that has the request, such as `cancel`."""
-    return next(str(key) for key in operation["spec"] if key != "target")
+    return next(key for key in DONE if key in operation["spec"])
 
 
 def _target(operation: Object) -> str:

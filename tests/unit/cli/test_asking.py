@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from perdure.cli.app import build
-from perdure.cli.asking import Inquiry, value
+from perdure.cli.asking import Inquiry, request_of, value
 from perdure.cli.errors import CliError
 from perdure.cli.view.glyphs import ASCII
 from perdure.cli.view.operations import table
@@ -145,3 +145,9 @@ def test_a_run_that_does_not_exist_is_trouble_and_a_refusal_an_answer(
     condition = {"type": "Failed", "status": "True", "reason": reason, "message": "no"}
     server.status = lambda _: {"phase": "Failed", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
     assert call("signal", "order-42", "--name", "approve").exit_code == status
+
+
+@pytest.mark.parametrize("verb", ["cancel", "signalWithStart", "unpause"])
+def test_the_request_is_found_among_what_the_api_server_adds(verb: str) -> None:
+    spec = {"target": {"name": "order"}, "ttlSecondsAfterFinished": 3600, verb: {}}
+    assert request_of({"spec": dict(sorted(spec.items()))}) == verb

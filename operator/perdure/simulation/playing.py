@@ -140,6 +140,9 @@ class Play:
             self._create("workflows", "Workflow", name, program.spec.dump())
         for name, limit in self.cast.limits.items():
             self._create("workflowlimits", "WorkflowLimit", name, limit.spec.dump())
+        for name in self._claims():
+            claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+            self._server.create("persistentvolumeclaims", claim, namespace=lead.namespace)
         given = {} if scenario.input is None else {"input": scenario.input}
         for signal in scenario.signals:
             what = {"name": signal.name} | ({} if signal.input is None else {"input": signal.input})
@@ -154,6 +157,12 @@ class Play:
             if at is not None:
                 self._ask_at(at, verb, what, None)
         self._create("workflowruns", "WorkflowRun", lead.name, {**lead.spec.dump(), **given})
+
+    def _claims(self) -> set[str]:
+        """The claims that workspaces name, which exist in a simulation."""
+        programs = (self.cast.lead.program, *self.cast.programs.values())
+        workspaces = (each.persistent_volume_claim for program in programs for each in program.spec.workspaces or ())
+        return {claim.claim_name for claim in workspaces if claim is not None}
 
     def _ask_at(self, at: timedelta, verb: str, what: Object, workflow_id: str | None, user: str = "") -> None:
         self._asked += 1

@@ -161,3 +161,13 @@ def test_expressions_in_a_container_have_a_value_or_fail_the_activity() -> None:
     cause = played.json["failure"]["cause"]
     assert cause["type"] == "ExpressionError"
     assert cause["message"].startswith("activity `work`: container.args[0]: ${input.amount}: ")
+
+
+def test_a_claim_that_a_workspace_names_exists() -> None:
+    flow = """
+workspaces: [{name: data, persistentVolumeClaim: {claimName: theirs}}]
+activities:
+- {name: work, startToCloseTimeout: 1m, container: {image: i}, workspaces: [{name: data, mountPath: /data}]}
+steps: [{name: do, activity: {name: work}}]
+"""
+    assert play(flow, "{}").phase == "Completed"

@@ -121,6 +121,10 @@ def check_cluster(kubectl: Kubectl, docker: Docker, nodes: list[str], lookup: Lo
     """Wait until a cluster works; raise ClusterError if it does not."""
     # A check that was killed may have left its objects, with yesterday's results.
     remove_probe(kubectl)
+    # A new cluster of one node is up before the controller manager has created the ServiceAccount of pods.
+    kubectl.run(
+        "wait", "--namespace=kube-system", "--for=create", "serviceaccount/default", "--timeout=60s", timeout=70
+    )
     kubectl.run(
         "create",
         "--filename=-",

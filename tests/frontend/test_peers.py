@@ -24,7 +24,6 @@ from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
 from perdure.frontend.configuration import Settings
 from perdure.frontend.door import Door
-from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
 from perdure.frontend.matching import queue_shard
 from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
@@ -108,10 +107,11 @@ def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> Non
             client,
             called,
         ):
-            with pytest.raises(RpcError, match=f"{OPERATOR} is not an operator of this release"):
+            # No answer to the RPC: a client would take `UNAUTHENTICATED` for a refusal of its own token, and workers would stop.
+            with pytest.raises(PeerLostError, match=f"{OPERATOR} is not an operator of this release"):
                 await call(client)
             (tmp_path / "token").write_text(token(aud=["perdure.dev/temporal"]))
-            with pytest.raises(RpcError, match=r"the token is not for the audience 'perdure\.dev/fleet'"):
+            with pytest.raises(PeerLostError, match=r"the token is not for the audience 'perdure\.dev/fleet'"):
                 await call(client)
             stranger = PeerClient(PeerIdentity(name="stranger", served=certificate()), client.addresses)
             with pytest.raises(PeerLostError):  # it does not trust the certificate

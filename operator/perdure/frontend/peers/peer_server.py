@@ -14,7 +14,7 @@ from perdure.frontend.bearer import claims_of
 from perdure.frontend.connections import peer_of
 from perdure.frontend.core import Core
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
-from perdure.frontend.errors import denied, invalid
+from perdure.frontend.errors import RpcError, denied, invalid
 from perdure.frontend.matching import OfferBatch
 from perdure.frontend.peers.messages import (
     ANSWER,
@@ -106,6 +106,10 @@ class PeerServer:
         async def serve_one(_: Any, context: Any) -> bytes:
             try:
                 await self._authenticate(context)
+            except RpcError as error:
+                # The member is refused, not the user: without the trailer, this is no answer to the RPC.
+                await context.abort(error.code, error.message)
+            try:
                 raw = await context.read()  # only now: of a stranger nothing is read
                 if not isinstance(raw, bytes):
                     raise invalid("the call has no message")  # noqa: TRY301 (answered like the others)

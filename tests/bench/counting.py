@@ -1,7 +1,6 @@
 """A client of the operator that remembers what it has asked of the API server."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,12 +41,10 @@ class _CountingConnection(Connection):
         self,
         method: str,
         url: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Any = None,
-        headers: Mapping[str, str] | None = None,
+        **options: Any,
     ) -> Object:
-        answer = await super().request(method, url, query=query, body=body, headers=headers)
+        answer = await super().request(method, url, **options)
+        body = options.get("body")
         parts = url.split("?", maxsplit=1)[0].split("/")
         kind = parts[parts.index("namespaces") + 2] if "namespaces" in parts[:-2] else parts[-1]
         size = 0 if body is None else len(orjson.dumps(body))

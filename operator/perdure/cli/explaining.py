@@ -32,7 +32,7 @@ def explain(topic: str) -> Iterator[str]:
         Lines.
 
     Raises:
-        CliError: There is no such kind, field, or reason.
+        CliError: The kind, field, or reason does not exist.
     """
     name, _, path = topic.partition(".")
     kind = _kinds().get(name.casefold())

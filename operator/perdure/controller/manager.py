@@ -300,7 +300,7 @@ class Manager:
         return plural == "workflowruns" and self.runs.take_finished(obj)
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Take a run that a watch shows as this process has just written or read it: for the handlers, it is no news."""
+        """Take a run that a watch shows exactly as this process has just written or read it, so that no handler is called."""
         if plural != "workflowruns" or not self.directory.knows(obj):
             return False
         take_in(obj, partial(self.on_run, deleted=False))

@@ -35,7 +35,7 @@ class Poller:
 
 
 Taker = Callable[[Offer, Poller], Awaitable[Any]]
-"""Hands an offer out to a worker. None: it is no longer due."""
+"""Dispatches an offer to a worker; returns None if it is withdrawn."""
 Returner = Callable[[Offer, Poller], None]
 """Takes back what a worker did not receive."""
 
@@ -88,7 +88,7 @@ class Members(Protocol):
         ...
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """Get the task of an offer from another member; None if it is no longer due.
+        """Get the task of an offer from another member; None if it is withdrawn.
 
         Raises:
             UnreachedError: the member is not reached, or has lost the run.
@@ -220,7 +220,7 @@ class Matching:
         self._returners[kind](offer, poller)
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """What a worker gets for an offer; None if it is no longer due."""
+        """The task that a worker gets for an offer; None if it is withdrawn."""
         if not offer.member:
             return await self._takers[kind](offer, poller)
         try:

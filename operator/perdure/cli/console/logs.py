@@ -40,7 +40,7 @@ async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterato
         except GoneError:
             yield "(The pod was deleted, and its log with it.)\n"
         except UnreachableError as error:
-            # A container that writes nothing for a minute is no failure.
+            # A container may write nothing for a minute.
             tries += not isinstance(error.__cause__, TimeoutError)
             if follow and tries < _TRIES:
                 await asyncio.sleep(_PAUSE)

@@ -72,7 +72,7 @@ class FleetMembers:
             link.changed.set()
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """Get what another member has offered; None if it is no longer due.
+        """Get the task of an offer from another member; None if it is withdrawn.
 
         Raises:
             UnreachedError: the member is not reached, or has lost the run.

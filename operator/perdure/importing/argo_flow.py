@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from perdure.importing.argo_calls import Book, Target, arguments
+from perdure.importing.argo_calls import Book, CallTarget, arguments
 from perdure.importing.argo_depends import Depends, TaskState, read
 from perdure.importing.argo_loops import for_each
 from perdure.importing.argo_pods import is_tag
@@ -24,7 +24,7 @@ class _Step:
 
     source: Fields
     original: str
-    target: Target
+    target: CallTarget
     called: Called
     needs: list[str] | None
     conditions: list[str]
@@ -32,7 +32,7 @@ class _Step:
     """Whether `continueOn` has the steps that need it run also after its failure."""
 
 
-class Flow:
+class FlowBuilder:
     """Converts the steps of one template."""
 
     def __init__(self, book: Book, home: str, scope: Scope, limit: int | None = None) -> None:
@@ -252,7 +252,7 @@ class Flow:
         return str(made["name"])
 
     @staticmethod
-    def _call(target: Target, given: Any) -> Object:
+    def _call(target: CallTarget, given: Any) -> Object:
         if target.kind == "wait":
             return dict(target.wait)
         value = {"input": given} if given else {}

@@ -27,7 +27,7 @@ class Remark:
 
 
 @dataclass(slots=True)
-class Report:
+class ConversionReport:
     """What a conversion could not do, and what it does differently."""
 
     gaps: list[Remark] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Report:
 class Fields:
     """A map of the original. Each field is taken once; `done` reports those that nobody took."""
 
-    def __init__(self, data: Any, path: str, report: Report) -> None:
+    def __init__(self, data: Any, path: str, report: ConversionReport) -> None:
         self.data: Object = dict(data) if isinstance(data, dict) else {}
         self.path = path
         self.report = report

@@ -1,9 +1,9 @@
 """The run that an Operation targets: found by its name or workflow ID, or started for it."""
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry, entry_of
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.run_entries import Entry, entry_of
 from perdure.engine import inputs
 from perdure.kube import client as kube
 from perdure.runtime.operation_requests import run_to_start, start_signal_of

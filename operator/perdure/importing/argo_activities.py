@@ -14,7 +14,7 @@ from perdure.importing.patching import strategic
 from perdure.importing.programs import Output
 
 LONGEST: Final = "1d"
-"""Maximum time of an attempt whose template has no deadline: Perdure needs one, to notice attempts that are lost."""
+"""Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
 
 POD_FIELDS: Final = (
     *(

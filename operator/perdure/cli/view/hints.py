@@ -30,7 +30,7 @@ def hints(run: ShownRun, page: Page) -> list[Hint]:
         page: How commands are written.
 
     Returns:
-        What for, and the command; the most useful first.
+        The purpose and the command; the most useful first.
     """
     found = _BY_PHASE.get(run.phase, _of_closed)
     return list(found(run, page))

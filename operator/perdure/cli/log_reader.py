@@ -76,7 +76,7 @@ class LogReader:
             if log.readable:
                 await self._show(log)
             elif log.waits:
-                _tell(f"{self._title(log)}: pod {log.pod} has not started yet")
+                _report(f"{self._title(log)}: pod {log.pod} has not started yet")
         self._end(look, any(log.readable for log in wanted))
 
     async def follow(self, *, required: bool = True) -> None:
@@ -117,7 +117,7 @@ class LogReader:
                 return await self._look(past=False)
             except UnreachableError as error:
                 if not away:
-                    _tell(f"{error}; still waiting")
+                    _report(f"{error}; still waiting")
                 away = True
             await asyncio.sleep(_PAUSE)
 
@@ -152,7 +152,7 @@ class LogReader:
                         if text is not None:
                             typer.echo(f"{title}: {text}")
                 except GoneError:
-                    _tell(f"{title}: pod {log.pod} was deleted, and its log with it")
+                    _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:
                     tries += 1
                     if follow and (tries < _TRIES or not self.closed):
@@ -164,7 +164,7 @@ class LogReader:
                             }
                             query["sinceTime"] = lines.last
                         continue
-                    _tell(f"{title}: the log cannot be read: {error}")
+                    _report(f"{title}: the log cannot be read: {error}")
                 return
 
     def _end(self, look: _Look, shown: bool) -> None:
@@ -175,18 +175,18 @@ class LogReader:
         """
         missing = [log for log in look.gone if self.choice.takes(log)]
         for log in missing:
-            _tell(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
+            _report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
         if missing:
-            _tell("`podRetention` of an activity says how long its pods stay")
+            _report("`podRetention` of an activity says how long its pods stay")
         if shown:
             return
         if not missing:
             if all(run.code is not None for run in look.runs):
-                _tell(f"workers run the steps of `{self._name}`; look for their logs there")
+                _report(f"workers run the steps of `{self._name}`; look for their logs there")
             elif look.logs:
-                _tell("no attempt that you ask for has a log")
+                _report("no attempt that you ask for has a log")
             else:
-                _tell(f"no step of `{self._name}` has started a pod")
+                _report(f"no step of `{self._name}` has started a pod")
         raise typer.Exit(ExitCode.NO)
 
     def _title(self, log: LogOf) -> str:
@@ -204,5 +204,5 @@ def _raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
             task.result()
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     typer.echo(text, err=True)

@@ -197,7 +197,7 @@ class Directory:
         closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
         return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
 
-    def goes_on(self, entry: Entry) -> bool:
+    def continues(self, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""
         following = self.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         known = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)

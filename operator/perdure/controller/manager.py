@@ -236,7 +236,7 @@ class Manager:
             case RetentionKey():
                 self._queue.wake_at(key, await self._retention.enforce(key.namespace))
             case WorkflowKey():
-                self._queue.wake_at(key, await self._readiness.tell(key.namespace, key.name, now()))
+                self._queue.wake_at(key, await self._readiness.reconcile(key.namespace, key.name, now()))
             case PolicyKey():
                 await self.tools.policies.reconcile(key.namespace, key.name)
             case LimitKey():

@@ -68,12 +68,12 @@ class TaskState:
     """The condition that it did not run; empty if it always runs."""
     omitted: str
     """The condition that it did not run because of `depends`; empty if it has none."""
-    goes_on: bool = True
+    continues: bool = True
     """Whether a failure counts as a success for those that name it without a status."""
 
     def has(self, status: str) -> str:
         """The condition that it has a status."""
-        not_failed = f"!{self.failed}" if self.failed and not (self.goes_on and not status) else ""
+        not_failed = f"!{self.failed}" if self.failed and not (self.continues and not status) else ""
         if status in _FAILED:
             return self.failed or "false"
         if status == "Omitted":

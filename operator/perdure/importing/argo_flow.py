@@ -28,7 +28,7 @@ class _Step:
     called: Called
     needs: list[str] | None
     conditions: list[str]
-    goes_on: bool
+    continues: bool
     """Whether `continueOn` has the steps that need it run also after its failure."""
 
 
@@ -98,7 +98,7 @@ class FlowBuilder:
             skipped = step.called.skipped if omitted or has_when else ""
             states[name] = TaskState(
                 failed=step.called.failed if step.called.is_caught else "",
-                goes_on=name not in observed or step.goes_on,
+                continues=name not in observed or step.continues,
                 skipped=skipped,
                 omitted=(step.called.skipped if not has_when else omitted) if omitted else "",
             )
@@ -152,12 +152,12 @@ class FlowBuilder:
     def _read(self, source: Fields, *, caught: bool, needs: list[str] | None) -> _Step:
         original = source.text("name") or "step"
         target = self._book.target(self._home, source)
-        go_on = source.part("continueOn")
-        goes_on = any([go_on.take("failed"), go_on.take("error")])
-        go_on.done({})
+        continue_on = source.part("continueOn")
+        continues = any([continue_on.take("failed"), continue_on.take("error")])
+        continue_on.done({})
         loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
-        called = Called(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or goes_on)
-        return _Step(source, original, target, called, needs, [], goes_on)
+        called = Called(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or continues)
+        return _Step(source, original, target, called, needs, [], continues)
 
     def _add(self, step: _Step, known: dict[str, Called]) -> str:
         """Add a step, and give its name, or that of the handler after it."""

@@ -16,7 +16,7 @@ _NAMES = {
     "details": "heartbeatDetails",
     "end": "completionTime",
     "fires": "fireTime",
-    "goes_on_as": "newWorkflowRun",
+    "continued_as": "newWorkflowRun",
     "continues": "continuedWorkflowRun",
     "heartbeat": "lastHeartbeatTime",
     "last_start": "lastAttemptStartTime",

@@ -114,8 +114,8 @@ def _chain(run: ShownRun) -> Iterator[Text]:
         yield _field("Attempt", str(chain.attempt))
     if chain.continues:
         yield _field("After", chain.continues)
-    if chain.goes_on_as:
-        yield _field("Continues as", chain.goes_on_as)
+    if chain.continued_as:
+        yield _field("Continues as", chain.continued_as)
 
 
 def _workspaces(run: ShownRun) -> Iterator[Text]:

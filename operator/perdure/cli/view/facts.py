@@ -67,7 +67,7 @@ class ShownChain:
     """ID of the first run; empty if this is the first one."""
     continues: str = ""
     """Name of the previous run."""
-    goes_on_as: str = ""
+    continued_as: str = ""
     """Name of the next run."""
     parent: str = ""
     """Name of the run that started it, or must start it."""
@@ -259,7 +259,7 @@ def _chain(metadata: Json, status: Json, told: ShownHistory) -> ShownChain:
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
-        goes_on_as=str(told.last.get("newWorkflowRun") or ""),
+        continued_as=str(told.last.get("newWorkflowRun") or ""),
         parent=name_in(annotations.get(PARENT_ANNOTATION)),
     )
 

@@ -278,7 +278,7 @@ class ReconciledOperation:
         entry, targets, obj = outcome.entry, self._context.targets, self.object
         if entry is not None and outcome.answer.reason in OVER and "workflowId" in obj["spec"]["target"]:
             await targets.look(entry.namespace, entry.workflow_id)
-            if targets.goes_on(obj, entry):
+            if targets.continues(obj, entry):
                 self.progress = Pending(again=True)
                 return now()
         await self._write(outcome, time)

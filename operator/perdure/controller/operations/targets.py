@@ -114,9 +114,9 @@ class Targets:
             return
         self._runs.take(found)
 
-    def goes_on(self, obj: kube.Object, entry: Entry) -> bool:
+    def continues(self, obj: kube.Object, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""
-        return "signalWithStart" in obj["spec"] or self._runs.directory.goes_on(entry)
+        return "signalWithStart" in obj["spec"] or self._runs.directory.continues(entry)
 
 
 def escaped(value: str) -> str:

@@ -265,7 +265,7 @@ class WorkflowTasks:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
                     self._core.runs.manager.runs.requests.send(entry, reset, lambda _: None)
         if request.HasField("worker_heartbeat"):
-            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
+            self._core.workers.record(request.namespace, [request.worker_heartbeat])
         return ShutdownWorkerResponse()
 
     async def reset_sticky_task_queue(

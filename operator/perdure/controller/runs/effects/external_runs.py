@@ -40,7 +40,7 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
         )
 
     def answered(answer: Answer) -> None:
-        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.goes_on(target)
+        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.continues(target)
         if over or answer.reason == inputs.CLOSING:
             context.retry_soon(effect)
             return

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from kube import Cluster, run_manifest
-from perdure.api.kinds import PLURALS
+from perdure.kube.paths import PLURALS
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ from perdure.api.common import KindInfo, Resource, SpecModel
 from perdure.api.crdgen import KINDS, chart_template, crd_yaml, custom_resource_definition, generated_files, main
 from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import Json
-from perdure.api.kinds import PLURALS
 from perdure.api.schema import SchemaError, structural_schema
+from perdure.kube.paths import PLURALS
 
 Schema = dict[str, Any]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from perdure.api.kinds import PLURALS
 from perdure.frontend.endpoints import CONFIG_MAP
+from perdure.kube.paths import PLURALS
 from unit.chart.conftest import CHART, Helm, Render
 from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules
 

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from perdure import __version__
-from perdure.api.kinds import PLURALS
 from perdure.cli.app import build
 from perdure.controller.fleet.member_lease import MemberSettings, lease, renewal
 from perdure.kube import clock
+from perdure.kube.paths import PLURALS
 from unit.cli.apiserver import ApiServer, items
 
 OURS = "/apis/perdure.dev/v1alpha1"

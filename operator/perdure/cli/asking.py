@@ -311,7 +311,7 @@ async def _look(cluster: Cluster, found: list[Object]) -> None:
             try:
                 found[index] = await cluster.read("Operation", "operations", each["metadata"]["name"])
             except UnreachableError:
-                return  # it is asked already: the answer can be waited for
+                return  # the request exists already: wait for its result
 
 
 def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:

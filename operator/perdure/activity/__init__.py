@@ -1,7 +1,7 @@
-"""For Python code that runs inside an activity's pod: input, result, failures, heartbeats, cancellation.
+"""The API for Python code in the pod of an activity: input, result, failures, heartbeats, cancellation.
 
-It needs nothing but the standard library (Python 3.11 or later), so an image may install the `perdure` wheel without its
-dependencies or just copy this folder. An activity is a function:
+It only needs the standard library (Python 3.11 or later), so an image can install the `perdure` wheel without its
+dependencies, or copy this folder. An activity is a function:
 
     from perdure import activity
 
@@ -14,8 +14,8 @@ dependencies or just copy this folder. An activity is a function:
 
     activity.main()
 
-or a script that calls `input`, `complete` and `fail` itself. Outside of a pod the input is null, heartbeats go nowhere, and
-the result is printed.
+or a script that calls `input`, `complete` and `fail` itself. Outside of a pod, the input is null, heartbeats are
+discarded, and the result is printed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 
 
 def info() -> Info:
-    """Tell which attempt this is.
+    """Return information about this attempt.
 
     Returns:
         Names, the attempt's number, its timeouts.
@@ -63,7 +63,7 @@ def read_input() -> Any:
     """Read the activity's input.
 
     Returns:
-        The JSON value that the step gave; None where it gave none.
+        The JSON value that the step passed; None if it passed none.
     """
     return current().payload("PERDURE_INPUT")
 
@@ -76,22 +76,22 @@ def last_heartbeat_details() -> Any:
     """Read the details of the last heartbeat of an earlier attempt, to resume from there.
 
     Returns:
-        The JSON value; None where there is none.
+        The JSON value; None if there is none.
     """
     return current().payload("PERDURE_LAST_HEARTBEAT_DETAILS")
 
 
 def heartbeat(details: Any = None) -> None:
-    """Say that the activity is alive, and how far it is. May be called as often as you like; it is sent when due.
+    """Report that the activity is alive, and its progress. Call it as often as you like; heartbeats are sent when they are due.
 
-    Without `heartbeatTimeout` (or a large result) there is nobody to tell, and this does nothing.
+    Without `heartbeatTimeout` (or a large result), this does nothing.
 
     Args:
-        details: Any JSON value, for the next attempt and for people. None takes back earlier details.
+        details: Any JSON value, for the next attempt and for people. None removes earlier details.
 
     Raises:
         CancelledError: A cancellation was requested. Raised once: you can catch it, and heartbeat while you clean up.
-        SupersededError: Nobody waits for this attempt any more.
+        SupersededError: Nothing waits for this attempt anymore.
         PayloadTooLargeError: The details do not fit.
     """
     context = current()
@@ -101,9 +101,9 @@ def heartbeat(details: Any = None) -> None:
 
 @contextmanager
 def auto_heartbeat() -> Iterator[None]:
-    """Have heartbeats sent in the background within a block, with the details that were given last.
+    """Send heartbeats in the background within a block, with the details of the last `heartbeat`.
 
-    That shows that the process is alive, not that it gets on. Whether it should stop, `cancelled` tells meanwhile.
+    They show that the process is alive, not that it makes progress. Use `cancelled` to find out whether to stop.
     """
     heartbeats = current().heartbeats
     if heartbeats is None:
@@ -117,7 +117,7 @@ def auto_heartbeat() -> Iterator[None]:
 
 
 def cancelled() -> bool:
-    """Tell whether the activity should stop, as far as heartbeats and signals have told.
+    """Return whether the activity should stop, according to heartbeats and signals.
 
     Returns:
         True if `heartbeat` has raised, or would raise, `CancelledError`, or SIGTERM came.
@@ -126,7 +126,7 @@ def cancelled() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    """What only tests want is imported when they ask for it."""
+    """Import on demand what only tests need."""
     if name == "ActivityEnvironment":
         from .testing import ActivityEnvironment  # noqa: PLC0415 - as it says
 

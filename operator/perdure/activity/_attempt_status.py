@@ -1,4 +1,4 @@
-"""Whether an attempt should continue, as the API server's answers to its heartbeats say."""
+"""Whether an attempt should continue, according to the API server's responses to its heartbeats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNAUTHORIZED_LIMIT = 5
 
 
 class AttemptStatus:
-    """What is known of the attempt. The caller holds a lock, except for `stop_reason`."""
+    """The status of the attempt. The caller holds a lock, except for `stop_reason`."""
 
     def __init__(self) -> None:
         self._cancelled: str | None = None
@@ -27,21 +27,21 @@ class AttemptStatus:
 
     @property
     def superseded(self) -> bool:
-        """Whether nobody waits for the attempt any more."""
+        """Whether nothing waits for the attempt anymore."""
         return self._superseded is not None
 
     @property
     def rejected(self) -> bool:
-        """Whether something was refused for good, and that was not raised yet."""
+        """Whether a request was rejected permanently, and the error was not raised yet."""
         return self._superseded is not None or self._refused_details is not None
 
     def stop_reason(self) -> str | None:
-        """Say why the attempt should stop; None where it should not. Needs no lock."""
+        """Return why the attempt should stop; None if it should not. Needs no lock."""
         superseded = self._superseded
         return superseded if superseded is not None else self._cancelled
 
     def raise_if_refused(self) -> None:
-        """Raise what the last refusal said; one of the size is raised once."""
+        """Raise the error of the last rejection; one about the size is raised once."""
         if self._superseded is not None:
             raise SupersededError(self._superseded)
         if self._refused_details is not None:
@@ -55,21 +55,21 @@ class AttemptStatus:
             raise CancelledError(self._cancelled)
 
     def supersede(self, reason: str) -> None:
-        """Nobody waits for the attempt any more."""
+        """Note that nothing waits for the attempt anymore."""
         self._superseded = reason
 
     def observe_answer(self, lease: dict[str, Any]) -> None:
-        """Take note of the Lease as it is after a request that succeeded."""
+        """Process the Lease from a successful request."""
         self._unauthorized = 0
         annotations = (lease.get("metadata") or {}).get("annotations") or {}
         if CANCEL_ANNOTATION in annotations and self._cancelled is None:
             self._cancelled = str(annotations[CANCEL_ANNOTATION]) or "cancellation was requested"
 
     def observe_error(self, error: LeaseError, *, early: bool) -> bool:
-        """Take note of a request that failed.
+        """Process a failed request.
 
         Args:
-            error: How it failed.
+            error: The error.
             early: Whether the Lease, or the right to patch it, may still appear.
 
         Returns:

@@ -1,4 +1,4 @@
-"""What the pod's environment says about the attempt."""
+"""The attempt, as described by the pod's environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULT_DETAILS_LIMIT = 16 * 1024
 
 
 class Info(NamedTuple):
-    """Which attempt this is."""
+    """Information about an attempt."""
 
     namespace: str
     """Namespace of the run and of the pod."""
@@ -31,18 +31,18 @@ class Info(NamedTuple):
     run_id: str
     """Its UID."""
     workflow_id: str
-    """The workflow id, which the runs of a chain share."""
+    """The workflow ID, which the runs of a chain share."""
     activity: str
     """Name of the activity in its Workflow."""
     activity_id: str
-    """Which of the run's activities this is. Together with `run_id`: a key under which an outside system can tell a
-    repeated request, as it is the same for all attempts."""
+    """Identifies the activity within the run. Together with `run_id`, it is an idempotency key for external systems,
+    because it is the same for all attempts."""
     attempt: int
     """Number of the attempt, from 1."""
     start_to_close_timeout: timedelta | None
-    """How long this attempt may take."""
+    """Maximum time of this attempt."""
     heartbeat_timeout: timedelta | None
-    """Longest gap between heartbeats."""
+    """Maximum time between heartbeats."""
 
 
 class Context:
@@ -79,16 +79,16 @@ class Context:
             else None
         )
         self.stop_reason: str | None = None
-        """Why the process got a SIGTERM; None if it did not."""
+        """Why the process received a SIGTERM; None if it did not."""
         self._on_lease = False
 
     def payload(self, name: str) -> Any:
-        """Read what the operator passed."""
+        """Read a payload from the operator."""
         text = self.payload_text(name)
         return None if text is None else decode(text)
 
     def payload_text(self, name: str) -> str | None:
-        """Read what the operator passed: from the environment, or from a file where it is too long for that."""
+        """Read a payload from the operator: from the environment, or from a file if it is too long for that."""
         text = self._environ.get(name)
         if text is None:
             path = self._environ.get(f"{name}_FILE")
@@ -99,13 +99,13 @@ class Context:
         return text if text.strip() else None
 
     def cancelled(self) -> str | None:
-        """Tell why the attempt should stop; None where it should not."""
+        """Return why the attempt should stop; None if it should not."""
         if self.stop_reason is not None or self.heartbeats is None:
             return self.stop_reason
         return self.heartbeats.cancelled()
 
     def complete(self, result: Any) -> None:
-        """Hand the result over, whole or not at all."""
+        """Deliver the result, completely or not at all."""
         text = encode(result)
         size = len(text.encode())
         # The termination message where it fits: it needs no token and no API call, and cannot fail.
@@ -133,13 +133,13 @@ def _duration(seconds: str | None) -> timedelta | None:
 
 _current: Context | None = None
 _entered: list[Context] = []
-"""Of environments for tests, the innermost last: for threads, which inherit no context variable."""
+"""The environments of tests, the innermost last: for threads, which inherit no context variables."""
 _scope: ContextVar[Context] = ContextVar("perdure_activity")
 
 
 @contextmanager
 def entered(context: Context) -> Iterator[None]:
-    """Have another context than the process's own within a block, also in threads that it starts."""
+    """Replace the context of the process within a block, including threads that it starts."""
     token = _scope.set(context)
     _entered.append(context)
     try:
@@ -150,7 +150,7 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def current() -> Context:
-    """Give the context of this process, read when it is first asked for."""
+    """Return the context of this process; the first call reads it."""
     global _current  # noqa: PLW0603 - one process is one attempt
     scoped = _scope.get(None) or (_entered[-1] if _entered else None)
     if scoped is not None:

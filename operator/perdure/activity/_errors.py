@@ -1,8 +1,8 @@
-"""What an activity raises, and what is raised in it.
+"""The errors that an activity raises, and those that are raised in it.
 
 BaseException
  ├─ CancelledError            the cancellation of the activity was requested
- │   └─ SupersededError       nobody waits for this attempt any more
+ │   └─ SupersededError       nothing waits for this attempt anymore
  └─ Exception
      └─ ApplicationError      a failure with a type of its own
          └─ PayloadTooLargeError
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class CancelledError(BaseException):
-    """The activity was asked to stop: clean up, then let this go through.
+    """The activity should stop: clean up, then let this exception propagate.
 
-    It is no `Exception`, so that code which catches those to try again does not swallow it.
+    It is not an `Exception`, so code that catches those in order to retry does not swallow it.
     """
 
 
 class SupersededError(CancelledError):
-    """The API server refuses this attempt's heartbeats: it timed out or its run closed, and its result would be ignored.
+    """The API server rejects this attempt's heartbeats: it timed out or its run closed, and its result would be ignored.
 
-    The message is the API server's. If it speaks of rights that are missing, the pod's service account is not allowed to
+    The message is the API server's. If it is about missing permissions, the pod's service account is not allowed to
     patch Leases.
     """
 
@@ -47,11 +47,11 @@ class ApplicationError(Exception):
 
         Args:
             message: For people.
-            type: What `catch` and retry policies compare. Default: the name of the exception's class.
+            type: The type for `catch` and retry policies. Default: the name of the exception's class.
             details: Any JSON value, for the code that handles the failure.
-            non_retryable: Whether trying again is pointless, whatever the retry policy says.
-            next_retry_delay: How long to wait before the next attempt, instead of what the retry policy computes; a
-                number counts seconds.
+            non_retryable: Whether the activity must not be retried, regardless of the retry policy.
+            next_retry_delay: How long to wait before the next attempt, instead of the interval of the retry policy; a
+                number means seconds.
         """
         super().__init__(message)
         self.message = message
@@ -62,8 +62,8 @@ class ApplicationError(Exception):
 
 
 class PayloadTooLargeError(ApplicationError):
-    """A result or heartbeat details do not fit where they have to go. They are never cut."""
+    """A result or heartbeat details are too large for their destination. They are never truncated."""
 
     def __init__(self, message: str) -> None:
-        """Describe what did not fit where."""
+        """Describe the payload and its destination."""
         super().__init__(message, type="PayloadTooLarge", non_retryable=True)

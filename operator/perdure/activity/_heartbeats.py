@@ -1,10 +1,10 @@
-"""Heartbeats: rarely sent, never forgotten.
+"""Heartbeats: sent rarely, never lost.
 
-    call ──▶ newest heartbeat is remembered ──▶ due?  yes: sent within the call (some 15 ms)
+    call ──▶ newest heartbeat is remembered ──▶ due?  yes: sent within the call (about 15 ms)
                                                       no, or sending failed: a thread sends the newest when it is due
 
-So the caller may heartbeat in a tight loop, a short outage of the API server does not reach it, and the last details before
-a pause are sent all the same.
+So the caller may heartbeat in a tight loop, a short outage of the API server does not affect it, and the last details before
+a pause are still sent.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _LONGEST_INTERVAL = 30.0
 _LONGEST_INTERVAL_WITH_NEWS = 5.0
 _LONGEST_TIMEOUT = 10.0
 _GRACE = 30.0
-"""Seconds within which the Lease, or the right to patch it, may still appear: both are made after the pod."""
+"""Seconds within which the Lease, or the permission to patch it, may still appear: both are created after the pod."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _AT_EXIT = 3.0
 
 
 def micro_time(nanoseconds: int) -> str:
-    """Write a time as a Lease's `renewTime` wants it.
+    """Write a time in the format of a Lease's `renewTime`.
 
     Args:
         nanoseconds: Since the epoch.
 
     Returns:
-        Such as `2026-01-31T12:00:00.000000Z`.
+        For example `2026-01-31T12:00:00.000000Z`.
     """
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:06d}Z"
 
 
 class Heartbeats:
-    """The heartbeats of this attempt, and what their answers say."""
+    """The heartbeats of this attempt, and their responses."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class Heartbeats:
 
         Args:
             lease: The attempt's Lease.
-            timeout: The heartbeat timeout in seconds; None where there is none.
-            details_limit: Bytes that details may have.
-            earlier_details: What an earlier attempt left, JSON; sent along by itself until there are newer ones.
+            timeout: The heartbeat timeout in seconds; None if there is none.
+            details_limit: Maximum bytes of details.
+            earlier_details: JSON of an earlier attempt; sent again until there are newer details.
             clock: Seconds since some time, for pauses.
             wall_clock: Nanoseconds since the epoch, for what is written.
         """
@@ -83,7 +83,7 @@ class Heartbeats:
         self._lease = lease
         self._earlier_details = earlier_details
         self.on_stop: Callable[[], object] | None = None
-        """Called once, in whatever thread learns that the attempt should stop."""
+        """Called once, in the thread that learns that the attempt should stop."""
         self._clock = clock
         self._wall_clock = wall_clock
         self._changed = threading.Condition(threading.Lock())
@@ -101,7 +101,7 @@ class Heartbeats:
         self._stop_told = False
 
     def begin(self) -> None:
-        """Heartbeat without being called, with the details that were given last, until as many `end`s."""
+        """Start automatic heartbeats with the last details; each call needs an `end`."""
         with self._changed:
             self._by_itself += 1
             if self._sent_details is None and self._newest is None:
@@ -110,7 +110,7 @@ class Heartbeats:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """No longer do that."""
+        """End automatic heartbeats."""
         with self._changed:
             self._by_itself -= 1
 
@@ -138,7 +138,7 @@ class Heartbeats:
         self.raise_if_stopped()
 
     def cancelled(self) -> str | None:
-        """Say why the attempt should stop; None where it should not.
+        """Return why the attempt should stop; None if it should not.
 
         Takes no lock: a signal handler calls this, perhaps in the middle of a method that holds it.
         """
@@ -151,7 +151,7 @@ class Heartbeats:
             self._status.raise_if_cancelled()
 
     def flush(self, timeout: float) -> None:
-        """Try once to send what is waiting: the next attempt may want the details."""
+        """Try once to send a pending heartbeat: the next attempt may need the details."""
         with self._changed:
             self._by_itself = 0
             waiting = self._newest is not None and not self._status.superseded
@@ -159,17 +159,17 @@ class Heartbeats:
             self._send(timeout)
 
     def write_result(self, text: str, *, drop_details: bool, patience: float = 60.0) -> None:
-        """Write a large result; it has to arrive before the process may end well.
+        """Write a large result, which must arrive before the process may succeed.
 
         Args:
             text: The result, JSON.
-            drop_details: Whether the result needs the room of the heartbeat details.
+            drop_details: Whether the result needs the space of the heartbeat details.
             patience: Seconds to keep retrying while the API server does not respond.
 
         Raises:
-            SupersededError: The API server refuses: nobody waits for the result.
-            PayloadTooLargeError: It refuses the size.
-            LeaseError: It did not answer in time.
+            SupersededError: The API server rejected it: nothing waits for the result.
+            PayloadTooLargeError: The API server rejected its size.
+            LeaseError: The API server did not respond in time.
         """
         annotations: dict[str, str | None] = {RESULT_ANNOTATION: text}
         if drop_details:
@@ -205,7 +205,7 @@ class Heartbeats:
         return max(self._sent_at + interval, self._next_try)
 
     def _send(self, timeout: float | None = None) -> None:
-        """Send the newest heartbeat, whichever it is by then."""
+        """Send the newest heartbeat at that time."""
         with self._sending:
             with self._changed:
                 newest = self._newest
@@ -242,7 +242,7 @@ class Heartbeats:
         self._status.observe_answer(answer)
 
     def _note_failure(self, error: LeaseError) -> None:
-        """Try again later, unless the answer was a refusal for good."""
+        """Retry later, unless the rejection is permanent."""
         now = self._clock()
         early = self._sent_at is None and self._first_try is not None and now - self._first_try < self._grace
         if self._status.observe_error(error, early=early):
@@ -276,7 +276,7 @@ class Heartbeats:
         return max(self._sent_at + self._interval - self._clock(), 0.001)
 
     def _renew(self) -> None:
-        """Heartbeat by itself, if the last one is long enough ago."""
+        """Send an automatic heartbeat if the last one is old enough."""
         now = self._clock()
         if self._sent_at is None or self._sent_at + self._interval <= now:
             if self._first_try is None:
@@ -285,7 +285,7 @@ class Heartbeats:
 
 
 def _in_event_loop() -> bool:
-    """Whether the caller must not block: an event loop runs in its thread, and the heartbeat is left to ours."""
+    """Whether the caller must not block, because an event loop runs in its thread: our thread then sends the heartbeat."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return False

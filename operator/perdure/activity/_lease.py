@@ -17,10 +17,10 @@ _LONGEST_MESSAGE = 500
 
 
 class LeaseError(Exception):
-    """A patch did not pass."""
+    """A patch failed."""
 
     def __init__(self, status: int | None, message: str) -> None:
-        """Describe it; without a `status`, there was no answer."""
+        """Describe it; without a `status`, there was no response."""
         super().__init__(message)
         self.status = status
 
@@ -28,8 +28,8 @@ class LeaseError(Exception):
 class Lease:
     """One Lease. Not thread-safe.
 
-    The address of the API server and the place of the token are Kubernetes' own; `PERDURE_API_SERVER` and
-    `PERDURE_SERVICE_ACCOUNT_DIRECTORY` give others, for trying an activity out without a pod.
+    The address of the API server and the path of the token are those of Kubernetes; `PERDURE_API_SERVER` and
+    `PERDURE_SERVICE_ACCOUNT_DIRECTORY` override them, to run an activity without a pod.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -46,13 +46,13 @@ class Lease:
 
         Args:
             body: A JSON merge patch.
-            timeout: Seconds to wait for the connection, and for the answer.
+            timeout: Seconds to wait for the connection, and for the response.
 
         Returns:
-            The Lease as it is now.
+            The current Lease.
 
         Raises:
-            LeaseError: The API server refused, or did not answer.
+            LeaseError: The API server rejected it, or did not respond.
         """
         payload = json.dumps(body).encode()
         kept = self._connection is not None

@@ -1,4 +1,4 @@
-"""JSON that arrives as it was sent."""
+"""JSON that Kubernetes stores unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode(value: Any) -> str:
 
     Raises:
         TypeError: The value is not a JSON value.
-        ValueError: Kubernetes could not keep it as it is: NaN, an integer beyond 64 bits, lists in lists in lists …
+        ValueError: Kubernetes cannot store it unchanged: NaN, an integer beyond 64 bits, deeply nested lists, …
     """
     _check(value, 0)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -29,7 +29,7 @@ def encode(value: Any) -> str:
 
 
 def decode(text: str) -> Any:
-    """Read JSON; a text that is none is returned as it is.
+    """Read JSON; other text is returned unchanged.
 
     Args:
         text: The text.

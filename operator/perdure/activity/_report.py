@@ -1,4 +1,4 @@
-"""The error document: what a failed attempt leaves for the operator."""
+"""The error document of a failed attempt, for the operator."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def error_document(error: BaseException, limit: int) -> str:
     """Describe an exception.
 
     Args:
-        error: What was raised.
-        limit: Bytes that the document may have. Details that do not fit are left out, and the message says so; a stack
-            trace is cut from its beginning.
+        error: The exception.
+        limit: Maximum bytes of the document. Details that do not fit are left out, and the message says so; a stack
+            trace loses its beginning.
 
     Returns:
         `{"error": {"type", "message", "details", "nonRetryable", "nextRetryDelay", "stackTrace", "cancelled"}}`, JSON.

@@ -31,9 +31,9 @@ def defn(
     """Register a function as an activity, for `main()`.
 
     Args:
-        function: The function, where the decorator is used without parentheses.
+        function: The function, if the decorator is used without parentheses.
         name: Name of the activity in its Workflow. Default: the function's, with dashes for underscores.
-        auto_heartbeat: Whether heartbeats are sent by themselves while it runs; see `run`.
+        auto_heartbeat: Whether to send heartbeats automatically while it runs; see `run`.
 
     Returns:
         The function, unchanged.
@@ -49,7 +49,7 @@ def defn(
 
 
 def main(activities: Mapping[str, Callable[..., Any]] | None = None) -> NoReturn:
-    """Run the activity that this pod is for: several activities may share an image.
+    """Run the activity of this pod: several activities can share an image.
 
     Args:
         activities: Functions by the name of their activity; underscores count as dashes. Default: those with `@defn`.
@@ -71,29 +71,29 @@ def run(function: Callable[..., Any], *, auto_heartbeat: bool = False) -> NoRetu
     """Run a function as the activity, and end the process.
 
     The function is called with the input (or with nothing, if it takes nothing); a coroutine function is run in an event
-    loop. What it returns is the result. What it raises becomes the failure, and the process exits with 1. SIGTERM raises
-    `CancelledError` in the main thread; in a coroutine function, its task is cancelled.
+    loop. Its return value is the result. Its exception becomes the failure, and the process exits with 1. SIGTERM raises
+    `CancelledError` in the main thread; in a coroutine function, it cancels the task.
 
-    With `auto_heartbeat`, heartbeats are sent in the background as long as the process lives, with the details that were given
-    last; a request to cancel then raises `CancelledError` in the main thread, as SIGTERM does. That shows that the process is
-    alive, not that it gets on: where work can hang, call `heartbeat` instead.
+    With `auto_heartbeat`, heartbeats are sent in the background as long as the process lives, with the last details; a
+    cancellation request then raises `CancelledError` in the main thread, as SIGTERM does. That shows that the process is
+    alive, not that it makes progress: if work can hang, call `heartbeat` instead.
 
     Args:
         function: The activity.
-        auto_heartbeat: Whether heartbeats are sent by themselves.
+        auto_heartbeat: Whether to send heartbeats automatically.
     """
     sys.exit(_run(function, current(), auto_heartbeat=auto_heartbeat))
 
 
 def complete(result: Any = None) -> None:
-    """Hand over the result; the process then ends with exit code 0 by itself. Not needed with `run` and `main`.
+    """Deliver the result; the process must then end with exit code 0. Not needed with `run` and `main`.
 
     Args:
         result: Any JSON value.
 
     Raises:
         PayloadTooLargeError: It does not fit.
-        SupersededError: Nobody waits for it.
+        SupersededError: Nothing waits for it anymore.
     """
     current().complete(result)
 
@@ -110,9 +110,9 @@ def fail(
 
     Args:
         message: For people.
-        type: What `catch` and retry policies compare. Default: `ApplicationError`.
+        type: The type for `catch` and retry policies. Default: `ApplicationError`.
         details: Any JSON value, for the code that handles the failure.
-        non_retryable: Whether trying again is pointless, whatever the retry policy says.
+        non_retryable: Whether the activity must not be retried, regardless of the retry policy.
         next_retry_delay: How long to wait before the next attempt: a `timedelta`, or seconds.
     """
     error = ApplicationError(
@@ -128,7 +128,7 @@ def _plain(name: str) -> str:
 
 
 def _run(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool = False) -> int:
-    """Run the function and report; gives the exit code."""
+    """Run the function and report the outcome; returns the exit code."""
     stopper = _Stopper(context)
     try:
         with stopper:
@@ -154,7 +154,7 @@ def _run(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool
 class _Stopper:
     """While the function runs, the first SIGTERM raises `CancelledError` in it.
 
-    Later ones do not disturb its cleaning up, and none disturbs the report.
+    Later ones do not interrupt its cleanup, and none interrupts the report.
     """
 
     def __init__(self, context: Context) -> None:
@@ -163,7 +163,7 @@ class _Stopper:
         self.cancel: Callable[[], object] | None = None
         """How to stop a function that runs in an event loop, where raising would hit the loop."""
         self.interrupts = False
-        """Whether a request to cancel interrupts a function that may never ask for it."""
+        """Whether a cancellation request interrupts a function that may never check for it."""
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -187,7 +187,7 @@ class _Stopper:
             raise CancelledError(self._context.stop_reason)
 
     def _told(self) -> None:
-        """A heartbeat's answer says that the attempt should stop. Called in any thread."""
+        """Stop the function, because the response to a heartbeat says so. Called in any thread."""
         if not self._raise:
             return
         if self.cancel is not None:
@@ -197,7 +197,7 @@ class _Stopper:
 
 
 def takes_input(function: Callable[..., Any]) -> bool:
-    """Tell whether a function wants the input."""
+    """Return whether a function takes the input."""
     import inspect  # noqa: PLC0415 - 10 ms that scripts without `run` need not pay
 
     try:

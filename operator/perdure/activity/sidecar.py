@@ -1,11 +1,11 @@
 """The sidecar: does for any program, through files, what `perdure.activity` does for Python.
 
 $PERDURE_FILES/heartbeat    written by the activity for each heartbeat; its content is the details, JSON or text
-$PERDURE_FILES/cancelled    written here, when the activity should stop; what stands in it is the reason
+$PERDURE_FILES/cancelled    written here when the activity should stop; its content is the reason
 $PERDURE_FILES/result       written by the activity before it ends with exit code 0: its result, JSON or text
 
-The folder is the activity's to fill, and the sidecar has a token that the activity has not. So only regular files are read, none
-through a link, and nothing is written through one.
+The activity can write anything to the folder, and the sidecar has a token that the activity lacks. So it only reads regular
+files, and follows no links to read or write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.25
 _LARGEST_RESULT = 252 * 1024
 _LARGEST_FILE = 8 * 1024 * 1024
-"""What the folder holds."""
+"""The files of the folder."""
 _READ = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )  # not blocking: a pipe without a writer opens immediately
@@ -63,7 +63,7 @@ class SidecarLoop:
         return self._hand_over()
 
     def _pass_on_heartbeat(self) -> None:
-        """Heartbeat if the activity has written the file since."""
+        """Send a heartbeat if the activity has written the file since the last one."""
         heartbeats = self._context.heartbeats
         try:
             found = os.stat("heartbeat", dir_fd=self._folder, follow_symlinks=False)
@@ -83,7 +83,7 @@ class SidecarLoop:
         self._seen = seen
 
     def _tell_cancelled(self) -> None:
-        """Write the file that asks the activity to stop: first beside, so that nobody reads half of it."""
+        """Write the file that tells the activity to stop: a temporary file first, so that it is never read half-written."""
         reason = self._context.cancelled() or ""
         try:
             with suppress(FileNotFoundError):
@@ -127,12 +127,12 @@ class SidecarLoop:
         return 1
 
     def _read(self, name: str) -> str:
-        """What a file holds.
+        """Read a file.
 
         Raises:
-            OSError: it is not there, or no regular file.
-            PayloadTooLargeError: it holds more than can be handed on.
-            UnicodeDecodeError: it is no text.
+            OSError: It does not exist, or is not a regular file.
+            PayloadTooLargeError: It is too large.
+            UnicodeDecodeError: It is not text.
         """
         try:
             opened = os.open(name, _READ, dir_fd=self._folder)
@@ -150,7 +150,7 @@ class SidecarLoop:
         return held.decode()
 
     def _complain(self, message: str) -> None:
-        """For those who read the sidecar's log; once, not at each look."""
+        """Log a problem once, not with each read."""
         if message != self._complaint:
             self._complaint = message
             sys.stderr.write(message + "\n")

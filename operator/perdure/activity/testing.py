@@ -1,4 +1,4 @@
-"""Trying activities without a cluster: they run in the test's own process, and believe to be in a pod."""
+"""Tests of activities without a cluster: they run in the test's own process as if in a pod."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ActivityEnvironment:
         assert env.run(copy_files, ["a", "b", "c", "d"]) == {"files": 4, "resumedAt": 3}
         assert env.heartbeats == [{"done": 4}]
 
-    Input, details and result make their way through JSON, so that what would not arrive in a cluster does not arrive here.
+    Input, details, and result are converted through JSON, so that what fails in a cluster also fails here.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class ActivityEnvironment:
         """Prepare.
 
         Args:
-            last_heartbeat_details: What an earlier attempt has left.
+            last_heartbeat_details: The details of an earlier attempt.
             on_heartbeat: Called with the details of each heartbeat; it may call `cancel`.
             info: Fields of `Info` that differ from their defaults, such as `attempt` or `run_id`.
         """
         self.heartbeats: list[Any] = []
-        """The details of all heartbeats so far, None where there were none."""
+        """The details of all heartbeats so far; None for one without details."""
         defaults: dict[str, Any] = {
             "namespace": "default",
             "run": "test",
@@ -64,7 +64,7 @@ class ActivityEnvironment:
         self._cancel_task: Callable[[], object] | None = None
 
     def cancel(self, reason: str = "the test has cancelled it") -> None:
-        """Ask the activity to stop, as the answer to a heartbeat does; may be called in any thread, before or while it runs.
+        """Cancel the activity, like the response to a heartbeat; may be called in any thread, before or while it runs.
 
         Args:
             reason: What `CancelledError` says.

@@ -1,6 +1,6 @@
 """DeadLetters: re-driven when an Operation requests it, with the outcome in their status.
 
-    Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status tells
+    Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status changes
                    └ killed here: it is found by the Operation's UID ┘
 
 The name of the run is a lock: of two Operations, one starts it, and the other reports that. A name that an unrelated run
@@ -53,7 +53,7 @@ class DeadLetters:
         Args:
             namespace: Of the DeadLetter.
             name: Its name.
-            request_id: UID of the Operation that asks.
+            request_id: UID of the Operation that requests it.
 
         Returns:
             Name of the run.
@@ -130,7 +130,7 @@ class DeadLetters:
         """Update the status of a DeadLetter with the outcome of the runs that re-drive it.
 
         Returns:
-            The DeadLetter with that status, and those runs; None where it is gone.
+            The DeadLetter with that status, and those runs; None if it no longer exists.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.

@@ -30,7 +30,7 @@ class NotYetError(Exception):
         """Wait for a future.
 
         Args:
-            awaited: When it is done, whatever its outcome, the key is processed again.
+            awaited: When it is done, with any outcome, the key is processed again.
             until: When the key is processed again in any case; None: not before.
         """
         super().__init__("it is being made")

@@ -1,8 +1,8 @@
 """The manager: connects the informers, queues, and reconcilers of an operator.
 
-    a watch, a list ─▶ taken in: the index knows it, whom it concerns is woken ─▶ queue of keys ─▶ a pass over one object
+    a watch event, a list ─▶ an informer: updates the index, wakes affected keys ─▶ queue of keys ─▶ reconciliation of one object
 
-The resync finds what a watch misses.
+The resync finds the changes that a watch misses.
 """
 
 import asyncio
@@ -64,9 +64,9 @@ class Manager:
         """Create a manager that does not run yet.
 
         Args:
-            tools: What everything works with.
-            served: Where.
-            workers: How many objects are worked on at a time.
+            tools: The clients and stores that all parts share.
+            served: The namespaces to serve.
+            workers: Number of objects to reconcile at the same time.
             kept: What each namespace may keep of its finished runs; None for the default limits.
         """
         self.served = served
@@ -140,12 +140,12 @@ class Manager:
 
     @property
     def directory(self) -> Directory:
-        """All runs that there are."""
+        """All known runs."""
         return self._index.directory
 
     @property
     def client(self) -> kube.Client:
-        """Speaks to the API server."""
+        """The client of the API server."""
         return self.tools.client
 
     # Watch events

@@ -20,7 +20,7 @@ class ServedNamespaces:
         return not any(fnmatchcase(namespace, pattern) for pattern in self.excluded)
 
     def __iter__(self) -> Iterator[str | None]:
-        """What to list or watch one after the other to see everything; None stands for all namespaces together.
+        """The namespaces to list or watch in order to see everything; None means all namespaces.
 
         Lists and watches of all namespaces leave out those that are excluded (`perdure.kube.client.Client`).
         """

@@ -27,7 +27,7 @@ class Peers(Protocol):
         ...
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Deliver a request to a run; `then` is called with its answer, once that is recorded."""
+        """Deliver a request to a run; calls `then` with its answer once it is recorded."""
         ...
 
     def record_start(self, entry: Entry) -> bool:

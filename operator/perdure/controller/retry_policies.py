@@ -140,7 +140,7 @@ class Policies:
         """The names without a valid policy; policies that no watch has shown yet are read.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The request failed.
         """
         for name in names:
             if name not in self._known[namespace]:
@@ -278,7 +278,7 @@ class Policies:
 
 
 def _lets_more(before: Circuit | None, after: Circuit | None) -> bool:
-    """Whether blocked attempts should ask again."""
+    """Whether blocked attempts should try again."""
     if before is None or after is None:
         return before is not after
     return before.state is not after.state or (before.trial is not None and after.trial is None)

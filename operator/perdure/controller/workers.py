@@ -25,7 +25,7 @@ class Followed(Protocol):
 
     @property
     def state(self) -> RunState | None:
-        """The state of the run, recorded as far as it must be; None before it has started."""
+        """The state of the run, as far as it is recorded; None before it has started."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class Workers(Protocol):
     """Identifies this process: tasks dispatched by another one are no longer valid."""
 
     def follow(self, run: Followed) -> None:
-        """Process the new state of a run, recorded as far as it must be."""
+        """Process the new state of a run, as far as it is recorded."""
         ...
 
     def left(self, run: Followed) -> None:
@@ -138,7 +138,7 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
         now: the time.
         workers: who knows who polls.
         namespace: the namespace of the run.
-        told: Whether something of that sort is reported already; then it need not wait again.
+        told: Whether a problem of that kind is reported already, so there is no need to wait again.
     """
     task, code = _waiting_task(state), state.code
     if task is not None and code is not None:

@@ -4,7 +4,7 @@ kopf lists and watches whole objects, decodes them with the standard library, an
 adapter stands between the API server and kopf's handlers, which stay the entry points. It takes kopf's request to watch a kind
 (`settings.watching.initial_streaming`) and answers with a stream of watch events:
 
-- A kind is listed page by page. Objects that kopf need not hear of, such as finished runs, are taken out (`Taken`).
+- A kind is listed page by page. Objects that kopf does not need, such as finished runs, are left out (`Taken`).
 - The kind is watched from the version of that list on. Each event is decoded by itself; what cannot be decoded is reported and
   left out. An event that only repeats what this process has written is taken out, too: there is nothing to handle.
 - Trouble with the API server is retried here. A process that cannot reach it stays alive, and its probes say so.
@@ -43,11 +43,11 @@ class ObjectTaker(Protocol):
         ...
 
     def takes(self, plural: str, obj: kube.Object) -> bool:
-        """Take an object of a list, if kopf need not hear of it."""
+        """Take an object of a list if kopf does not need it."""
         ...
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Take an object that a watch shows, if this process has just written or read it as it is; kopf need not hear of it."""
+        """Take an object of a watch if this process has just written or read this version; kopf does not need it."""
         ...
 
 
@@ -159,7 +159,7 @@ class Feed:
 
 
 class _Stream:
-    """As the response of aiohttp, as far as kopf reads it."""
+    """The part of an aiohttp response that kopf reads."""
 
     status: Final = 200
 

@@ -11,7 +11,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def find_access(*, context: str | None = None, host: str = "", port: str = "443") -> Access:
-    """The pod's own service account where there is one, else the kubeconfig.
+    """The pod's own service account if there is one, otherwise the kubeconfig.
 
     Args:
         context: a context of the kubeconfig; None for its current one.
@@ -28,7 +28,7 @@ def find_access(*, context: str | None = None, host: str = "", port: str = "443"
 
 
 def service_account(host: str, port: str) -> Access | None:
-    """The access of the pod's service account; None where no token is mounted.
+    """The access of the pod's service account; None if no token is mounted.
 
     Args:
         host: the value of ``KUBERNETES_SERVICE_HOST``.

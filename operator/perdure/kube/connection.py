@@ -19,7 +19,7 @@ Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
 
 TRANSIENT: Final = (OSError, aiohttp.ClientError, TimeoutError)
-"""What a request raises when the API server could not be asked."""
+"""The errors of a request that did not reach the API server."""
 
 _SILENT_SECONDS: Final = 70
 """Bookmarks come every minute; a watch that is silent for longer is dead."""

@@ -26,7 +26,7 @@ class InvalidKubeconfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What the command line says instead of the kubeconfig; None or empty where it says nothing."""
+    """The options of the command line that override the kubeconfig; None or empty if not set."""
 
     kubeconfig: str | None = None
     """A single file, instead of those of `KUBECONFIG`."""

@@ -1,6 +1,6 @@
 """A client for commands, which must start quickly: `http.client` in threads, a fifth of aiohttp's time to import.
 
-It does what `perdure.kube.client.Client` does for the operator, as far as commands need it, and raises the same errors. Whatever
+It does what `perdure.kube.client.Client` does for the operator, as far as commands need, and raises the same errors. Whatever
 else goes wrong is one of `TRANSIENT`.
 """
 
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
 
 TRANSIENT: Final = (OSError, http.client.HTTPException, TimeoutError)
-"""What a request raises when the API server could not be asked."""
+"""The errors of a request that did not reach the API server."""
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts that are this machine."""

@@ -16,7 +16,7 @@ Operation = dict[str, Any]
 def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
     """Operations that turn `old` into `new`. Objects are compared member by member; a list that only grew is appended to.
 
-    A list that lost its head is shortened or replaced, whatever is the less to send.
+    A list that lost its head is shortened or replaced, whichever is smaller.
 
     What would take more than `_MOST` operations, however deep they are, is replaced as a whole.
     """

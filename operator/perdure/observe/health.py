@@ -8,7 +8,7 @@ from aiohttp import web
 from perdure.observe import metrics
 
 Check = Callable[[], str | None]
-"""None when all is well; otherwise what is wrong."""
+"""None if healthy; otherwise the problem."""
 
 
 @asynccontextmanager

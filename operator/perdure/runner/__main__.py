@@ -1,4 +1,4 @@
-"""Perform the work that stands in the file `$PERDURE_WORK_FILE`, as an activity."""
+"""Perform the work in the file `$PERDURE_WORK_FILE`, as an activity."""
 
 import os
 import sys

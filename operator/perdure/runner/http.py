@@ -90,7 +90,7 @@ def _check(http: Mapping[str, Any], later: Later, found: Mapping[str, Any], wher
 
 
 def retry_after(text: str, time: datetime) -> float | None:
-    """The seconds that a `Retry-After` asks for, which is a number or a date; None for none, and for what is neither."""
+    """The seconds of a `Retry-After`, which is a number or a date; None if it is missing or invalid."""
     try:
         seconds = float(text) if text.strip().isdecimal() else (parsedate_to_datetime(text) - time).total_seconds()
     except (TypeError, ValueError):

@@ -45,11 +45,11 @@ class CronTimes:
 
     times: Calendar | Interval
     time_zone: str | None = None
-    """The zone that stands before it."""
+    """The zone before the line."""
 
 
 def without_comment(line: str) -> tuple[str, str]:
-    """A cron line, and the comment behind it. A `#` that stands in a field, as in `MON#1`, begins none."""
+    """A cron line, and the comment behind it. A `#` within a field, as in `MON#1`, does not begin one."""
     body, *comments = _COMMENT.split(line.strip(), maxsplit=1)
     return body.strip(), comments[0].strip() if comments else ""
 

@@ -1,4 +1,4 @@
-"""What the committed state of a schedule asks for outside of it, as data. The state alone decides it."""
+"""The effects of the committed state of a schedule, as data. They depend on the state alone."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """Every open link of the run's chain is asked to stop: another run needs its place."""
+    """Stop every open run of a chain, because another run needs its place."""
 
     run: Running
 

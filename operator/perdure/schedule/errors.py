@@ -16,14 +16,14 @@ class InvalidTimesError(Exception):
         self.sentence = sentence
         self.reason = reason
         self.path = path
-        """Where it stands, such as `spec.cron[0]`; empty where only the caller knows."""
+        """Its path, such as `spec.cron[0]`; empty if only the caller knows it."""
         super().__init__(self.message)
 
     @property
     def message(self) -> str:
-        """The sentence, and before it where it stands."""
+        """The message, preceded by the path."""
         return f"{self.path}: {self.sentence}" if self.path else self.sentence
 
     def below(self, path: str) -> "InvalidTimesError":
-        """The same, told of a field of something that stands at `path`."""
+        """The same, for a field of the value at `path`."""
         return InvalidTimesError(self.sentence, self.reason, path=f"{path}.{self.path}" if self.path else path)

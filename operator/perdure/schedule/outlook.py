@@ -11,7 +11,7 @@ from perdure.schedule.times import Times
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the condition `Ready` says of times that can be read."""
+    """The message of the condition `Ready` about valid times."""
 
     ready: bool
     reason: ConditionReason

@@ -25,7 +25,7 @@ ID_ATTRIBUTE = "TemporalScheduledById"
 
 
 _NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<asked>-[tb][0-9a-f]{8})?(?P<instead>-x[0-9a-f]{4})?(?:-r\d+)?")
-"""What stands after the schedule's name in that of a run."""
+"""The suffix of the name of a run after the schedule's name."""
 
 
 class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -150,7 +150,7 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
 
 
 def not_handed_on(obj: KubeObject, state: ScheduleState) -> str:
-    """Tell what a run that was built is not given because it is too large; empty where it is given all."""
+    """Report the values that a built run lacks because they are too large; empty if it has all."""
     tie = scheduled_by(obj)
     assert tie is not None
     left_out = [

@@ -1,18 +1,18 @@
-"""What an Operation asks of a schedule, as a pass takes it."""
+"""The request of an Operation to a schedule, as an input of a step."""
 
 from perdure.api.operation import OperationSpec
 from perdure.schedule import inputs as inp
 
 
 def request_of(spec: OperationSpec, uid: str) -> inp.ScheduleRequest:
-    """Read what is asked.
+    """Read the request.
 
     Args:
         spec: The Operation's; its target is a Schedule.
         uid: The Operation's: the id of the request, so that it is processed once.
 
     Raises:
-        ValueError: It asks nothing that a schedule could be asked; the API server refuses that.
+        ValueError: It has no request that a schedule accepts; the API server rejects that.
     """
     if spec.trigger is not None:
         return inp.Triggered(request_id=uid, overlap_policy=spec.trigger.overlap_policy)

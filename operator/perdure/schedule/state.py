@@ -20,18 +20,18 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
     """A run to start, or one that was started."""
 
     nominal: datetime
-    """The time it is for; of a triggered one, when that was asked for."""
+    """Its nominal time; of a triggered one, the time of the request."""
     actual: datetime
     """When it was due: the same with jitter; of what was asked for, when that was."""
     policy: OverlapPolicy | None = None
     """Its own overlap policy; None: the one that the schedule has when it is its turn."""
     request: str = ""
-    """Id of the request that asked for it; empty for one by time."""
+    """ID of the request; empty if the spec caused it."""
     triggered: bool = False
 
     @property
     def by_time(self) -> bool:
-        """Whether the spec, and not a request, asks for it."""
+        """Whether the spec caused it, and not a request."""
         return not self.request
 
     def run_name(self, schedule: str, attempt: int = 1, instead: str = "") -> str:
@@ -181,13 +181,13 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     failure: dict[str, Any] | None = None
 
     def stored(self) -> dict[str, Any]:
-        """The state as JSON, without what stands elsewhere in the status."""
+        """The state as JSON, without the parts that are elsewhere in the status."""
         small: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, result=None, failure=None))
         return small
 
 
 def load_state(status: dict[str, Any]) -> ScheduleState | None:
-    """The state in a status; None where there is none yet.
+    """The state in a status; None if there is none yet.
 
     Raises:
         msgspec.ValidationError: It cannot be read.

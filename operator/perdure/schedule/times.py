@@ -1,4 +1,4 @@
-"""The times of a Schedule: cron lines, intervals and calendars put together, without what is excluded.
+"""The times of a Schedule: the union of cron lines, intervals, and calendars, without exclusions.
 
 Time zones and daylight saving. Calendars go by wall time, intervals by absolute time. On the two days of a year on which
 clocks are set, wall time jumps:
@@ -179,7 +179,7 @@ class Times:
             yield _EPOCH + timedelta(seconds=at)
 
     def latest(self, until: datetime, within: timedelta) -> datetime | None:
-        """The newest time up to an instant, and not older than `within`; None where there is none.
+        """The newest time up to an instant that is not older than `within`; None if there is none.
 
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.

@@ -24,7 +24,7 @@ class Try:
     event_id: int
     number: int
     start: datetime
-    """When it starts, where it does not end before."""
+    """When it starts, unless it ends first."""
     end: datetime | None = None
     outcome: str = "Running"
     failure: Failure | None = None
@@ -89,13 +89,13 @@ class SimulatedChain:
 
     @property
     def open(self) -> bool:
-        """Whether there is more to come of it."""
+        """Whether it is open."""
         state = self.current.state if self.runs else None
         return state is None or not state.closed or state.start_successor
 
     @property
     def status(self) -> RunStatus:
-        """How its newest run stands."""
+        """The status of its newest run."""
         state = self.current.state
         return state.status if state else RunStatus.RUNNING
 

@@ -40,7 +40,7 @@ class Report:
 
     @property
     def phase(self) -> str:
-        """Where the last run of the chain stands."""
+        """The phase of the last run of the chain."""
         return _phase(self.lead)
 
     @property
@@ -63,7 +63,7 @@ class Report:
 
     @property
     def waits_for(self) -> list[str]:
-        """What the last run waits for, where it has not closed: nothing of that will happen."""
+        """What the last run waits for if it has not closed: none of that will happen."""
         return list(_waits_for(self.last)) if self.lead.open else []
 
     # As JSON

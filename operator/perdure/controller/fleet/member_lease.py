@@ -88,7 +88,7 @@ def _renewed(settings: MemberSettings, holder: str, now: datetime) -> dict[str, 
 
 
 def read(obj: kube.Object, default: float) -> MemberLease:
-    """Read a Lease. `default`: the duration where it names none, in seconds."""
+    """Read a Lease. `default`: the duration in seconds if it has none."""
     meta, spec = obj["metadata"], obj.get("spec") or {}
     annotations = meta.get("annotations") or {}
     return MemberLease(

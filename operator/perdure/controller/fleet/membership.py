@@ -142,7 +142,7 @@ class Membership:
         """Wait until the others count on no member of this name, before this process joins.
 
         An earlier process of the pod has ended: its Lease is deleted, so that the others own its shards now. If it were renewed
-        instead, nobody would own them for the duration of a Lease: the others may have found it expired just before.
+        instead, they would have no owner for the duration of a Lease: the others may have found it expired just before.
         """
         url = f"{self._url}/{self._settings.name}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):

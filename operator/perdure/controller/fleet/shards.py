@@ -21,7 +21,7 @@ class Shards(Protocol):
         ...
 
     def owner(self, shard: int) -> str:
-        """The member that decides for a shard, as far as this process knows; empty for this process."""
+        """The member that owns a shard, to the knowledge of this process; empty for this process."""
         ...
 
     def owns_shard(self, shard: int) -> bool:
@@ -46,7 +46,7 @@ class Shards(Protocol):
         ...
 
     async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
-        """Stop deciding, wait for what is in progress (`drains`), and leave everything to others."""
+        """Stop deciding, wait for work in progress (`drains`), and leave everything to others."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A member's view of its fleet, and what it may decide by it. Pure: times are arguments, in seconds of a monotonic clock.
+"""A member's view of its fleet, and what the member may decide. Pure: times are arguments, in seconds of a monotonic clock.
 
     A renews at 0 ─────── A may decide until 5 ┐ margin ┌ B, which has seen that renewal at 0 or later, lists again at 6 or later:
                                                └────────┘ unchanged, so A has stopped; B takes over now
@@ -35,10 +35,10 @@ class _Other:
 
 
 class FleetView:
-    """The live members, as far as one of them knows."""
+    """The live members, to the knowledge of one of them."""
 
     def __init__(self, me: str, seconds: float) -> None:
-        """Know nobody.
+        """Create a view without members.
 
         Args:
             me: The name of this member.

@@ -121,7 +121,7 @@ class FleetRuns:
 
         Args:
             run: The guest.
-            wake: When it has to be reconciled; None for not before an event.
+            wake: When to reconcile it; None: not before an event.
             stays: Whether something other than a request keeps it here.
         """
         leaves = self._guests[run.ref.uid] + _GUEST_STAYS
@@ -134,7 +134,7 @@ class FleetRuns:
         metrics.FLEET_GUESTS.set(len(self._guests))
 
     def _leave(self, run: Run) -> None:
-        """Drop a run that another member owns; one that was asked something here stays as a guest."""
+        """Drop a run that another member owns; a run with pending requests here stays as a guest."""
         self._workers.left(run)
         if run.has_requests and self._shards.active:
             self._invite(run)

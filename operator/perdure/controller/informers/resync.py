@@ -86,7 +86,7 @@ class Resync:
         One request that fails does not keep the rest from being compared.
 
         Returns:
-            Whether everything was compared; otherwise it has to be repeated soon.
+            Whether everything was compared; otherwise it must be repeated soon.
         """
         before, self._unseen = self._unseen, set()
         absent = self._index.uids()

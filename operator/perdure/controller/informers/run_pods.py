@@ -42,7 +42,7 @@ class RunPods:
         self._held: dict[str, _HeldPod] = {}
         """By UID, all pods with our finalizer, for when this process gains their shards."""
         self._orphans: dict[OrphanKey, kube.Object | None] = {}
-        """The pods to release; None for one that has to be read."""
+        """The pods to release; None for one that must be read."""
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """Process the creation, change, or deletion of a pod of a run."""

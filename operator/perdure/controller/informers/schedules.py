@@ -87,7 +87,7 @@ class Schedules:
                 self._wake(schedule)
 
     def observe_clock(self) -> None:
-        """Recompute what is due after the wall clock was set."""
+        """Recompute the due times after the wall clock was set."""
         for schedule in self._index.schedules.values():
             self._wake(schedule)
 
@@ -105,9 +105,9 @@ class Schedules:
     # Asking
 
     async def ask(self, namespace: str, name: str, request: ScheduleRequest) -> Answer:
-        """Deliver a request to a Schedule; its answer, once that is recorded.
+        """Deliver a request to a Schedule; returns its answer once it is recorded.
 
-        A Schedule processes a request once, by its ID: a caller that does not know the answer may ask again.
+        A Schedule processes a request once, by its ID: a caller that did not get the answer may repeat it.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
@@ -117,7 +117,7 @@ class Schedules:
         return await answer
 
     async def hand(self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[Answer], None]) -> None:
-        """Deliver a request to a Schedule, as `ask`; `then` is called with the answer, once that is recorded.
+        """Deliver a request to a Schedule, like `ask`; calls `then` with the answer once it is recorded.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
@@ -139,7 +139,7 @@ class Schedules:
         """A Schedule by its name, also one that no watch has shown yet.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The request failed.
         """
         if (known := self._known(namespace, name)) is not None:
             return known

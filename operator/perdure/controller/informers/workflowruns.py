@@ -170,7 +170,7 @@ class WorkflowRuns:
     # For other runs and Schedules
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Send a run a request; `then` is called with its answer, once that is recorded."""
+        """Send a request to a run; calls `then` with the answer once it is recorded."""
         self.requests.send(entry, request, then)
 
     def answered(self, entry: Entry, request_id: str) -> None:
@@ -189,7 +189,7 @@ class WorkflowRuns:
         """Find a run; None if it was deleted.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The request failed.
         """
         return self.get(entry.uid) or await self._fetch(entry)
 

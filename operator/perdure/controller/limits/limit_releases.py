@@ -1,7 +1,7 @@
 """Releases WorkflowLimits: removes runs that have ended, or were deleted, from the status of the limits.
 
 A run that has ended keeps its place until none of its pods runs any more: a terminated run closes immediately, and its pods have
-their grace period. Nothing has to be remembered for that: whatever is missed, the next look at the limit finds.
+their grace period. Nothing is remembered for that: the next check of the limit finds whatever was missed.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The Operations of this operator: each is taken up in the order of its target, and answered in its own status.
 
-Order. Of one target, Operations are taken up in the order in which they were created, whatever the order of watch events: each
+Order. The Operations of one target are taken up in the order of their creation, regardless of the order of watch events: each
 time, all pending ones are listed. The order is that of their first resourceVersion. It is recorded together with the targeted run
 before the request is delivered. So after a crash the same run gets the same requests in the same order, and no later run of the
 workflow ID gets them.
@@ -198,7 +198,7 @@ class Operations:
                 assert_never(key)
 
     async def _take_up_all(self, key: TargetKey) -> None:
-        """Take up the pending Operations of a target, in order, until one has to wait."""
+        """Take up the pending Operations of a target, in order, until one must wait."""
         self._held.discard(key)
         earlier = ""
         async for obj in pending(self._client, key):

@@ -196,7 +196,7 @@ class ReconciledOperation:
             await self._write(outcome, now())
 
     async def _take_up(self, time: datetime) -> datetime | None:
-        """Do what the Operation requires; when to look again if it has to wait."""
+        """Do what the Operation requires; returns when to check again if it must wait."""
         try:
             outcome = await self._apply(action_of(self.object), time)
         except HoldError as held:
@@ -215,7 +215,7 @@ class ReconciledOperation:
 
         Raises:
             RefusedError: it cannot be done.
-            HoldError: it has to wait, and those behind it, too.
+            HoldError: It must wait, and those behind it, too.
             ConflictError: the Operation has changed or was deleted.
         """
         match action:

@@ -40,10 +40,10 @@ async def inlined(
     """The inputs of a run, with the values that it cannot follow references to.
 
     Args:
-        told: As others have said it.
+        told: The content, if others have sent it.
         namespace: Of the run.
         blobs: Reads large payloads.
-        workers: Knows what is in them.
+        workers: Has the contents of payloads.
         code: Whether workers decide the run: those follow references within their namespace.
 
     Raises:

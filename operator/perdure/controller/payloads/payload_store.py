@@ -204,7 +204,7 @@ class BlobsOfRun:
         self._left_over: dict[str, tuple[Saved, int]] = {}
 
     async def store(self, text: bytes, before: Status, carried: tuple[Any, ...]) -> list[Reference]:
-        """Store what a status refers to and the status before did not, or become an owner of it.
+        """Store the blobs that only the new status refers to, or become an owner of them.
 
         Args:
             text: The status that is about to be written, as JSON.

@@ -1,4 +1,4 @@
-"""The Leases of attempts: created, read, and asked to stop. Each call may be repeated after a crash."""
+"""The Leases of attempts: creates them, reads them, and requests stops. Each call may be repeated after a crash."""
 
 from contextlib import suppress
 
@@ -23,7 +23,7 @@ class AttemptLeases:
 
         Raises:
             LeaseBlockedError: the API server refuses it, or another client's Lease has its name.
-            ApiError, OSError: the API server cannot be asked.
+            ApiError, OSError: The request failed.
         """
         url = kube.path(kube.COORDINATION, run.namespace, "leases")
         try:

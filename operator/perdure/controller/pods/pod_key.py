@@ -20,13 +20,13 @@ class PodKey:
         return cls(activity.scheduled_event_id, activity.attempt)
 
     def due(self, state: RunState) -> PendingActivity | None:
-        """The open activity whose attempt that is; None for an attempt nobody waits for."""
+        """The open activity whose attempt that is; None if nothing waits for the attempt."""
         activity = state.activity(self.scheduled_event_id)
         return activity if activity is not None and activity.attempt == self.attempt else None
 
 
 def key_of(pod: kube.Object) -> PodKey | None:
-    """The attempt that a pod says it belongs to; None where it does not say."""
+    """The attempt that a pod names; None if it names none."""
     notes = pod["metadata"].get("annotations") or {}
     try:
         return PodKey(int(notes[labels.SCHEDULED_EVENT_ANNOTATION]), int(notes[labels.ATTEMPT_ANNOTATION]))

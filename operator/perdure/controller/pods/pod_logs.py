@@ -50,7 +50,7 @@ class LogsOfRun:
     """The logs that one run needs."""
 
     def __init__(self, logs: Logs, wake: Callable[[], None]) -> None:
-        """`wake` asks for another pass of the run."""
+        """`wake`: Triggers another reconciliation of the run."""
         self._logs = logs
         self._wake = wake
         self._asked: dict[str, tuple[datetime, asyncio.Future[str | None]]] = {}
@@ -68,7 +68,7 @@ class LogsOfRun:
         return now - since >= PATIENCE, None
 
     def waits_until(self, pod: kube.Object | None) -> datetime | None:
-        """When the outcome of a pod no longer waits for its log; None where it does not wait."""
+        """When the outcome of a pod no longer waits for its log; None if it does not wait."""
         asked = self._asked.get(pod["metadata"]["uid"]) if pod is not None else None
         return None if asked is None or asked[1].done() else asked[0] + PATIENCE
 

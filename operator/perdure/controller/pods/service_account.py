@@ -31,7 +31,7 @@ class ActivityIdentity:
         self._checked: dict[str, datetime] = {}
 
     async def ensure(self, namespace: str) -> None:
-        """Create what is missing.
+        """Create missing objects.
 
         Raises:
             ApiError: the API server refuses it.

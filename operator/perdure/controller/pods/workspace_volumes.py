@@ -164,7 +164,7 @@ async def claim_refusal(client: kube.Client, namespace: str, workspace: Workspac
     This is a dry run: no claim is created. A temporary obstacle, such as an exhausted quota, does not count.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The request failed.
     """
     if workspace.volume_claim_template is None:
         return None

@@ -2,7 +2,7 @@
 
 The tenant with the fewest items in progress goes first; among equals, the one that has waited longest for its turn. So each
 tenant gets the same share of the workers, however much it has waiting and however long its items take, and a newcomer
-waits for one item to end at most. A tenant has a bound of its own as well: what it leaves is free for the next one.
+waits for one item to end at most. A tenant also has its own limit, so there is room for the next one.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Statuses that are computed from the object itself and from what others say of it: nothing but the status remembers them.
 
-So there is nothing to merge: if another client has written meanwhile, the status is computed again from what it has written.
+So there is nothing to merge: if another client has written meanwhile, the status is computed again from the new object.
 """
 
 from collections.abc import Awaitable, Callable

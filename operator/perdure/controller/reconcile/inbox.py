@@ -1,4 +1,4 @@
-"""The pending requests of an object. Each request gets an answer, whatever it does to the object."""
+"""The pending requests of an object. Each request gets an answer, even if it makes the object's reconciliation fail."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ class Inbox(Generic[Request]):
         Args:
             asked: The requests that were processed.
             answers: By request ID; a request without one stays pending.
-            told: Turns an answer into the one that the caller gets.
+            told: Converts an answer for the caller.
         """
         for each in asked:
             answer = answers.get(each.request.request_id)

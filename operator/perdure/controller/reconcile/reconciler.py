@@ -32,7 +32,7 @@ class Reconciled(Protocol):
         ...
 
     def look_again(self) -> None:
-        """Repeat what a failed reconciliation has begun: it may not be done."""
+        """Repeat the effects of a failed reconciliation, which may be incomplete."""
         ...
 
     def full(self, error: kube.TooLargeError) -> None:

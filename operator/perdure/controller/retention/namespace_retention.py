@@ -91,7 +91,7 @@ class NamespaceRetention:
         return now() + _WAIT
 
     def _is_waited_for(self, run: Entry) -> bool:
-        """Whether a finished run has pending work, or something needs its result, as far as this process knows."""
+        """Whether a finished run has pending work, or another object needs its result, to the knowledge of this process."""
         if run.uid in self._index.runs or run.successor:
             return True
         if any(other.standing is Standing.WAITING for other in self._index.directory.sharing(run)):

@@ -83,7 +83,7 @@ class ChildOutcomes:
         self._pending.committed(count)
 
     async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
-        """What a run of a child's chain tells. `exact`: as the child has said it, also what is not plain JSON."""
+        """Read the outcome of a run of a child's chain. `exact`: keep values that are not plain JSON."""
         number = child.initiated_event_id
         if entry.standing is Standing.WAITING:
             return []

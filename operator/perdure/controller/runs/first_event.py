@@ -72,8 +72,8 @@ def one_activity(
     Args:
         activity_id: Its ID.
         spec: The spec of its run.
-        activity: What that says of the activity.
-        extras: What a Temporal client has said beside the spec.
+        activity: The activity in that spec.
+        extras: The options of a Temporal client beyond the spec.
     """
     scheduled = cmd.ScheduleActivityTask(
         activity_id=activity_id,
@@ -101,8 +101,8 @@ def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, ex
 
     Args:
         spec: The spec of its run.
-        operation: What that says of the operation.
-        extras: What a Temporal client has said beside the spec.
+        operation: The operation in that spec.
+        extras: The options of a Temporal client beyond the spec.
     """
     scheduled = cmd.ScheduleNexusOperation(
         endpoint=operation.endpoint,
@@ -156,14 +156,14 @@ def first_event(
 
     Args:
         run: The run.
-        spec: What it was asked to do.
+        spec: Its spec.
         workflow_type: What it runs.
         given: Its input, defaults included.
         now: When it begins.
         policy: How it is retried.
         parent: The run it is a child of.
         continues: The run that it continues or retries; the execution timeout continues from there.
-        extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
+        extras: The options of a Temporal client beyond the spec if workers decide the run; otherwise None.
         schedule: The Schedule that has started it: code gets the outcome of the run before it.
         principal: The user that has made it, as the API server says.
     """

@@ -5,7 +5,7 @@ So every operator that seals, now or after a restart, has the same events for th
 events; then its segment counts.
 
     create segment n ──▶ commit: tail without its events, segments: n + 1, lastSegmentHash
-         │ killed here: the segment is found by its name, and is dropped from the tail if it is what stands there
+         │ killed here: the segment is found by its name, and its events are dropped from the tail if they are equal
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Resets: create a new run that starts with a part of another run's history.
 
-    reset(…) ─▶ WorkflowRun `<run>-reset-<hash>`, with what it begins with in an annotation       (asked for by an Operation)
+    reset(…) ─▶ WorkflowRun `<run>-reset-<hash>`, with what it begins with in an annotation       (requested by an Operation)
                    │ its own first pass
                    ▼
     fork the history ─▶ have the open run of the workflow id closed ─▶ take over its children ─▶ write the segments ─▶ commit
@@ -76,10 +76,10 @@ async def reset(
         definitions: Finds and compiles definitions.
         run: The WorkflowRun to reset; open or closed.
         wanted: To where, and how.
-        request_id: UID of the Operation that asks for it.
+        request_id: UID of the Operation that requests it.
         overrides: The changes of the versioning override of the new run; None removes it.
-        identity: Who asks, as they say.
-        principal: Who asks, as the API server says; empty where that is not known.
+        identity: The requester, as the client names itself.
+        principal: The requester, authenticated by the API server; empty if unknown.
 
     Raises:
         RefusedError: it cannot be reset to there.
@@ -132,7 +132,7 @@ def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str
     Args:
         run: Name of the run that is reset or retried.
         wanted: Which of both.
-        request_id: UID of the Operation that asks for it.
+        request_id: UID of the Operation that requests it.
     """
     return reset_name(run, request_id, "retry" if isinstance(wanted, operation.Retry) else "reset")
 
@@ -290,7 +290,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     """The starting point of a run that a reset has created.
 
     Raises:
-        RefusedError: what it was to begin with is gone, or is not decided so any more.
+        RefusedError: The history to begin with no longer exists, or the definition decides differently now.
         NotYetError: its definition is being compiled.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
     """

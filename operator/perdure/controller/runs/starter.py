@@ -263,7 +263,7 @@ class RunStarter:
 
         Raises:
             RefusedError: it cannot be gone on from there.
-            NotReadyError: the runs of the workflow id have to close first.
+            NotReadyError: Other runs of the workflow ID must close first.
         """
         client, definitions = self._tools.client, self._tools.definitions
         fork = await fork_of(client, definitions, self._record.object, reset)  # before anyone is stopped for it
@@ -303,7 +303,7 @@ class RunStarter:
         """The decider if another run of the workflow ID is open; None if none is.
 
         Raises:
-            NotReadyError: it has to be waited for another one.
+            NotReadyError: It must wait for another run.
             ConflictError: the run does not wait any more.
         """
         directory = self._context.peers.directory

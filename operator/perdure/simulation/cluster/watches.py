@@ -9,16 +9,16 @@ from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
 
 Deliver = Callable[[str | None, dict[str, Any]], None]
-"""Takes the type of an event, None for what a first list shows, and the object."""
+"""Takes the type of an event (None for objects of a first list) and the object."""
 
 
 class Watch:
-    """What one process hears of one kind: of everything, in order, as soon as it has happened."""
+    """The watch of one process on one kind: it delivers every change in order, immediately."""
 
     def __init__(
         self, loop: ClusterLoop, server: ApiServer, plural: str, *, label: str | None, deliver: Deliver
     ) -> None:
-        """`label` is one that objects must have to be told of; None: of all."""
+        """`label`: only objects with this label are delivered; None: all."""
         self.loop = loop
         self.plural = plural
         self._server = server
@@ -32,7 +32,7 @@ class Watch:
         self.list()
 
     def stop(self) -> None:
-        """Hear no more, and tell no more of what was heard."""
+        """Stop receiving events, and discard those not delivered yet."""
         self.open = False
         self._server.observers.remove(self._observe)
 
@@ -54,10 +54,10 @@ class Watch:
         return True
 
     def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
-        """Have an event told."""
+        """Schedule the delivery of an event."""
         self.loop.call_soon(self.tell, type_, obj)
 
     def tell(self, type_: str | None, obj: dict[str, Any]) -> None:
-        """Send an event, unless the watch was stopped meanwhile."""
+        """Deliver an event unless the watch was stopped meanwhile."""
         if self.open:
             self._deliver(type_, copy(obj))

@@ -22,8 +22,8 @@ class AttemptEffects:
         """Create it without applied effects.
 
         Args:
-            context: The run, and what is known of its attempts.
-            policies: Where circuit breakers are asked.
+            context: The run, and the state of its attempts.
+            policies: Has the circuit breakers.
             record: The run's object, which is confirmed before anything is done by its state.
         """
         self._context = context
@@ -112,7 +112,7 @@ class AttemptEffects:
         return False
 
     async def _ensure(self, activity: PendingActivity) -> None:
-        """Create what is missing: an earlier process or another operator may have created the pod, perhaps without its Lease.
+        """Create missing objects: an earlier process or another operator may have created the pod, perhaps without its Lease.
 
         Raises:
             AttemptRefusedError, AttemptImpossibleError: the attempt will never have a pod.

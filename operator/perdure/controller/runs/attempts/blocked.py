@@ -40,7 +40,7 @@ class Blocked:
 
         Args:
             run: The run.
-            tell: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
+            tell: Called once for each attempt with the reason why its pod cannot be created now, and the pod's name.
         """
         self._run = run
         self._tell = tell

@@ -22,14 +22,14 @@ _LEAVE_POD: Final = {
 
 
 class HeldPods:
-    """The pods that a run still holds, as far as this process knows."""
+    """The pods that a run still holds, to the knowledge of this process."""
 
     def __init__(self, run: RunRef, dropped: Callable[[PodKey, kube.Object | None], None]) -> None:
         """Create it without any pod.
 
         Args:
             run: The run.
-            dropped: Told of an attempt that nobody waits for any more, and its pod, if it has one.
+            dropped: Called with an attempt that nothing waits for anymore, and its pod, if any.
         """
         self._run = run
         self._dropped = dropped
@@ -132,5 +132,5 @@ class HeldPods:
 
 
 def _is_to_be_released(pod: kube.Object | None) -> bool:
-    """Whether a pod that no attempt needs still has to be released."""
+    """Whether a pod that no attempt needs must still be released."""
     return pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod))

@@ -28,7 +28,7 @@ class Reading:
         """Create it without any attempt.
 
         Args:
-            context: The run, and what is known of its attempts.
+            context: The run, and the state of its attempts.
             hindered: Called with what blocks a pod, and its name: once, until that pod has started.
             wake: Asks for another pass of the run.
         """
@@ -61,7 +61,7 @@ class Reading:
         return observed
 
     def forget(self, key: PodKey, pod: kube.Object | None) -> None:
-        """The end of an attempt is recorded, or nobody waits for it any more."""
+        """Forget an attempt whose end is recorded, or that nothing waits for anymore."""
         self._logs.forget(pod)
         self._heartbeats.forget(key)
 
@@ -160,7 +160,7 @@ def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput
 def _as_asked(
     activity: PendingActivity, pod: kube.Object | None, told: inputs.AttemptInput | None
 ) -> inputs.AttemptInput | None:
-    """The state of an attempt that was asked to stop: a pod that confirms it, or was deleted for it, counts as canceled."""
+    """The outcome of an attempt after a stop request: a pod that confirms it, or was deleted for it, counts as canceled."""
     if not activity.cancel_requested or not isinstance(told, inputs.AttemptFailed | inputs.AttemptLost):
         return told
     deleted = activity.heartbeat_timeout is None and (pod is None or "deletionTimestamp" in pod["metadata"])

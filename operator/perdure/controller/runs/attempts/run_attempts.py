@@ -43,7 +43,7 @@ class RunAttempts:
         """Create it without any attempt.
 
         Args:
-            tools: Makes and reads pods, finds definitions, asks circuit breakers.
+            tools: Create and read pods, find definitions, check circuit breakers.
             run: The run.
             record: The run's object, which is confirmed before anything is done by its state.
             reset: What the run begins with of another one.
@@ -101,7 +101,7 @@ class RunAttempts:
         self._held.look_again()
 
     async def recover(self, state: RunState) -> None:
-        """Read what an earlier process has left: its pods, and Leases that it may not have created.
+        """Read the pods of an earlier process, and create Leases that it may not have created.
 
         An attempt that is known to have started and has no pod has lost it. Any other attempt without a pod may never have had
         one, and gets one.

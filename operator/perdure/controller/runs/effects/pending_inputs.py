@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from perdure.engine.inputs import RunInput
 
 MAX_AT_ONCE = 250
-"""Inputs for one pass. Their events are stored in the run's status by one write, which has to stay below its limit."""
+"""Maximum inputs of one reconciliation: one write stores their events in the run's status, which has a limited size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Effects:
             run: The run.
             reset: What the run begins with of another one.
             peers: The other runs.
-            policies: The RetryPolicies, whose circuit breakers hear how attempts end.
+            policies: The RetryPolicies, whose circuit breakers count the ends of attempts.
             pending: Receives the results of effects.
             wake: Requests another pass of the run.
             refused: Called once for each object that the API server refuses, with the reason.

@@ -33,7 +33,7 @@ class Run:
 
     @property
     def state(self) -> RunState | None:
-        """The state of the run, as far as it is recorded; None before the run has started or was read."""
+        """The state of the run, with everything recorded that must be; None before the run has started or was read."""
         return self._reconciliation.state
 
     @property

@@ -45,7 +45,7 @@ class RunReconciliation:
     def __init__(self, tools: Tools, parts: RunParts, follow: Callable[[], None]) -> None:
         """`follow` offers the tasks of the run to workers."""
         self.state: RunState | None = None
-        """The state of the run, as far as it is recorded; None before the run has started or was read."""
+        """The state of the run, with everything recorded that must be; None before the run has started or was read."""
         self.start: UnrecordedStart | None = None
         """The start of the run, if the first decision must record it."""
         self.forgotten: list[inputs.RequestForgotten] = []

@@ -64,7 +64,8 @@ class Membership:
         self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
         self._leaving = False
         self._subscribers: list[Callable[[], None]] = []
-        self._joined = asyncio.Event()
+        self._assigned = asyncio.Event()
+        self._prepared = asyncio.Event()
         self._log = structlog.get_logger("perdure.fleet")
 
     # What this member owns
@@ -105,9 +106,13 @@ class Membership:
         """Have a function called whenever the members have changed, the shards of this one, or whether it is active."""
         self._subscribers.append(changed)
 
-    async def joined(self) -> None:
-        """Wait until the shards of this member are known."""
-        await self._joined.wait()
+    async def assigned(self) -> None:
+        """Wait until it is known which shards this member is going to own."""
+        await self._assigned.wait()
+
+    def prepared(self) -> None:
+        """Note that the runs of these shards were read: now the others can leave them to this member."""
+        self._prepared.set()
 
     # Renewing
 
@@ -122,6 +127,9 @@ class Membership:
             try:
                 if not self._view.joins:
                     await self._succeed()
+                    await self._prepare()
+                elif self._view.has_lapsed(_time()):
+                    await self._list()  # without a list it decides nothing, so the others must not count on it either
                 sent = await self._renew()
                 await self._list()
                 self._note()
@@ -157,6 +165,13 @@ class Membership:
         while self._view.is_counted_on and _time() < self._succeeds_by:
             await asyncio.sleep(self._settings.seconds * _RETRY)
             await self._list()
+
+    async def _prepare(self) -> None:
+        """Wait until the runs were read of the shards that this member is going to own: until then, the others own them."""
+        if not self._assigned.is_set():
+            self._hold(shards_of(self._settings.name, {self._settings.name, *self._view.others}))
+            self._assigned.set()
+        await self._prepared.wait()
 
     async def _renew(self) -> float:
         """Create the Lease, or renew it. Returns when the renewal was sent that counts."""
@@ -251,16 +266,15 @@ class Membership:
         after = self.active, view.joins, view.members
         if after == before or self._leaving:
             return
-        self._noted = after
-        self._owners = owners(view.members)
+        self._noted, lapsed = after, view.has_lapsed(_time())
+        self._owners = owners(view.members - {self._settings.name} if lapsed else view.members)
         if before[0] and (not after[0] or before[1] != after[1]):
             self._hold(frozenset())  # others may have done, since, what is in memory
             self._log.warning("Not renewed in time: others own the shards of this member")
-        if after[0] or not view.has_lapsed(_time()):
+        if view.members and not lapsed:
             self._hold(shards_of(self._settings.name, view.members))
         if after[0] and not before[0]:
             self._report_joined()
-        self._joined.set() if view.members else None
         metrics.FLEET_MEMBERS.set(len(view.members))
         metrics.FLEET_SHARDS.set(len(self.shards))
         self._log.info("The fleet has changed", members=sorted(view.members), active=after[0], shards=len(self._held))

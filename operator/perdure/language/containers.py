@@ -1,7 +1,7 @@
 """Expressions in activities that pods run.
 
 In containers, they stand in `image`, `args` and the `value` of `env`; in a script, also in its `source`; in an HTTP request and
-in an action on a Kubernetes object, everywhere. They also stand in the `subPath` of a workspace.
+in an action on a Kubernetes object, everywhere. They also stand in the `subPath` of a workspace, and in artifacts.
 
 They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
 pod, also after a restart of the operator. Everything else of a container is taken as it is.
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from perdure.api.artifact import InputArtifact
 from perdure.api.work import Http, HttpHeader, KubernetesResource
 from perdure.api.workflow import Activity
 from perdure.language.cel import Meter
@@ -111,7 +112,7 @@ def _writer(path: str) -> Callable[[Any], str] | None:
         return None
     if path.startswith(_PATCH):
         return _literal if _EXPANDED.search(path) else None
-    return written if path.startswith("http.") or path.endswith(_NOT_EXPANDED) else _literal
+    return written if path.startswith(("http.", "artifacts.")) or path.endswith(_NOT_EXPANDED) else _literal
 
 
 def _literal(value: Any) -> str:
@@ -127,6 +128,12 @@ def _changed(definition: Activity, change: _Change) -> Activity:
             for i, mount in enumerate(definition.workspaces)
         ]
         definition = definition.model_copy(update={"workspaces": mounts})
+    if definition.artifacts is not None:
+        inputs = [
+            _of_artifact(each, f"artifacts.inputs[{i}]", change) for i, each in enumerate(definition.artifacts.inputs)
+        ]
+        artifacts = definition.artifacts.model_copy(update={"inputs": inputs})
+        definition = definition.model_copy(update={"artifacts": artifacts})
     if definition.pod_spec_patch is not None:
         patch = _of_value(definition.pod_spec_patch, _PATCH, change)
         definition = definition.model_copy(update={"pod_spec_patch": patch})
@@ -175,6 +182,14 @@ def _of_value(value: Any, path: str, change: _Change) -> Any:
     if isinstance(value, list):
         return [_of_value(entry, f"{path}[{i}]", change) for i, entry in enumerate(value)]
     return _changed_text(path, value, change)
+
+
+def _of_artifact(artifact: InputArtifact, path: str, change: _Change) -> InputArtifact:
+    """An artifact with the texts of its source changed."""
+    key, source = ("http", artifact.http) if artifact.http is not None else ("raw", artifact.raw)
+    assert source is not None
+    texts = {field: change(f"{path}.{key}.{field}", text) for field, text in source.dump().items() if "${" in text}
+    return artifact.model_copy(update={key: source.model_copy(update=texts)}) if texts else artifact
 
 
 def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def _given(value: Any, before: str = "") -> str:
     return "" if value is None else f"{before}{shown(value)}"
 
 
-def tell(event: ev.AnyEvent) -> Entry | None:
-    """The entry of an event; None for events that the entries of attempts cover."""
+def describe_event(event: ev.AnyEvent) -> Entry | None:
+    """Return the entry of an event; None for events that the entries of attempts cover."""
     return _of_step(event) or _of_run(event)
 
 

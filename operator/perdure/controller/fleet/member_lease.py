@@ -68,7 +68,7 @@ def renewal(
     return {
         "metadata": {
             "resourceVersion": version,
-            # Without the label the others would not count on this member, which would go on deciding.
+            # Without the label the others would not count on this member, which would continue to decide.
             "labels": {labels.FLEET_LABEL: settings.fleet},
             "annotations": _annotations(settings, members),
         },

@@ -14,9 +14,9 @@ from typing import Final
 import structlog
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.api.reasons import EventReason
+from perdure.controller.fleet.fleet_events import FleetEvents
 from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
-from perdure.controller.fleet.rendezvous import SHARDS, owners, shard_of, shards_of
+from perdure.controller.fleet.rendezvous import owners, shard_of, shards_of
 from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -46,7 +46,7 @@ class Membership:
     def __init__(self, client: kube.Client, settings: MemberSettings, recorder: Recorder) -> None:
         """Create a member that has not joined. The Leases are in the namespace of the operator."""
         self._client = client
-        self._recorder = recorder
+        self._events = FleetEvents(recorder, client.access.namespace)
         self._settings = settings
         self._holder = f"{settings.name}_{write_micro_time(wall_clock())}"
         self._url = kube.path(kube.COORDINATION, client.access.namespace, "leases")
@@ -230,31 +230,12 @@ class Membership:
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
         metrics.FLEET_TAKE_OVERS.inc(len(expired))
-        for each in expired:
-            self._report_lost(each)
+        if self._settings.name == min(self._view.members, default=""):  # one of the live members reports it
+            for each in expired:
+                self._events.lost(each)
         self._note()  # first of all: the fence counts from this list on
         for each in self._view.outdated(_time()):
             await self._delete(each)
-
-    def _report_lost(self, lost: MemberLease) -> None:
-        """Record the Event for an expired member; only one of the live members does so."""
-        if self._settings.name == min(self._view.members, default=""):
-            note = f"{lost.member} has not renewed its Lease for {lost.seconds:.0f} s: other operators own its shards"
-            about = self._about(lost.member, lost.uid)
-            reason = EventReason.OPERATOR_LOST
-            self._recorder.record(about, kind="Warning", reason=reason, note=note, action="TakeOver")
-
-    def _report_joined(self) -> None:
-        note = (
-            f"{self._settings.name} owns {len(self._held)} of {SHARDS} shards, of {len(self._view.members)} operators"
-        )
-        about = self._about(self._settings.name, self._uid)
-        reason = EventReason.OPERATOR_JOINED
-        self._recorder.record(about, kind="Normal", reason=reason, note=note, action="Join")
-
-    def _about(self, member: str, uid: str) -> kube.Object:
-        meta = {"name": member, "namespace": self._client.access.namespace, "uid": uid}
-        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
 
     async def _delete(self, member: MemberLease) -> None:
         with suppress(kube.ApiError, *kube.TRANSIENT):
@@ -274,7 +255,7 @@ class Membership:
         if view.members and not lapsed:
             self._hold(shards_of(self._settings.name, view.members))
         if after[0] and not before[0]:
-            self._report_joined()
+            self._events.joined(self._settings.name, self._uid, len(self._held), len(view.members))
         metrics.FLEET_MEMBERS.set(len(view.members))
         metrics.FLEET_SHARDS.set(len(self.shards))
         self._log.info("The fleet has changed", members=sorted(view.members), active=after[0], shards=len(self._held))

@@ -55,6 +55,13 @@ OPERATIONS = Counter(
     ["verb", "outcome"],
     registry=REGISTRY,
 )
+WEBHOOK_REQUESTS = Counter(
+    "perdure_webhook_requests",
+    "Requests to Webhooks, by namespace and outcome: Created, Duplicate, Ignored, Unusable, Limited, Failed, or "
+    "Unauthenticated, then without a namespace.",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
+)
 QUEUE_DEPTH = Gauge(
     "perdure_queue_depth",
     "Objects that wait to be reconciled, by queue. If it stays high, the operator cannot keep up.",

@@ -13,6 +13,7 @@ KINDS = {
     "schedules",
     "retrypolicies",
     "workflowlimits",
+    "webhooks",
     "operations",
     "deadletters",
     "historysegments",

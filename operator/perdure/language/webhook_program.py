@@ -133,7 +133,10 @@ class WebhookProgram:
                 "name": delivery_name(metadata["name"], metadata["uid"], delivery_id),
                 "namespace": metadata["namespace"],
                 "labels": {labels.WEBHOOK_LABEL: label_value(metadata["name"])},
-                "annotations": {labels.DELIVERY_ANNOTATION: delivery_id},
+                "annotations": {
+                    labels.DELIVERY_ANNOTATION: delivery_id,
+                    labels.CREATED_BY_ANNOTATION: f"webhook:{metadata['namespace']}/{metadata['name']}",
+                },
             },
             "spec": spec,
         }

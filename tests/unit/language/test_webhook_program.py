@@ -23,15 +23,17 @@ def test_a_run_gets_the_values_of_its_expressions() -> None:
     run = created({"start": start, "workflowId": "b-${body.n}"}, {"n": 7}, {"sender": "Ada"})
     assert run["spec"] == {"workflow": start["workflow"], "input": {"who": "Ada", "n": 7}, "workflowId": "b-7"}
     assert run["metadata"]["labels"] == {"perdure.dev/webhook": "push"}
-    assert run["metadata"]["annotations"] == {"perdure.dev/delivery-id": "1"}
+    assert run["metadata"]["annotations"] == {
+        "perdure.dev/delivery-id": "1",
+        "audit.perdure.dev/created-by": "webhook:shop/push",
+    }
 
 
 def test_the_name_follows_from_the_id_alone() -> None:
     names = [created({}, body, number=number)["metadata"]["name"] for body, number in ((1, "1"), (2, "1"), (1, "2"))]
     assert names[0] == names[1] != names[2]
-    assert created({"deliveryId": "${body.id}"}, {"id": 3})["metadata"]["annotations"] == {
-        "perdure.dev/delivery-id": "3"
-    }
+    annotations = created({"deliveryId": "${body.id}"}, {"id": 3})["metadata"]["annotations"]
+    assert annotations["perdure.dev/delivery-id"] == "3"
 
 
 def test_a_signal_is_an_operation() -> None:

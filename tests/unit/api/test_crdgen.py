@@ -73,6 +73,7 @@ def test_short_names_are_those_of_the_specification() -> None:
         "wsch",
         "rpol",
         "wlim",
+        "whk",
         "wop",
         "dlt",
         "hseg",

@@ -138,17 +138,24 @@ class Webhooks:
         request = WebhookRequest(headers=delivery.headers, body=body, id=request_id(signature, delivery))
         try:
             created = known.program.created(known.metadata, request)
-            if created is None:
-                return Receipt(Outcome.IGNORED)
-            url = kube.path(kube.PERDURE, known.metadata["namespace"], created.plural)
-            receipt = Receipt(Outcome.CREATED, created.object["kind"], created.object["metadata"]["name"])
-            await self._client.create(url, created.object)
+        except UnusableRequestError as error:
+            raise self._unusable(known, str(error)) from None
+        if created is None:
+            return Receipt(Outcome.IGNORED)
+        kind, name = created.object["kind"], created.object["metadata"]["name"]
+        try:
+            await self._client.create(
+                kube.path(kube.PERDURE, known.metadata["namespace"], created.plural), created.object
+            )
         except kube.AlreadyExistsError:
-            return Receipt(Outcome.DUPLICATE, receipt.kind, receipt.name)
-        except (UnusableRequestError, kube.InvalidError, kube.TooLargeError) as error:
-            self._record(known, EventReason.DELIVERY_FAILED, str(error), "Receive")
-            raise UnusableRequestError(str(error)) from None
-        return receipt
+            return Receipt(Outcome.DUPLICATE, kind, name)
+        except (kube.InvalidError, kube.TooLargeError) as error:
+            raise self._unusable(known, error.message) from None
+        return Receipt(Outcome.CREATED, kind, name)
+
+    def _unusable(self, known: KnownWebhook, message: str) -> UnusableRequestError:
+        self._record(known, EventReason.DELIVERY_FAILED, message, "Receive")
+        return UnusableRequestError(message)
 
     # Status
 

@@ -26,7 +26,7 @@ class SecretKey(SpecModel):
     """Key in the data of the Secret. Its value must have at least 16 bytes. Default: secret."""
 
 
-class Signature(SpecModel):
+class RequestSignature(SpecModel):
     """The signature that proves who has sent a request: the HMAC-SHA-256 of the body, in hexadecimal digits."""
 
     secret: SecretKey
@@ -84,7 +84,7 @@ class WebhookSpec(SpecModel):
         ),
     )
 
-    signature: Signature
+    signature: RequestSignature
     """How requests are signed. Requests without a valid signature are rejected."""
 
     when: Expression | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from perdure.api.webhook import Signature
+from perdure.api.webhook import RequestSignature
 from perdure.language.webhook_program import MAX_DELIVERY_ID
 
 _GITHUB_DELIVERY = "x-github-delivery"
@@ -24,7 +24,7 @@ class Delivery:
     body: bytes
 
 
-def signed_content(signature: Signature, delivery: Delivery) -> bytes:
+def signed_content(signature: RequestSignature, delivery: Delivery) -> bytes:
     """What the sender of a request has signed."""
     if signature.timestamp_header is None:
         return delivery.body
@@ -32,7 +32,7 @@ def signed_content(signature: Signature, delivery: Delivery) -> bytes:
     return timestamp.encode(errors="surrogateescape") + b"." + delivery.body
 
 
-def request_id(signature: Signature, delivery: Delivery) -> str:
+def request_id(signature: RequestSignature, delivery: Delivery) -> str:
     """Return the ID of a request: that of GitHub, or a hash of what was signed."""
     given = delivery.headers.get(_GITHUB_DELIVERY, "")
     if 0 < len(given) <= MAX_DELIVERY_ID:
@@ -40,7 +40,7 @@ def request_id(signature: Signature, delivery: Delivery) -> str:
     return f"sha256:{hashlib.sha256(signed_content(signature, delivery)).hexdigest()}"
 
 
-def is_authentic(signature: Signature, secret: bytes, delivery: Delivery, now: datetime) -> bool:
+def is_authentic(signature: RequestSignature, secret: bytes, delivery: Delivery, now: datetime) -> bool:
     """Whether a request has a valid signature, and is recent if the sender says when it was sent."""
     given = delivery.headers.get(signature.header.lower(), "").encode(errors="surrogateescape")
     valid = hmac.new(secret, signed_content(signature, delivery), hashlib.sha256).hexdigest().encode()
@@ -48,7 +48,7 @@ def is_authentic(signature: Signature, secret: bytes, delivery: Delivery, now: d
     return same and (signature.timestamp_header is None or _is_recent(signature, delivery, now))
 
 
-def _is_recent(signature: Signature, delivery: Delivery, now: datetime) -> bool:
+def _is_recent(signature: RequestSignature, delivery: Delivery, now: datetime) -> bool:
     text = delivery.headers.get(str(signature.timestamp_header).lower(), "")
     if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_TIMESTAMP):
         return False

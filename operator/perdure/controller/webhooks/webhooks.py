@@ -32,7 +32,7 @@ _EVENTS = {
 }
 
 
-class Outcome(StrEnum):
+class DeliveryOutcome(StrEnum):
     """What a request with a valid signature has done."""
 
     CREATED = "Created"
@@ -49,7 +49,7 @@ class Outcome(StrEnum):
 class Receipt:
     """The outcome of a request, and the object that it created."""
 
-    outcome: Outcome
+    outcome: DeliveryOutcome
     kind: str = ""
     name: str = ""
 
@@ -141,17 +141,17 @@ class Webhooks:
         except UnusableRequestError as error:
             raise self._unusable(known, str(error)) from None
         if created is None:
-            return Receipt(Outcome.IGNORED)
+            return Receipt(DeliveryOutcome.IGNORED)
         kind, name = created.object["kind"], created.object["metadata"]["name"]
         try:
             await self._client.create(
                 kube.path(kube.PERDURE, known.metadata["namespace"], created.plural), created.object
             )
         except kube.AlreadyExistsError:
-            return Receipt(Outcome.DUPLICATE, kind, name)
+            return Receipt(DeliveryOutcome.DUPLICATE, kind, name)
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise self._unusable(known, error.message) from None
-        return Receipt(Outcome.CREATED, kind, name)
+        return Receipt(DeliveryOutcome.CREATED, kind, name)
 
     def _unusable(self, known: KnownWebhook, message: str) -> UnusableRequestError:
         self._record(known, EventReason.DELIVERY_FAILED, message, "Receive")

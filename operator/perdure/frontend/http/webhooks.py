@@ -16,7 +16,7 @@ import structlog
 from aiohttp import hdrs, web
 
 from perdure.controller.webhooks.signatures import Delivery
-from perdure.controller.webhooks.webhooks import KnownWebhook, Outcome, Receipt, Webhooks
+from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, Receipt, Webhooks
 from perdure.frontend.admission import Places
 from perdure.frontend.rates import Throttle
 from perdure.kube import client as kube
@@ -32,9 +32,9 @@ _REFUSAL_SECONDS: Final = 0.5
 """Seconds from the arrival of a request to its rejection. A secret is read in less time."""
 _MOST_THROTTLES: Final = 10_000
 _STATUSES: Final = {
-    Outcome.CREATED: HTTPStatus.ACCEPTED,
-    Outcome.DUPLICATE: HTTPStatus.OK,
-    Outcome.IGNORED: HTTPStatus.OK,
+    DeliveryOutcome.CREATED: HTTPStatus.ACCEPTED,
+    DeliveryOutcome.DUPLICATE: HTTPStatus.OK,
+    DeliveryOutcome.IGNORED: HTTPStatus.OK,
 }
 
 

@@ -31,7 +31,7 @@ class WatchRoute:
 
 
 def routes(manager: Manager, operations: Operations) -> Iterator[WatchRoute]:
-    """Yield the routes of runs, Workflows, RetryPolicies, WorkflowLimits, Webhooks, Schedules, the pods of runs, and Operations."""
+    """Yield the routes of runs, what they refer to, Webhooks, Schedules, the pods of runs, and Operations."""
     yield WatchRoute(GROUP, VERSION, "workflowruns", manager.on_run)
     yield WatchRoute(GROUP, VERSION, "workflows", manager.referenced.take_workflow)
     yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.referenced.take_policy)

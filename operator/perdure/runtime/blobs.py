@@ -2,7 +2,8 @@
 
 The status of a run is one object, of which etcd takes 1.5 MiB, and which each commit writes. So what an SDK gives or returns
 stays in it only up to 16 KiB. What is larger is a blob: the bytes of Temporal's `Payloads`, in Payload objects. The history only
-refers to it::
+refers to it. Many smaller payloads can be too large together, such as the inputs of a hundred activities: those that a `Room` has
+no space for are blobs, too::
 
     {"payloads": {"hash": "<SHA-256>", "name": "payload-<32 hex digits>", "sizeBytes": 2000000}}
 
@@ -32,6 +33,11 @@ from perdure.runtime.attempts import KubeObject
 
 INLINE: Final = 16 * 1024
 """Bytes up to which payloads stand in the status: the tail of a history, 48 KiB, still has room for several."""
+ALWAYS_INLINE: Final = 512
+"""Bytes up to which payloads always stay in the status: a reference has a third of that."""
+ROOM: Final = 256 * 1024
+"""Size up to which the payloads in a response of a worker can make the status grow. It has room for four times as much: the input
+of an open activity is in it twice, in the history and in the state, and base64 takes a third more."""
 PART: Final = 768 * 1024
 """Bytes in one object: 1 MiB as base64, where etcd takes 1.5 MiB with everything around it."""
 
@@ -52,6 +58,20 @@ class Reference(Json):
     def name(self) -> str:
         """Name of the first Payload."""
         return str(self["name"])
+
+
+class Room:
+    """The space that the status of a run has for the payloads of a response."""
+
+    def __init__(self, used: int = 0) -> None:
+        """`used`: the size of the status, in bytes."""
+        self._left = ROOM - used
+
+    def takes(self, size: int) -> bool:
+        """Whether a payload of this size stays in the status; if it does, it uses up its space."""
+        fits = size <= ALWAYS_INLINE or size <= min(INLINE, self._left)
+        self._left -= size if fits else 0
+        return fits
 
 
 def refer(content: bytes) -> Json:

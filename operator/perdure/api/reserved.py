@@ -25,3 +25,9 @@ ACCOUNT_VOLUME: Final = "perdure-account"
 
 WORKSPACE_VOLUME: Final = "workspace-"
 """The beginning of the names of the volumes that workspaces are."""
+
+ARTIFACTS: Final = "perdure-artifacts"
+"""The init container that prepares artifacts, and the volume that it fills."""
+
+ARTIFACTS_PATH: Final = "/perdure-artifacts"
+"""Where that container mounts the volume."""

@@ -7,8 +7,9 @@ and YAML can call each other. Everything else (binary, encrypted, compressed, nu
     {"payloads": [{"json": 1}, {"json": null}]}                        any number of them
     {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
 
-What is larger than 16 KiB, or has no room in the status, stands in a blob, as bytes (``runtime/blobs.py``), and here is a
-reference to it. Blobs are read before what refers to them is turned into messages: `looking_up` says which are missing.
+Payloads of more than 16 KiB, and those that have no room in the status, are stored in a blob, as bytes (``runtime/blobs.py``),
+and the JSON is a reference to it. Blobs are read before what refers to them is turned into messages: `looking_up` says which are
+missing.
 """
 
 import base64

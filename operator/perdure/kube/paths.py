@@ -1,10 +1,24 @@
-"""Paths of the API server, and the media types that it can answer with."""
+"""Paths of the API server, and the media types of its responses."""
 
 import re
 from typing import Final
 
 CORE: Final = "/api/v1"
 PERDURE: Final = "/apis/perdure.dev/v1alpha1"
+PLURALS: Final = frozenset(
+    {
+        "workflows",
+        "workflowruns",
+        "schedules",
+        "retrypolicies",
+        "workflowlimits",
+        "operations",
+        "deadletters",
+        "historysegments",
+        "payloads",
+    }
+)
+"""The resource names of all kinds of `PERDURE`."""
 COORDINATION: Final = "/apis/coordination.k8s.io/v1"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 EVENTS: Final = "/apis/events.k8s.io/v1"
@@ -21,7 +35,7 @@ def path(
     """The path of a resource, e.g. ``path(CORE, "default", "pods", "web-0")``.
 
     Raises:
-        ValueError: a namespace or name that no object can have: put into a path, it would lead somewhere else.
+        ValueError: The namespace or the name is not valid, and would change the meaning of the path.
     """
     for part in (namespace, name):
         if part is not None and not _NAME.fullmatch(part):

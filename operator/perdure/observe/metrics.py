@@ -1,4 +1,4 @@
-"""Metrics, for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
+"""Metrics for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
 
 from contextlib import suppress
 
@@ -78,7 +78,7 @@ class QueueMetrics:
     """The metrics of one queue."""
 
     def __init__(self, queue: str) -> None:
-        """Show a queue, at first empty.
+        """Start with an empty queue.
 
         Args:
             queue: Its name.
@@ -177,7 +177,7 @@ CIRCUIT_STATES = ("Closed", "Open", "HalfOpen")
 
 
 def show_circuit(namespace: str, policy: str, state: str | None) -> None:
-    """Show the state of a RetryPolicy's circuit breaker; None: it has none."""
+    """Set the state of a RetryPolicy's circuit breaker; None: it has none."""
     if state is None:
         forget_circuit(namespace, policy)
         return
@@ -212,7 +212,7 @@ LIMIT_CONFLICTS = Counter(
 
 
 def show_limit(namespace: str, limit: str, *, holders: int, waiters: int) -> None:
-    """Show how many runs hold a WorkflowLimit, and how many wait for it."""
+    """Set how many runs hold a WorkflowLimit, and how many wait for it."""
     LIMIT_HOLDERS.labels(namespace=namespace, limit=limit).set(holders)
     LIMIT_WAITERS.labels(namespace=namespace, limit=limit).set(waiters)
 
@@ -255,7 +255,7 @@ FINISHED_REMOVED = Counter(
 
 
 def show_finished(namespace: str, runs: int, size: int) -> None:
-    """Show what the finished runs of a namespace take; nothing for a namespace without any."""
+    """Set the number and the size of the finished runs of a namespace; remove the metrics of a namespace without any."""
     if runs:
         FINISHED_RUNS.labels(namespace).set(runs)
         FINISHED_BYTES.labels(namespace).set(size)
@@ -266,5 +266,5 @@ def show_finished(namespace: str, runs: int, size: int) -> None:
 
 
 def render() -> bytes:
-    """All metrics in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)

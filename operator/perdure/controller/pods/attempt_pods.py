@@ -22,6 +22,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
+from perdure.runtime.artifacts import with_artifacts
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.other_nodes import avoiding
 from perdure.runtime.ownership import made_for, pod_conflict
@@ -108,8 +109,7 @@ class Pods:
             resolved = containers.resolve(definition, input=attempt.input, run=_scope_of(run), attempt=attempt.attempt)
         except StepError as error:
             raise AttemptImpossibleError(error.failure) from error
-        mounted = with_volumes(resolved, volumes, self.settings.run_as_user)
-        body = build_pod(run, attempt, mounted, self.settings)
+        body = build_pod(run, attempt, self._with_files(resolved, volumes), self.settings)
         if definition.retry_on_another_node and attempt.attempt > 1:
             body = avoiding(body, await earlier_nodes(self._client, run, attempt))
         pod = await self._ensure_pod(run, attempt, body)
@@ -167,8 +167,8 @@ class Pods:
             return None
         try:
             volumes = {name: trial_volume(workspace) for name, workspace in workspaces.items()}
-            mounted = with_volumes(containers.with_placeholders(definition), volumes, self.settings.run_as_user)
-            body = build_trial(namespace, mounted, self.settings)
+            whole = self._with_files(containers.with_placeholders(definition), volumes)
+            body = build_trial(namespace, whole, self.settings)
         except AttemptRefusedError as error:
             return error.failure.message
         url = kube.path(kube.CORE, namespace, "pods")
@@ -186,6 +186,11 @@ class Pods:
                 return None
             return error.message.removeprefix(f'Pod "{body["metadata"]["name"]}" is invalid: ')
         return None
+
+    def _with_files(self, definition: Activity, volumes: Mapping[str, Volume]) -> Activity:
+        """The activity as a pod that mounts its workspaces and prepares its artifacts."""
+        mounted = with_volumes(definition, volumes, self.settings.run_as_user)
+        return with_artifacts(mounted, self.settings.sidecar_image)
 
     async def list_of(self, run: RunRef) -> list[kube.Object]:
         """All pods of a run, from the API server itself."""

@@ -1,4 +1,4 @@
-"""What is wrong with an activity's pod before the API server is asked: names that are Perdure's own, values that are not text."""
+"""Checks an activity's pod without the API server: names reserved by Perdure, values that are not text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +10,12 @@ from perdure.language.program import Finding
 
 
 def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
-    """What an activity's pod must not have; `path` is where the activity stands."""
-    beside = activity.sidecar is not None
+    """Check an activity's pod; `path` is the path of the activity."""
+    beside, prepared = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
     volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
+    volumes |= {reserved.ARTIFACTS} if prepared else set()
     mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
@@ -34,9 +35,11 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         return
     for where, container in containers:
         yield from _not_text(where, container)
-        if beside and container.get("name") == reserved.SIDECAR:
-            yield _taken(f"{where}.name", f"a container named `{reserved.SIDECAR}`")
+        names = {*((reserved.SIDECAR,) if beside else ()), *((reserved.ARTIFACTS,) if prepared else ())}
+        if container.get("name") in names:
+            yield _taken(f"{where}.name", f"a container named `{container['name']}`")
     mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
+    mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs} if activity.artifacts is not None else set()
     for i, mount in enumerate(_objects(containers[0][1], "volumeMounts") if containers else ()):
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
@@ -44,7 +47,7 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
 
 
 def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
-    """What a patch of the pod must not change: the volumes and containers that are Perdure's own."""
+    """Check that a patch of the pod does not change Perdure's own volumes and containers."""
     own = {reserved.VOLUME, reserved.SIDECAR, reserved.ACCOUNT_VOLUME}
     for i, volume in enumerate(_objects(patch, "volumes")):
         if volume.get("name") in own or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
@@ -58,21 +61,31 @@ def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
-    """What cannot be said of the workspaces of an activity."""
+    """Check the workspaces and artifacts of an activity."""
     seen: set[str] = set()
     for i, mount in enumerate(activity.workspaces):
         where, target = f"{path}.workspaces[{i}]", mount.target.rstrip("/")
         if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
             yield _taken(f"{where}.mountPath", f"a mount at `{target}`")
         elif target in seen:
-            yield Finding(f"{where}.mountPath", f"another workspace is mounted at `{target}` already")
+            yield Finding(f"{where}.mountPath", f"another workspace or artifact is mounted at `{target}` already")
         seen.add(target)
         if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
             yield Finding(f"{where}.subPath", "must be a relative path without `..`")
+    for i, artifact in enumerate(activity.artifacts.inputs if activity.artifacts is not None else ()):
+        where, target = f"{path}.artifacts.inputs[{i}]", artifact.path.rstrip("/")
+        if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
+            yield _taken(f"{where}.path", f"a mount at `{target}`")
+        elif target in seen:
+            yield Finding(f"{where}.path", f"another workspace or artifact is mounted at `{target}` already")
+        seen.add(target)
+        url = artifact.http.url if artifact.http is not None else ""
+        if url and not url.startswith(("http://", "https://", "${")):
+            yield Finding(f"{where}.http.url", "must begin with `http://` or `https://`")
 
 
 def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
-    """Numbers, booleans and the like where Kubernetes takes text alone: YAML reads `3` and `yes` as such."""
+    """Find numbers, booleans, and the like where Kubernetes only accepts text: YAML reads `3` and `yes` as such."""
     values = [(f"{key}[{i}]", value) for key in ("command", "args") for i, value in enumerate(_list(container, key))]
     values += [(f"env[{i}].value", one["value"]) for i, one in enumerate(_objects(container, "env")) if "value" in one]
     for where, value in values:

@@ -20,25 +20,25 @@ from perdure.kube.client import Client
 from perdure.observe import health, logs, python_gc
 
 _DEEPEST = 60_000
-"""Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python
-3.11 decodes them, and their status reports what is wrong. Objects that still cannot be decoded are skipped
+"""Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
+Python 3.11 decodes them, and the status of the object reports the error. Objects that still cannot be decoded are skipped
 (`perdure.kube.decoding`)."""
 _SWITCH_SECONDS = 0.001
-"""How long a thread that compiles may keep the interpreter from the event loop. With Python's 5 ms, and two threads that
-compile, one in a hundred turns of the loop took 98 ms; with 1 ms, 5 ms."""
+"""How long a compiling thread may keep the interpreter from the event loop. With Python's default of 5 ms and two compiling
+threads, one in a hundred turns of the loop took 98 ms; with 1 ms, it took 5 ms."""
 
 
 async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Event) -> None:
     """Run the operator until `stop` is set, or until it cannot continue.
 
     Raises:
-        Exception: the watches or the work have failed; the process must be restarted.
+        Exception: The watches or the work failed, and the process must be restarted.
     """
     log = structlog.get_logger("perdure")
     agent = f"perdure-operator/{__version__}"
     async with (
         Client.open(access, user_agent=agent) as client,
-        # A watch holds its connection: watches must not wait for each other, or for anything else.
+        # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
         Client.open(access, user_agent=agent, connections=0) as watching,
     ):
         temporal = Temporal(options.temporal_address, os.environ)
@@ -52,7 +52,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
 
         @kopf.on.cleanup(registry=registry)
         async def stopping(**_: Any) -> None:
-            stop.set()  # a signal goes to kopf; its own wait for this flag would keep it for its last five seconds
+            stop.set()  # kopf gets the signal; its own wait for this flag would delay the shutdown by five seconds
 
         async def hand_over() -> None:
             await stop.wait()
@@ -69,8 +69,8 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             return feed.trouble()
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):
-            # The work begins before kopf does, with the tasks it is made of: at its end, kopf waits for, and cancels, every
-            # task younger than itself.
+            # Start the work and its tasks before kopf: at its end, kopf waits for and cancels every task that was created
+            # after it.
             work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
             handing_over = asyncio.create_task(hand_over(), name="handing over")
             watches = asyncio.create_task(

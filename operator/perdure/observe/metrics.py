@@ -31,9 +31,7 @@ COMMITS = Counter(
 SEGMENTS = Counter(
     "perdure_history_segments", "Parts of histories that were stored as HistorySegments.", registry=REGISTRY
 )
-BLOBS = Counter(
-    "perdure_large_payloads", "Payloads of more than 16 KiB that were stored as Payload objects.", registry=REGISTRY
-)
+BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Reconciliations that were repeated because the object had changed.", registry=REGISTRY
 )

@@ -191,10 +191,18 @@ def _http_api(
 ) -> AbstractAsyncContextManager[None]:
     from perdure.frontend.http.http_server import serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
+    from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
-    nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
-    context = shown.context() if shown else None
-    return serve_http(offered, nexus, listening, context, frontend.settings.max_connections)
+    nexus, webhooks, manager = (
+        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints),
+        None,
+        frontend.runs.manager,
+    )
+    if frontend.settings.webhooks:
+        webhooks = WebhookGateway(manager.webhooks, manager.first_lists.wait)
+        manager.webhooks.serve()
+    secured, connections = shown.context() if shown else None, frontend.settings.max_connections
+    return serve_http(offered, nexus, webhooks, listening, secured=secured, connections=connections)
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:

@@ -31,9 +31,7 @@ COMMITS = Counter(
 SEGMENTS = Counter(
     "perdure_history_segments", "Parts of histories that were stored as HistorySegments.", registry=REGISTRY
 )
-BLOBS = Counter(
-    "perdure_large_payloads", "Payloads of more than 16 KiB that were stored as Payload objects.", registry=REGISTRY
-)
+BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Reconciliations that were repeated because the object had changed.", registry=REGISTRY
 )
@@ -53,6 +51,13 @@ OPERATIONS = Counter(
     "perdure_operations",
     "Answered Operations, by request and answer.",
     ["verb", "outcome"],
+    registry=REGISTRY,
+)
+WEBHOOK_REQUESTS = Counter(
+    "perdure_webhook_requests",
+    "Requests to Webhooks, by namespace and outcome: Created, Duplicate, Ignored, Unusable, Limited, Failed, or "
+    "Unauthenticated, then without a namespace.",
+    ["namespace", "outcome"],
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge(

@@ -279,6 +279,7 @@ class Membership:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 if self._uid:
                     await self._client.delete(f"{self._url}/{self._settings.name}", uid=self._uid)
+        self._hold(frozenset())  # what waits here, such as polls, is for the new owners now
 
 
 def _time() -> float:

@@ -203,8 +203,9 @@ class Manager:
             group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))
 
     async def _learn(self) -> None:
-        await self.tools.shards.joined()  # only the runs of its own shards are kept
+        await self.tools.shards.assigned()  # only the runs of its own shards are kept
         await self.first_lists.read()
+        self.tools.shards.prepared()
 
     # A fleet
 

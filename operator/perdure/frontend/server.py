@@ -234,11 +234,12 @@ async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tupl
     """
     if not frontend.settings.authentication:
         return Door(None), Door(None)
-    access = frontend.runs.manager.client.access
+    manager = frontend.runs.manager
+    access = manager.client.access
     client = await stack.enter_async_context(
         kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
     )
-    connections = Connections(*ports)
+    connections = Connections(*ports, serves=lambda: manager.shards.active)
     await stack.enter_async_context(connections.guarded())
     guard = Guard(client, frontend.settings.audience, cluster_tokens=frontend.settings.cluster_tokens)
     return Door(guard, connections), Door(Guard(client, frontend.settings.peer_audience), connections)

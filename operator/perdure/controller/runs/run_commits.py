@@ -76,8 +76,8 @@ class RunCommits:
             What was recorded: the transition or, if the status would become too large, the termination of the run.
 
         Raises:
-            ConflictError: someone else has written.
-            NoRoomError: one of the requests does not fit. It was refused, and nothing was recorded.
+            ConflictError: Someone else has written.
+            NoRoomError: One of the requests does not fit. It was refused, and nothing was recorded.
         """
         record = self._stored.record
         before = origin.status if origin else record.status

@@ -13,7 +13,7 @@ from perdure import __version__
 from perdure.handlers import login, watch
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.feed import Feed
-from perdure.handlers.settings import NoMemories, settings
+from perdure.handlers.settings import ForeignTasks, NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
@@ -69,23 +69,9 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             return feed.trouble()
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):
-            # Start the work and its tasks before kopf: at its end, kopf waits for and cancels every task that was created
-            # after it.
             work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
             handing_over = asyncio.create_task(hand_over(), name="handing over")
-            watches = asyncio.create_task(
-                kopf.operator(
-                    registry=registry,
-                    settings=settings(),
-                    memories=NoMemories(),
-                    clusterwide=not options.namespaces,
-                    namespaces=options.namespaces,
-                    standalone=True,
-                    ready_flag=ready,
-                    stop_flag=stop,
-                ),
-                name="watches",
-            )
+            watches = asyncio.create_task(_watch(registry, options, ready, stop), name="watches")
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
             python_gc.settle()
             try:
@@ -99,6 +85,23 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                     task.cancel()
                 await asyncio.gather(*work, watches, return_exceptions=True)
             log.info("Stopped")
+
+
+async def _watch(
+    registry: kopf.OperatorRegistry, options: OperatorOptions, ready: asyncio.Event, stop: asyncio.Event
+) -> None:
+    """Have kopf watch, until `stop` is set. At its end, kopf ends its own tasks only."""
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=settings(),
+        memories=NoMemories(),
+        clusterwide=not options.namespaces,
+        namespaces=options.namespaces,
+        standalone=True,
+        ready_flag=ready,
+        stop_flag=stop,
+    )
+    await kopf.run_tasks(tasks, ignored=ForeignTasks())
 
 
 async def _main(options: OperatorOptions, access: Access) -> None:

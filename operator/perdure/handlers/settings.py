@@ -1,5 +1,6 @@
 """The settings of kopf: it only watches, and writes nothing."""
 
+import asyncio
 from typing import Any
 
 import kopf
@@ -23,6 +24,17 @@ class NoMemories(ResourceMemories):
     ) -> ResourceMemory:
         """Return a memory for this event only."""
         return await super().recall(raw_body, memobase=memobase, noticed_by_listing=noticed_by_listing, ephemeral=True)
+
+
+class ForeignTasks(frozenset[asyncio.Task[Any]]):
+    """The tasks that kopf must not cancel at its end: all that it has not named itself.
+
+    kopf would cancel every task younger than itself. Those in which gRPC waits for calls must not be cancelled while its server
+    runs: gRPC's core writes into what they hold, even after that is freed.
+    """
+
+    def __contains__(self, task: object) -> bool:
+        return True
 
 
 class NoDiffBase(kopf.DiffBaseStorage):

@@ -31,11 +31,12 @@ class WatchRoute:
 
 
 def routes(manager: Manager, operations: Operations) -> Iterator[WatchRoute]:
-    """Yield the routes of runs, Workflows, RetryPolicies, WorkflowLimits, Schedules, the pods of runs, and Operations."""
+    """Yield the routes of runs, what they refer to, Webhooks, Schedules, the pods of runs, and Operations."""
     yield WatchRoute(GROUP, VERSION, "workflowruns", manager.on_run)
     yield WatchRoute(GROUP, VERSION, "workflows", manager.referenced.take_workflow)
     yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.referenced.take_policy)
     yield WatchRoute(GROUP, VERSION, "workflowlimits", manager.referenced.take_limit)
+    yield WatchRoute(GROUP, VERSION, "webhooks", manager.on_webhook)
     yield WatchRoute(GROUP, VERSION, "schedules", manager.on_schedule)
     yield WatchRoute("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
     yield WatchRoute(GROUP, VERSION, "operations", operations.on_operation)

@@ -12,6 +12,7 @@ PLURALS: Final = frozenset(
         "schedules",
         "retrypolicies",
         "workflowlimits",
+        "webhooks",
         "operations",
         "deadletters",
         "historysegments",

@@ -31,9 +31,7 @@ COMMITS = Counter(
 SEGMENTS = Counter(
     "perdure_history_segments", "Parts of histories that were stored as HistorySegments.", registry=REGISTRY
 )
-BLOBS = Counter(
-    "perdure_large_payloads", "Payloads of more than 16 KiB that were stored as Payload objects.", registry=REGISTRY
-)
+BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Reconciliations that were repeated because the object had changed.", registry=REGISTRY
 )
@@ -53,6 +51,13 @@ OPERATIONS = Counter(
     "perdure_operations",
     "Answered Operations, by request and answer.",
     ["verb", "outcome"],
+    registry=REGISTRY,
+)
+WEBHOOK_REQUESTS = Counter(
+    "perdure_webhook_requests",
+    "Requests to Webhooks, by namespace and outcome: Created, Duplicate, Ignored, Unusable, Limited, Failed, or "
+    "Unauthenticated, then without a namespace.",
+    ["namespace", "outcome"],
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge(
@@ -156,7 +161,7 @@ TOKEN_REVIEWS = Counter(
 )
 TEMPORAL_CONNECTIONS_CLOSED = Counter(
     "perdure_temporal_connections_closed",
-    "Connections to the Temporal frontend that were closed because the client sent no valid token.",
+    "Connections to the Temporal frontend that were closed: the client sent no valid token, or the operator has lost its Lease.",
     registry=REGISTRY,
 )
 DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were stored as DeadLetters.", registry=REGISTRY)

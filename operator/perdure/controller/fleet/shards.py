@@ -37,8 +37,12 @@ class Shards(Protocol):
         """Call a function whenever the ownership changes."""
         ...
 
-    async def joined(self) -> None:
-        """Wait until the ownership is known."""
+    async def assigned(self) -> None:
+        """Wait until it is known which shards this process will own. It owns none yet."""
+        ...
+
+    def prepared(self) -> None:
+        """Record that this process has read the objects of its shards, so that it can own the shards."""
         ...
 
     async def run(self) -> None:
@@ -79,8 +83,11 @@ class AllShards:
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Do nothing: the ownership never changes."""
 
-    async def joined(self) -> None:
-        """Do nothing: the ownership is known."""
+    async def assigned(self) -> None:
+        """Do nothing: this process holds everything."""
+
+    def prepared(self) -> None:
+        """Do nothing: no other process can own anything."""
 
     async def run(self) -> None:
         """Do nothing until cancelled: the ownership never changes."""

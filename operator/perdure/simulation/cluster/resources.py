@@ -64,6 +64,7 @@ def _builtin() -> Iterator[ResourceType]:
     yield ResourceType(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
     yield ResourceType(group="", version="v1", plural="namespaces", kind="Namespace")
     yield ResourceType(group="", version="v1", plural="configmaps", kind="ConfigMap")
+    yield ResourceType(group="", version="v1", plural="secrets", kind="Secret")
     yield ResourceType(group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim")
     yield ResourceType(group="events.k8s.io", version="v1", plural="events", kind="Event")
     yield ResourceType(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", made_by_put=True)

@@ -35,8 +35,8 @@ class LargePayloads:
             most: Bytes of large payloads that it may have in all; others stay empty.
 
         Raises:
-            RpcError: one is gone.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+            RpcError: One is gone.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         known = KnownBlobs(most=most)
         while True:

@@ -86,7 +86,7 @@ class NamespaceRegistry(Generic[Entry]):
         """Return the entries.
 
         Raises:
-            RpcError: the API server did not answer, and no earlier answer is known.
+            RpcError: The API server did not answer, and no earlier answer is known.
         """
         try:
             return await self.read(namespace)
@@ -97,7 +97,7 @@ class NamespaceRegistry(Generic[Entry]):
         """Return the entries.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not answer, and no earlier answer is known.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not answer, and no earlier answer is known.
         """
         read = self._read.get(namespace)
         if read is not None and now() - read[0] < self._kind.fresh:
@@ -121,7 +121,7 @@ class NamespaceRegistry(Generic[Entry]):
         """Read the entries of a namespace again, if they were read before.
 
         Raises:
-            RpcError: the API server does not respond.
+            RpcError: The API server does not respond.
         """
         read = self._read.get(namespace)
         if read is not None:

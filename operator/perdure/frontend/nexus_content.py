@@ -20,7 +20,7 @@ def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
         content: The body.
 
     Raises:
-        RpcError: it says that it is a payload, and is not.
+        RpcError: It says that it is a payload, and is not.
     """
     # The transport has decoded the content, and counted it.
     described = {name: value for name, value in headers.items() if name not in {"encoding", "length"}}

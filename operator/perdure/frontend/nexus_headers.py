@@ -29,7 +29,7 @@ def lowered(headers: Mapping[str, str], field: str) -> dict[str, str]:
         field: What messages call them.
 
     Raises:
-        UnfitError: they are too large, or one is set by the server only.
+        UnfitError: They are too large, or one is set by the server only.
     """
     header = {key.lower(): value for key, value in headers.items()}
     for key in headers:

@@ -29,7 +29,7 @@ def page_of(
         weigh: How many bytes each takes of the answer.
 
     Raises:
-        RpcError: the token is invalid.
+        RpcError: The token is invalid.
     """
     if token and (not token.isdigit() or len(token) > _DIGITS):
         raise invalid("invalid next_page_token")

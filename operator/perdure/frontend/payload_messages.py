@@ -120,7 +120,7 @@ def _one_from_json(wrapped: Any) -> Payload:
     """One payload.
 
     Raises:
-        msgspec.ValidationError: nobody here has written that.
+        msgspec.ValidationError: Nobody here has written that.
     """
     if isinstance(wrapped, Mapping) and "json" in wrapped:
         return _plain(wrapped["json"])
@@ -146,7 +146,7 @@ def to_json(
         most: Bytes that it may have where it is no blob. A blob may have as many as on Temporal's server.
 
     Raises:
-        UnfitError: they are too many, or too large.
+        UnfitError: They are too many, or too large.
     """
     given.few(payloads)
     given.small(payloads, given.MAX_BLOB if apart else most)
@@ -213,7 +213,7 @@ def _looked_up(reference: Mapping[str, Any]) -> bytes:
     """The content of a blob.
 
     Raises:
-        LookupError: nobody has looked it up.
+        LookupError: Nobody has looked it up.
     """
     if isinstance(reference, Reference) and reference.content is not None:
         return reference.content
@@ -255,7 +255,7 @@ def fields_to_json(fields: Mapping[str, Payload], most: int = given.MAX_BLOB) ->
     """The fields of a header or memo as JSON; None where there are none.
 
     Raises:
-        UnfitError: they are too many, or too large.
+        UnfitError: They are too many, or too large.
     """
     given.few(fields)
     given.small(fields.values(), most)
@@ -266,7 +266,7 @@ def header_to_json(message: Any) -> dict[str, Any] | None:
     """The header of a message as JSON; None where it is not set, which is not the same as empty.
 
     Raises:
-        UnfitError: its fields are too many, or too large.
+        UnfitError: Its fields are too many, or too large.
     """
     return (fields_to_json(message.header.fields) or {}) if message.HasField("header") else None
 
@@ -291,7 +291,7 @@ def memo_to_json(memo: Memo) -> dict[str, Any] | None:
     """A memo as JSON; None where there is none.
 
     Raises:
-        UnfitError: it is too large.
+        UnfitError: It is too large.
     """
     return fields_to_json(memo.fields, given.MAX_MEMO)
 
@@ -300,7 +300,7 @@ def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
     """Changes of a memo; None for what is removed.
 
     Raises:
-        UnfitError: they are too large.
+        UnfitError: They are too large.
     """
     given.few(fields)
     given.small(fields.values(), given.MAX_MEMO)
@@ -378,7 +378,7 @@ def attribute_to_json(payload: Payload, kind: str) -> Any:
         kind: Its type, which counts and not the one that the payload names.
 
     Raises:
-        UnfitError: the value is not of that type.
+        UnfitError: The value is not of that type.
     """
     if is_nothing(payload):
         return None
@@ -426,7 +426,7 @@ def attributes_to_json(
         keep_removed: Whether to keep the names of those without a value; they are None.
 
     Raises:
-        UnfitError: there are too many, one is not registered, or a value is not of its type; the message names it.
+        UnfitError: There are too many, one is not registered, or a value is not of its type; the message names it.
     """
     if len(fields) > MAX_ATTRIBUTES:
         raise UnfitError(f"number of search attributes {len(fields)} exceeds limit {MAX_ATTRIBUTES}")
@@ -475,7 +475,7 @@ def user_metadata_to_json(metadata: UserMetadata) -> dict[str, Any] | None:
     """Summary and details; None where there are none.
 
     Raises:
-        UnfitError: they are too large.
+        UnfitError: They are too large.
     """
     found = {name: one_to_json(getattr(metadata, name)) for name in ("summary", "details") if metadata.HasField(name)}
     return found or None

@@ -42,7 +42,7 @@ def refuse_web_pages(request: web.BaseRequest) -> None:
     """Refuse a request that a web page sends.
 
     Raises:
-        RpcError: one does.
+        RpcError: One does.
     """
     if hdrs.ORIGIN in request.headers:
         raise denied("web pages cannot call the HTTP API: the request has the header `Origin`")

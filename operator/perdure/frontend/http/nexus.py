@@ -106,7 +106,7 @@ class NexusGateway:
         """The target of a request.
 
         Raises:
-            RpcError: there is no such target.
+            RpcError: There is no such target.
         """
         path = request.rel_url.raw_path
         if _CALLBACK.fullmatch(path):
@@ -143,7 +143,7 @@ class _NexusCall(IncomingRequest):
         """Read nothing yet.
 
         Raises:
-            RpcError: its timeout cannot be read.
+            RpcError: Its timeout cannot be read.
         """
         super().__init__(request)
         self._called = called
@@ -212,7 +212,7 @@ def _links(text: str) -> Iterator[Link]:
     """The links of a request.
 
     Raises:
-        RpcError: they cannot be read.
+        RpcError: They cannot be read.
     """
     for each in filter(None, text.split(",")):
         found = _LINK.fullmatch(each)

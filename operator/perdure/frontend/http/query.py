@@ -22,7 +22,7 @@ def from_query(query: MultiMapping[str], kind: Any) -> dict[str, Any]:
         kind: Of the request.
 
     Raises:
-        MalformedError: a parameter is no field, or has another type.
+        MalformedError: A parameter is no field, or has another type.
     """
     made: dict[str, Any] = {}
     for name in dict.fromkeys(query):

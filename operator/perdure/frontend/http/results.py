@@ -67,7 +67,7 @@ class Results:
             The HTTP status, and the response.
 
         Raises:
-            RpcError: it cannot be read.
+            RpcError: It cannot be read.
         """
         refuse_web_pages(request)
         found = _PATH.fullmatch(request.rel_url.raw_path)

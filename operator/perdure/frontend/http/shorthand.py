@@ -34,7 +34,7 @@ def read(text: bytes, message: Message, *, shorthand: bool) -> None:
         shorthand: Whether payloads may be written by their values.
 
     Raises:
-        MalformedError: the text is something else.
+        MalformedError: The text is something else.
     """
     if not text.strip():
         return
@@ -53,7 +53,7 @@ def fill(message: Message, value: dict[str, Any]) -> None:
     """Fill in fields of a message from a JSON object without shorthand.
 
     Raises:
-        MalformedError: the message has no such fields, or they have other types.
+        MalformedError: The message has no such fields, or they have other types.
     """
     try:
         ParseDict(value, message)

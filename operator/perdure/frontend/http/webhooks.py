@@ -161,7 +161,7 @@ async def _body(request: web.BaseRequest) -> bytes:
     """Read the body.
 
     Raises:
-        _RejectedError: it is too large, or does not arrive in time.
+        _RejectedError: It is too large, or does not arrive in time.
     """
     too_large = _RejectedError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", f"the body must have at most {MAX_BODY} bytes"

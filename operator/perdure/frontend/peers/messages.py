@@ -49,6 +49,6 @@ def unpack(raw: bytes, kind: type[Message]) -> Message:
     """A message of a kind.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: It is another one.
     """
     return msgspec.msgpack.decode(raw, type=kind)

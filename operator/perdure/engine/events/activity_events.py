@@ -60,6 +60,8 @@ class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
     """An activity's last attempt succeeded."""
 
     result: Any = None
+    artifacts: dict[str, Any] = {}
+    """References to its output artifacts, by name."""
 
 
 class ActivityTaskFailed(_ActivityClosed, frozen=True, kw_only=True):

@@ -1,0 +1,4 @@
+module perdure.dev/hack/versitygw
+
+go 1.26
+

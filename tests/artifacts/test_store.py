@@ -84,7 +84,9 @@ def test_a_folder_comes_back(gateway: Gateway, folder: Path, tmp_path: Path) -> 
 
 
 def test_an_artifact_that_is_missing_fails_unless_it_is_optional(gateway: Gateway, folder: Path) -> None:
-    with pytest.raises(ArtifactError, match="artifact `report`: the container has ended, and `/out/report` does not exist") as failed:
+    with pytest.raises(
+        ArtifactError, match="artifact `report`: the container has ended, and `/out/report` does not exist"
+    ) as failed:
         send(gateway, folder, AT)
     assert failed.value.kind == "ArtifactMissing"
     assert send(gateway, folder, AT, optional=True) is None
@@ -118,7 +120,9 @@ def test_another_content_than_the_hash_says_is_refused(gateway: Gateway, folder:
 
 
 def test_an_object_that_does_not_exist_is_reported(gateway: Gateway, tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="artifact `report`: the artifact store does not give `nothing`: it does not exist"):
+    with pytest.raises(
+        ArtifactError, match="artifact `report`: the artifact store does not give `nothing`: it does not exist"
+    ):
         fetch(gateway.environ, tmp_path / "volume", "nothing")
 
 
@@ -272,4 +276,7 @@ def test_a_failure_is_reported(gateway: Gateway, folder: Path, tmp_path: Path) -
     done = subprocess.run(program, env={**os.environ, **environ}, capture_output=True, check=False, timeout=60)
     assert done.returncode == 1
     error = json.loads((tmp_path / "log").read_text())["error"]
-    assert error == {"type": "ArtifactMissing", "message": "artifact `report`: the container has ended, and `/out/report` does not exist"}
+    assert error == {
+        "type": "ArtifactMissing",
+        "message": "artifact `report`: the container has ended, and `/out/report` does not exist",
+    }

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from perdure.api.common import SpecModel
-from perdure.api.fields import Flag, ResourceName, map_list
+from perdure.api.field_shapes import map_list
+from perdure.api.fields import Flag, ResourceName
 from perdure.api.rules import Rule, exactly_one_of
 from perdure.api.workspace import MountPath
 
@@ -80,8 +81,8 @@ class InputArtifact(SpecModel):
     """Where the container of the activity finds the file or the folder; read-only."""
 
     from_: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
-    """An output artifact of another activity: an expression as in `container`, such as `${input.report}`. A list of them becomes a
-    folder with the files `0`, `1`, and so on. With `optional`, null means that there is none."""
+    """An output artifact of another activity: an expression as in `container`, such as `${input.report}`. A list of them becomes
+    a folder with the files `0`, `1`, and so on. With `optional`, null means that there is none."""
 
     key: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
     """The key of an object in the artifact store, below its `prefix`; text with expressions, as in `container`."""
@@ -129,9 +130,7 @@ class Artifacts(SpecModel):
     """The Secret of the artifact store, in the namespace of the run: an S3-compatible bucket, and what is needed to use it.
     Default: perdure-artifacts."""
 
-    inputs: Annotated[list[InputArtifact], map_list("name", MAX_INPUTS)] = Field(
-        default_factory=list, exclude_if=not_
-    )
+    inputs: Annotated[list[InputArtifact], map_list("name", MAX_INPUTS)] = Field(default_factory=list, exclude_if=not_)
     """The files and folders that exist when the container of the activity starts; a container of Perdure prepares them.
     Default: none."""
 

@@ -196,7 +196,9 @@ def _of_artifact(artifact: InputArtifact, path: str, change: _Change) -> InputAr
     }
     for name, source in (("http", artifact.http), ("raw", artifact.raw)):
         if source is not None:
-            texts = {field: _changed_text(f"{path}.{name}.{field}", text, change) for field, text in source.dump().items()}
+            texts = {
+                field: _changed_text(f"{path}.{name}.{field}", text, change) for field, text in source.dump().items()
+            }
             changed[name] = source.model_copy(update=texts)
     return artifact.model_copy(update=changed)
 

@@ -4,7 +4,7 @@ init container of Perdure            volume                      activity's cont
 downloads, checks, unpacks    ──▶    a file or a folder   ──▶    reads each at its path
                                      folders of the outputs  ◀── writes                   ──▶    packs and uploads
 
-Only the containers of Perdure have the credentials of the artifact store. Kubernetes reads them from the Secret; the operator does not.
+Only the containers of Perdure have the credentials of the artifact store. Kubernetes reads them from the Secret; we do not.
 """
 
 import json
@@ -103,7 +103,9 @@ def with_artifacts(definition: Activity, image: str) -> Activity:
     for container in containers:
         users = [(part.get("securityContext") or {}).get("runAsUser") for part in (main, spec)]
         user = next((one for one in users if one is not None), None)
-        context = {} if user is None else {"securityContext": {"runAsUser": user}}  # each reads what the other has written
+        context = (
+            {} if user is None else {"securityContext": {"runAsUser": user}}
+        )  # each reads what the other has written
         container |= {"image": image, "resources": _RESOURCES, **context}
     # Before those of the template, which may read the files.
     spec["initContainers"] = [*containers, *list_in(spec, "initContainers")]
@@ -225,7 +227,9 @@ def _shared(main: KubeObject, paths: Sequence[str]) -> Iterator[KubeObject]:
     for mount in list_in(main, "volumeMounts"):
         if any(mount is each for each in mounts):
             if "subPathExpr" in mount:
-                raise InvalidDefinitionError(f"the volume mount at `{mount['mountPath']}` has outputs, so it needs `subPath`")
+                raise InvalidDefinitionError(
+                    f"the volume mount at `{mount['mountPath']}` has outputs, so it needs `subPath`"
+                )
             part = {"subPath": mount["subPath"]} if "subPath" in mount else {}
             target = OUTPUTS_PATH + posixpath.normpath(mount["mountPath"])
             yield {"name": mount["name"], "mountPath": target, **part, "readOnly": True}

@@ -72,19 +72,31 @@ def told(steps: str) -> list[str]:
     [
         ("activity: {name: make}", "steps.make.artifacts.report", None),
         ("activity: {name: make}", "steps.make.artifacts.report.size + 1", None),
-        ("activity: {name: make}", "steps.make.artifacts.reprot", "Error there is no field `reprot` in `steps.make.artifacts`, did you mean `report`?"),
+        (
+            "activity: {name: make}",
+            "steps.make.artifacts.reprot",
+            "Error there is no field `reprot` in `steps.make.artifacts`, did you mean `report`",
+        ),
         ("activity: {name: make}", "steps.make.artifacts.report.hash", "Error there is no field `hash`"),
         ("activity: {name: make}", "steps.make.artifacts.log", "Warning `steps.make.artifacts.log` may be missing"),
         ("activity: {name: make}", "steps.make.artifacts.?log.orValue(null)", None),
-        ("activity: {name: use, input: {report: {key: a}}}", "steps.make.artifacts.report", "Error there is no field `report`"),
+        (
+            "activity: {name: use, input: {report: {key: a}}}",
+            "steps.make.artifacts.report",
+            "Error there is no field `report`",
+        ),
         ("sleep: {duration: 1s}", "steps.make.artifacts.report", "Error there is no field `report`"),
-        ("{when: '${input.go}', activity: {name: make}}", "steps.make.artifacts.report", "Warning step `make` may be skipped"),
+        (
+            "{when: '${input.go}', activity: {name: make}}",
+            "steps.make.artifacts.report",
+            "Warning step `make` may be skipped",
+        ),
         ("{forEach: {items: [1]}, activity: {name: make}}", "steps.make.artifacts.map(a, a.report.key)", None),
     ],
 )
 def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | None) -> None:
     fields = step if step.startswith("{") else f"{{{step}}}"
-    steps = f"- {{name: make, {fields[1:]}\n- {{name: use, set: {{x: \"${{{read}}}\"}}}}"
+    steps = f'- {{name: make, {fields[1:]}\n- {{name: use, set: {{x: "${{{read}}}"}}}}'
     found = [each for each in told(steps) if "is not used" not in each and "no step runs" not in each]
     if said is None:
         assert [each for each in found if "artifacts" in each] == []
@@ -96,25 +108,42 @@ def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | No
 @pytest.mark.parametrize(
     ("artifacts", "said"),
     [
-        ({"outputs": [{"name": "a", "path": "/a"}]}, "outputs[0].path: must be in a folder, which becomes a volume, such as `/outputs/a`"),
+        (
+            {"outputs": [{"name": "a", "path": "/a"}]},
+            "outputs[0].path: must be in a folder, which becomes a volume, such as `/outputs/a`",
+        ),
         ({"outputs": [{"name": "a", "path": "/x/../a"}]}, "outputs[0].path: must not contain `..`"),
-        ({"outputs": [{"name": "a", "path": "/perdure/a"}]}, "outputs[0].path: must not be in `/perdure`, which is a folder of Perdure"),
+        (
+            {"outputs": [{"name": "a", "path": "/perdure/a"}]},
+            "outputs[0].path: must not be in `/perdure`, which is a folder of Perdure",
+        ),
         (
             {"inputs": [{"name": "i", "path": "/in", "key": "x"}], "outputs": [{"name": "a", "path": "/in/a"}]},
             "outputs[0].path: must not be in an input artifact, which is read-only",
         ),
-        ({"inputs": [{"name": "i", "path": "/in", "from": "report"}]}, "inputs[0].from: must be one expression, such as `${input.report}`"),
-        ({"inputs": [{"name": "i", "path": "/in", "from": "${input.a}${input.b}"}]}, "inputs[0].from: must be one expression"),
+        (
+            {"inputs": [{"name": "i", "path": "/in", "from": "report"}]},
+            "inputs[0].from: must be one expression, such as `${input.report}`",
+        ),
+        (
+            {"inputs": [{"name": "i", "path": "/in", "from": "${input.a}${input.b}"}]},
+            "inputs[0].from: must be one expression",
+        ),
     ],
 )
 def test_what_is_wrong_with_artifacts_is_found(artifacts: Any, said: str) -> None:
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}, "artifacts": artifacts}
     spec = WorkflowSpec.parse({"activities": [work], "steps": [{"name": "work", "activity": {"name": "work"}}]})
-    assert any(f"spec.activities[0].artifacts.{said}" in f"{each.path}: {each.message}" for each in check(spec).findings)
+    assert any(
+        f"spec.activities[0].artifacts.{said}" in f"{each.path}: {each.message}" for each in check(spec).findings
+    )
 
 
 def test_the_value_of_from_keeps_its_type() -> None:
-    inputs = [{"name": "a", "path": "/a", "from": "${input.report}"}, {"name": "b", "path": "/b", "key": "day-${input.day}"}]
+    inputs = [
+        {"name": "a", "path": "/a", "from": "${input.report}"},
+        {"name": "b", "path": "/b", "key": "day-${input.day}"},
+    ]
     work = {"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i"}, "artifacts": {"inputs": inputs}}
     definition = Activity.parse(work)
     found = containers.resolve(definition, input={"report": REPORT, "day": 7}, run={}, attempt=1).artifacts

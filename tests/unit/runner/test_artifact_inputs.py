@@ -112,7 +112,16 @@ def test_an_archive_becomes_a_folder(serve: Callable[[_Answer], str], tmp_path: 
         member("device", tarfile.CHRTYPE),
         member("pipe", tarfile.FIFOTYPE),
     ],
-    ids=["parent", "absolute path", "hidden parent", "absolute link", "link outside", "hard link outside", "device", "pipe"],
+    ids=[
+        "parent",
+        "absolute path",
+        "hidden parent",
+        "absolute link",
+        "link outside",
+        "hard link outside",
+        "device",
+        "pipe",
+    ],
 )
 def test_an_archive_reaches_nothing_outside_of_its_folder(
     serve: Callable[[_Answer], str], tmp_path: Path, hostile: tarfile.TarInfo

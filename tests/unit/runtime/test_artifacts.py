@@ -77,7 +77,9 @@ _OUTPUTS = {"outputs": [{"name": "report", "path": "/out/report"}]}
 
 def spec_of(make: Any, artifacts: Any, **fields: Any) -> dict[str, Any]:
     definition = make.activity(artifacts=artifacts, **fields)
-    spec: dict[str, Any] = build_pod(make.run, make.attempt, with_artifacts(definition, "perdure:test"), PodSettings())["spec"]
+    spec: dict[str, Any] = build_pod(make.run, make.attempt, with_artifacts(definition, "perdure:test"), PodSettings())[
+        "spec"
+    ]
     return spec
 
 
@@ -137,7 +139,11 @@ def test_a_sidecar_shares_the_folder_of_the_outputs_and_alone_has_the_credential
     spec = spec_of(make, {**_OUTPUTS, "store": "team"})
     (sidecar,) = spec["initContainers"]
     (main,) = spec["containers"]
-    assert (sidecar["name"], sidecar["restartPolicy"], sidecar["image"]) == ("perdure-outputs", "Always", "perdure:test")
+    assert (sidecar["name"], sidecar["restartPolicy"], sidecar["image"]) == (
+        "perdure-outputs",
+        "Always",
+        "perdure:test",
+    )
     assert {"name": "perdure-outputs", "mountPath": "/out", "subPath": "0"} in main["volumeMounts"]
     shared = {"name": "perdure-outputs", "mountPath": "/perdure-outputs/out", "subPath": "0", "readOnly": True}
     assert sidecar["volumeMounts"] == [shared]
@@ -159,7 +165,9 @@ def test_outputs_in_a_volume_of_the_container_stay_there(make: Any) -> None:
     outputs = [{"name": f"o{i}", "path": path} for i, path in enumerate(paths)]
     template = {"spec": {"containers": [{"name": "main", "image": "i", "volumeMounts": mounts}]}}
     spec = spec_of(make, {"outputs": outputs}, podTemplate=template)
-    assert [(each["name"], each["mountPath"], each.get("subPath")) for each in spec["initContainers"][0]["volumeMounts"]] == [
+    assert [
+        (each["name"], each["mountPath"], each.get("subPath")) for each in spec["initContainers"][0]["volumeMounts"]
+    ] == [
         ("data", "/perdure-outputs/data", None),
         ("deep", "/perdure-outputs/data/deep", "x"),
         ("perdure-outputs", "/perdure-outputs/tmp", "0"),
@@ -197,7 +205,11 @@ def test_an_attempt_has_succeeded_when_its_artifacts_are_stored(make: Any) -> No
 @pytest.mark.parametrize(
     ("end", "type_", "said"),
     [
-        ({"exit_code": 1, "message": '{"error": {"type": "ArtifactMissing", "message": "gone"}}'}, "ArtifactMissing", "gone"),
+        (
+            {"exit_code": 1, "message": '{"error": {"type": "ArtifactMissing", "message": "gone"}}'},
+            "ArtifactMissing",
+            "gone",
+        ),
         ({"exit_code": 137, "message": ""}, "ArtifactsNotStored", "exit code 137"),
         ({"exit_code": 0, "message": "[1]"}, "ArtifactsNotStored", "exit code 0"),
         (None, "ArtifactsNotStored", "nothing is known of their upload"),

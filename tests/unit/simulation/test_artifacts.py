@@ -34,7 +34,9 @@ def test_an_attempt_that_does_not_leave_an_artifact_fails_and_is_retried() -> No
 
 
 def test_artifacts_belong_to_their_attempt() -> None:
-    keys = FLOW.replace("steps.make.artifacts.report.size, has(steps.make.artifacts.log)", "steps.make.artifacts.report.key")
+    keys = FLOW.replace(
+        "steps.make.artifacts.report.size, has(steps.make.artifacts.log)", "steps.make.artifacts.report.key"
+    )
     first = play(keys).json["output"][0]
     second = play(keys, "activities: {make: [{fail: {}}, {}]}").json["output"][0]
     assert first.rpartition("-")[0] == second.rpartition("-")[0]
@@ -42,5 +44,8 @@ def test_artifacts_belong_to_their_attempt() -> None:
 
 
 def test_an_artifact_that_the_activity_does_not_have_is_a_mistake() -> None:
-    with pytest.raises(BadFileError, match=r"activities\.make\[0\]\.artifacts\.reprot: there is no such output artifact; there are: `log`, `report`"):
+    with pytest.raises(
+        BadFileError,
+        match=r"activities\.make\[0\]\.artifacts\.reprot: there is no such output artifact; there are: `log`, `report`",
+    ):
         play(FLOW, "activities: {make: [{artifacts: {reprot: 1}}]}")

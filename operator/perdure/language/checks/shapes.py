@@ -49,9 +49,7 @@ ERROR: Final = known_object(
 
 def step_shape(output: Shape, artifacts: Shape) -> Shape:
     """What `steps.<name>` is."""
-    return known_object(
-        {"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output, "artifacts": artifacts}
-    )
+    return known_object({"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output, "artifacts": artifacts})
 
 
 def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:

@@ -1,1 +1,1 @@
-"""What prepares the input artifacts of an activity, and uploads its output artifacts: containers of Perdure in the activity's pod."""
+"""What prepares the input artifacts of an activity and uploads its output artifacts, in containers of Perdure in the same pod."""

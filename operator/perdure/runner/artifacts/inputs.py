@@ -40,8 +40,8 @@ class Inputs:
         """Prepare one artifact.
 
         Args:
-            artifact: `name`, and one of `data`, `url`, `key`, or `items`: a list of objects like this one, without names. For `url`
-                and `key`, also `sha256` and `archive`, if they are given.
+            artifact: `name`, and one of `data`, `url`, `key`, or `items`: a list of objects like this one, without names. For
+                `url` and `key`, also `sha256` and `archive`, if they are given.
 
         Raises:
             ArtifactError: It cannot be prepared.

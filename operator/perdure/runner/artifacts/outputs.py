@@ -4,10 +4,10 @@ $PERDURE_OUTPUTS          what to upload: a JSON list of artifacts with `name`, 
 $PERDURE_OUTPUTS_FOLDER   below which the paths are
 $PERDURE_NAMESPACE, $PERDURE_RUN_ID, $PERDURE_EVENT, $PERDURE_ATTEMPT   whose artifacts they are: this decides their keys
 $PERDURE_STORE_…          the artifact store
-$PERDURE_STOP_FILE        exists when the activity's container has ended: the kernel drops a SIGTERM that comes before Python is ready
+$PERDURE_STOP_FILE        exists when the activity's container has ended: the kernel drops a SIGTERM that comes too early
 
-Its termination message says what is stored: `{"at": …, "files": {name: [bytes, SHA-256, archive]}}`, where `at` is the beginning of
-the keys. If an artifact cannot be stored, it is `{"error": {"type": …, "message": …}}`.
+Its termination message says what is stored: `{"at": …, "files": {name: [bytes, SHA-256, archive]}}`, where `at` is the beginning
+of the keys. If an artifact cannot be stored, it is `{"error": {"type": …, "message": …}}`.
 """
 
 import hashlib
@@ -74,7 +74,9 @@ class Outputs:
             except (FileNotFoundError, NotADirectoryError) as error:
                 if artifact.get("optional"):
                     return None
-                raise ArtifactError(f"the container has ended, and `{path}` does not exist", "ArtifactMissing") from error
+                raise ArtifactError(
+                    f"the container has ended, and `{path}` does not exist", "ArtifactMissing"
+                ) from error
             try:
                 return self._send(name, found)
             finally:

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from bench.costs import ApiServerCosts, cpu_of_server, operator_cpu
 from bench.results import Result
-from temporal import flows
+from temporal import activities, flows
 from temporal.server import Operator
 
 WORKFLOWS = 300
@@ -27,7 +27,7 @@ LENGTH = 150
 async def _working(client: Client) -> AsyncIterator[str]:
     """A worker, and its task queue."""
     queue = f"bench-{uuid.uuid4().hex[:8]}"
-    async with Worker(client, task_queue=queue, workflows=[flows.Greet, flows.Chain], activities=[flows.greet]):
+    async with Worker(client, task_queue=queue, workflows=[flows.Greet, flows.Chain], activities=[activities.greet]):
         yield queue
 
 

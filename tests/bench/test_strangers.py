@@ -21,7 +21,7 @@ from temporalio.worker import Worker
 
 from bench.test_temporal import figure, memory
 from kube import Cluster
-from temporal import flows
+from temporal import flows, registry
 from temporal.server import Operator, serving
 from temporal.test_rights import CLIENT, WORKER, account
 
@@ -85,7 +85,7 @@ async def test_what_strangers_cost(operator: Operator, tmp_path: Path) -> None:
     worker = await operator.connect(api_key=account(operator, "worker", WORKER))
     client = await operator.connect(api_key=account(operator, "client", CLIENT))
     queue = f"bench-{uuid.uuid4().hex[:8]}"
-    async with Worker(worker, task_queue=queue, workflows=flows.WORKFLOWS, activities=flows.ACTIVITIES):
+    async with Worker(worker, task_queue=queue, workflows=registry.WORKFLOWS, activities=registry.ACTIVITIES):
         for strangers in (0, 0, STRANGERS):  # nothing is cold any more the second time
             print(await measured(operator, client, queue, strangers=strangers, authority=authority))
     for outcome in ("Valid", "Invalid", "Limited"):

@@ -23,7 +23,7 @@ from temporalio.worker import Worker
 
 from audit import what, writes
 from kube import Cluster
-from temporal import flows
+from temporal import flows, registry
 from temporal.conftest import until
 from temporal.server import Operator, serving
 
@@ -54,7 +54,7 @@ async def servers(operator: Operator) -> dict[str, Client]:
 async def working(client: Client) -> AsyncIterator[str]:
     """A worker, and its task queue."""
     queue = f"bench-{uuid.uuid4().hex[:8]}"
-    async with Worker(client, task_queue=queue, workflows=flows.WORKFLOWS, activities=flows.ACTIVITIES):
+    async with Worker(client, task_queue=queue, workflows=registry.WORKFLOWS, activities=registry.ACTIVITIES):
         yield queue
 
 

@@ -29,6 +29,7 @@ from frontend.versioned import (
     register,
     set_current,
     signal,
+    start_on,
     version,
 )
 from perdure.frontend.errors import RpcError
@@ -36,9 +37,7 @@ from perdure.frontend.errors import RpcError
 
 @served
 async def test_children_and_continued_runs_inherit_the_pinned_version(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     child = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
     said = child.start_child_workflow_execution_command_attributes
     said.workflow_id, said.workflow_type.name = "child", "Child"
@@ -83,9 +82,7 @@ async def test_continue_as_new_may_ask_for_the_ramping_version(here: Served) -> 
 
 @served
 async def test_continue_as_new_may_ask_for_an_upgrade(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     await decide(here, "1", PINNED)
     await set_current(here, "2")
     await signal(here)
@@ -95,9 +92,7 @@ async def test_continue_as_new_may_ask_for_an_upgrade(here: Served) -> None:
 
 @served
 async def test_a_version_is_inherited_only_on_task_queues_that_it_polls(here: Served) -> None:
-    await register(here, "1")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1")
     child = Command(command_type=CommandType.COMMAND_TYPE_START_CHILD_WORKFLOW_EXECUTION)
     said = child.start_child_workflow_execution_command_attributes
     said.workflow_id, said.workflow_type.name, said.task_queue.name = "child", "Child", "elsewhere"
@@ -110,9 +105,7 @@ async def test_a_version_is_inherited_only_on_task_queues_that_it_polls(here: Se
 
 @served
 async def test_a_reset_workflow_stays_on_its_version(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     await decide(here, "1", PINNED)
     await set_current(here, "2")
     execution = WorkflowExecution(workflow_id="w")
@@ -131,9 +124,7 @@ async def test_a_reset_workflow_stays_on_its_version(here: Served) -> None:
 
 @served
 async def test_a_reset_may_change_the_override_of_the_new_run(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     await decide(here, "1", PINNED)
     reset: dict[str, Any] = {
         "workflow_execution": WorkflowExecution(workflow_id="w"),
@@ -155,9 +146,7 @@ async def test_a_reset_may_change_the_override_of_the_new_run(here: Served) -> N
 
 @served
 async def test_runs_of_a_cron_schedule_inherit_no_version(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start(cron_schedule="* * * * *")
+    await start_on(here, "1", "2", cron_schedule="* * * * *")
     for build, after in (("1", "2"), ("2", "1")):
         task = None
         while not (task and task.task_token):
@@ -171,9 +160,7 @@ async def test_runs_of_a_cron_schedule_inherit_no_version(here: Served) -> None:
 
 @served
 async def test_an_override_pins_a_workflow_until_it_is_removed(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start(versioning_override=pinned_to("2"))
+    await start_on(here, "1", "2", versioning_override=pinned_to("2"))
     assert not (await poll(here, "1")).task_token
     task = await decide(here, "2", AUTO_UPGRADE)
     started = task.history.events[-1].workflow_task_started_event_attributes
@@ -204,9 +191,7 @@ async def test_an_override_needs_a_version_that_polls_the_task_queue(here: Serve
 
 @served
 async def test_a_pinned_override_without_a_version_names_the_one_that_the_workflow_is_pinned_to(here: Served) -> None:
-    await register(here, "1")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1")
     pinned = pinned_to("1")
     pinned.pinned.ClearField("version")
     change = {

@@ -23,6 +23,7 @@ from frontend.versioned import (
     register,
     set_current,
     signal,
+    start_on,
     statuses,
     version,
     versions_shown,
@@ -55,9 +56,7 @@ async def test_only_the_first_poll_of_a_task_queue_writes(here: Served) -> None:
 
 @served
 async def test_a_new_workflow_starts_on_the_current_version(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "2")
-    await here.start()
+    await start_on(here, "2", "1")
     assert not (await poll(here, "1")).task_token
     assert not (await poll(here, "")).task_token
     await decide(here, "2", PINNED)
@@ -107,9 +106,7 @@ async def test_a_versioned_client_gets_no_task_that_goes_to_another_version(here
 
 @served
 async def test_a_pinned_workflow_stays_on_its_version_with_its_activities(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     await decide(here, "1", PINNED, activity("a", start_to_close_timeout=MINUTE))
     await set_current(here, "2")
     await signal(here)
@@ -123,9 +120,7 @@ async def test_a_pinned_workflow_stays_on_its_version_with_its_activities(here: 
 
 @served
 async def test_an_auto_upgrade_workflow_moves_to_the_new_current_version(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     sticky = StickyExecutionAttributes(
         worker_task_queue=TaskQueue(name="sticky", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY)
     )
@@ -141,9 +136,7 @@ async def test_an_auto_upgrade_workflow_moves_to_the_new_current_version(here: S
 
 @served
 async def test_a_task_that_waits_moves_when_the_current_version_changes(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     await set_current(here, "2")
     assert not (await poll(here, "1")).task_token
     assert (await poll(here, "2")).task_token
@@ -167,9 +160,7 @@ async def test_a_ramping_version_gets_its_share_of_new_workflows(here: Served) -
 
 @served
 async def test_describe_shows_the_versions_that_have_decided(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     assert await versions_shown(here) == {}
     await decide(here, "1", AUTO_UPGRADE)
     assert await versions_shown(here) == {"TemporalUsedWorkerDeploymentVersions": ["shop:1"]}
@@ -184,9 +175,7 @@ async def test_describe_shows_the_versions_that_have_decided(here: Served) -> No
 
 @served
 async def test_a_version_drains_until_no_workflow_is_pinned_to_it(here: Served) -> None:
-    await register(here, "1", "2")
-    await set_current(here, "1")
-    await here.start()
+    await start_on(here, "1", "2")
     await decide(here, "1", PINNED)
     await set_current(here, "2")
     for _ in range(4):

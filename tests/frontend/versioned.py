@@ -75,6 +75,13 @@ async def set_current(here: Served, build: str, **fields: Any) -> Any:
     return await here.call("SetWorkerDeploymentCurrentVersion", deployment_name=NAME, build_id=build, **fields)
 
 
+async def start_on(here: Served, current: str, *others: str, **fields: Any) -> None:
+    """Register versions, make the first one current, and start a workflow."""
+    await register(here, *sorted((current, *others)))
+    await set_current(here, current)
+    await here.start(**fields)
+
+
 async def signal(here: Served, workflow_id: str = "w") -> None:
     execution = WorkflowExecution(workflow_id=workflow_id)
     await here.call("SignalWorkflowExecution", workflow_execution=execution, signal_name="go")

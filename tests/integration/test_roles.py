@@ -6,23 +6,13 @@ import pytest
 import yaml
 
 from kube import Cluster, run_manifest
+from perdure.kube.paths import PLURALS
 
 pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
-KINDS = (
-    "workflows",
-    "workflowruns",
-    "schedules",
-    "retrypolicies",
-    "workflowlimits",
-    "operations",
-    "deadletters",
-    "historysegments",
-    "payloads",
-)
 WAITS = {"workflow": {"name": "not-there"}}
-READ = {f"{verb} {kind}" for kind in KINDS for verb in ("get", "list", "watch")}
+READ = {f"{verb} {kind}" for kind in PLURALS for verb in ("get", "list", "watch")}
 CHANGE = {
     f"{verb} {kind}"
     for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "operations")
@@ -33,7 +23,7 @@ MAY = {
     "perdure-on-call": READ | {"create operations", "delete operations"},
     "edit": READ | CHANGE | {"delete deadletters", "deletecollection deadletters"},
 }
-STATUS = {f"{verb} {kind}/status" for kind in KINDS for verb in ("update", "patch")}
+STATUS = {f"{verb} {kind}/status" for kind in PLURALS for verb in ("update", "patch")}
 
 
 def operation(**request: Json) -> Json:
@@ -44,8 +34,8 @@ def operation(**request: Json) -> Json:
 @pytest.mark.parametrize("role", MAY)
 def test_a_role_may_do_just_this(namespace: Cluster, role: str) -> None:
     namespace("create", "rolebinding", "who", f"--clusterrole={role}", "--user=ada")
-    asked = {f"{verb} {kind}" for kind in KINDS for verb in ("get", "list", "watch", "create", "update", "patch")}
-    asked |= {f"{verb} {kind}" for kind in KINDS for verb in ("delete", "deletecollection")} | STATUS
+    asked = {f"{verb} {kind}" for kind in PLURALS for verb in ("get", "list", "watch", "create", "update", "patch")}
+    asked |= {f"{verb} {kind}" for kind in PLURALS for verb in ("delete", "deletecollection")} | STATUS
     rules = namespace("auth", "can-i", "--list", "--as=ada", "--no-headers").splitlines()
     granted: set[str] = set()
     for rule in rules:

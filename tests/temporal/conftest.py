@@ -13,7 +13,7 @@ from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
 from kube import Cluster
-from temporal import flows
+from temporal import registry
 from temporal.memory import InMemory, serving_in_memory
 from temporal.server import Operator, serving
 
@@ -43,8 +43,8 @@ class Temporal:
     @asynccontextmanager
     async def worker(self, **options: Any) -> AsyncIterator[Worker]:
         options.setdefault("task_queue", self.task_queue)
-        options.setdefault("workflows", flows.WORKFLOWS)
-        options.setdefault("activities", flows.ACTIVITIES)
+        options.setdefault("workflows", registry.WORKFLOWS)
+        options.setdefault("activities", registry.ACTIVITIES)
         async with Worker(self.client, **options) as worker:
             yield worker
 

@@ -1,85 +1,16 @@
-"""Workflows and activities of the tests with Temporal's SDK. Light, as the SDK's sandbox imports it for every workflow."""
+"""Workflows of the tests with Temporal's SDK. Light, because the SDK's sandbox imports it for every workflow."""
 
 import asyncio
 from datetime import timedelta
 from typing import Any
 
-from temporalio import activity, workflow
+from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ApplicationError, ChildWorkflowError, FailureError
+from temporalio.exceptions import ApplicationError, FailureError
+
+from temporal.activities import greet, wait_for_cancel
 
 SHORT = timedelta(seconds=20)
-BILLING = "billing"
-"""A Nexus service."""
-ONCE = RetryPolicy(maximum_attempts=1)
-QUICK = RetryPolicy(initial_interval=timedelta(milliseconds=100), backoff_coefficient=1.0)
-
-
-@activity.defn
-async def greet(name: str) -> str:
-    return f"Hello, {name}"
-
-
-@activity.defn
-async def fail(kind: str, final: bool) -> None:
-    raise ApplicationError("it failed", {"code": 7}, type=kind, non_retryable=final)
-
-
-@activity.defn
-async def fail_until(attempt: int) -> int:
-    if activity.info().attempt < attempt:
-        raise ApplicationError("not yet", type="NotYet")
-    return activity.info().attempt
-
-
-@activity.defn
-async def fail_with_delay(delay: float) -> None:
-    """Says itself when it is to be tried again."""
-    raise ApplicationError("soon", type="Soon", next_retry_delay=timedelta(seconds=delay))
-
-
-@activity.defn
-async def fail_at_length() -> None:
-    raise ApplicationError("x" * 9_000, "y" * 9_000, type="Long")
-
-
-@activity.defn
-async def carry() -> list[Any]:
-    """Tells its attempt, and what the one before has told in its heartbeats; mortal.py has one that does not end."""
-    return [activity.info().attempt, *activity.info().heartbeat_details]
-
-
-@activity.defn
-async def beat_then_fail() -> list[Any]:
-    """Heartbeats in its first attempt; the third tells what it was given."""
-    info = activity.info()
-    if info.attempt == 1:
-        activity.heartbeat("p1")
-    if info.attempt < 3:
-        raise ApplicationError("again", type="Again")
-    return [info.attempt, *info.heartbeat_details]
-
-
-@activity.defn
-async def wait_for_cancel() -> str:
-    try:
-        while True:
-            activity.heartbeat("here")
-            await asyncio.sleep(0.1)
-    except asyncio.CancelledError:
-        activity.heartbeat("stopping")
-        raise
-
-
-@activity.defn
-async def silent() -> None:
-    await asyncio.sleep(60)
-
-
-@activity.defn
-async def elsewhere() -> str:
-    """Somebody else completes it, by the token or the id."""
-    activity.raise_complete_async()
 
 
 @workflow.defn
@@ -249,70 +180,6 @@ class Brief:
 
 
 @workflow.defn
-class Parent:
-    @workflow.run
-    async def run(self, policy: int, child_id: str, ending: str) -> str:
-        child = await workflow.start_child_workflow(
-            Box.run, id=child_id, parent_close_policy=workflow.ParentClosePolicy(policy)
-        )
-        if ending == "continue":
-            workflow.continue_as_new(args=[policy, child_id + "-next", "return"])
-        if ending == "result":
-            await child.signal(Box.put, "from parent")
-            await child.signal(Box.close)
-            return ",".join(await child)
-        return child.id
-
-
-@workflow.defn
-class StartsTwice:
-    @workflow.run
-    async def run(self, other: str) -> str:
-        try:
-            await workflow.start_child_workflow(Box.run, id=other)
-        except FailureError as error:
-            return type(error).__name__
-        return "started"
-
-
-@workflow.defn
-class CancelsChild:
-    """Has a child continue as new, and cancels it once it is told to."""
-
-    def __init__(self) -> None:
-        self.told = False
-
-    @workflow.run
-    async def run(self, child_id: str) -> str:
-        child = await workflow.start_child_workflow(Rounds.run, args=[1, []], id=child_id)
-        await child.signal(Rounds.put, "first")
-        await workflow.wait_condition(lambda: self.told)
-        child.cancel()
-        try:
-            await child
-        except FailureError as error:
-            return type(error.cause).__name__
-        return "completed"
-
-    @workflow.signal
-    def cancel_child(self) -> None:
-        self.told = True
-
-
-@workflow.defn
-class Nests:
-    """Starts itself as its child until it may not; tells how deep it is then, and how that looks."""
-
-    @workflow.run
-    async def run(self, depth: int) -> list[Any]:
-        try:
-            below: list[Any] = await workflow.execute_child_workflow(Nests.run, depth + 1)
-        except ChildWorkflowError as error:
-            return [depth, getattr(error.cause, "type", None)]
-        return below
-
-
-@workflow.defn
 class Tells:
     """Tells another workflow some things, one after the other; what has gone wrong."""
 
@@ -385,21 +252,6 @@ class Chain:
 
 
 @workflow.defn
-class Orchestrates:
-    """Has an activity of a Workflow done by a pod, and starts a Workflow as a child."""
-
-    @workflow.run
-    async def run(self, name: str) -> list[Any]:
-        in_pod = await workflow.execute_activity(
-            "work", name, task_queue="pods/tool", start_to_close_timeout=timedelta(minutes=2)
-        )
-        child: Any = await workflow.execute_child_workflow(
-            "tool", {"name": name}, id=f"{workflow.info().workflow_id}-child", task_queue="workflows"
-        )
-        return [in_pod, child]
-
-
-@workflow.defn
 class CallsLocally:
     """Has an activity done by the worker that decides, which prolongs its workflow task meanwhile."""
 
@@ -413,159 +265,3 @@ class Returns:
     @workflow.run
     async def run(self, size: int) -> str:
         return "x" * size
-
-
-@workflow.defn
-class Charge:
-    """Handles a Nexus operation: pays in a second run, or not at all."""
-
-    @workflow.run
-    async def run(self, name: str) -> str:
-        if name == "broke":
-            raise ApplicationError("no money", type="Broke")
-        if name == "slow":
-            await workflow.wait_condition(lambda: False)
-        if workflow.info().continued_run_id is None:
-            workflow.continue_as_new(name)
-        return f"{name} has paid, in 2 runs"
-
-
-@workflow.defn
-class CallsBilling:
-    """Calls a Nexus operation in another namespace."""
-
-    def __init__(self) -> None:
-        self.begun = False
-
-    @workflow.run
-    async def run(self, endpoint: str, operation: str, name: str) -> str:
-        client = workflow.create_nexus_client(service=BILLING, endpoint=endpoint)
-        handle = await client.start_operation(operation, name, output_type=str)
-        self.begun = True
-        return await handle
-
-    @workflow.update
-    async def started(self) -> None:
-        """Wait until the operation has started."""
-        await workflow.wait_condition(lambda: self.begun)
-
-
-@activity.defn
-async def echo(content: bytes) -> bytes:
-    return content
-
-
-@activity.defn
-async def beat_at_length(size: int) -> int:
-    """Heartbeats with large details in its first attempt; the next one tells how much of them it was given."""
-    if activity.info().attempt == 1:
-        for filler in (b"a", b"b"):
-            activity.heartbeat(filler * size)
-            await asyncio.sleep(0.05)
-        raise ApplicationError("again", type="Again")
-    (details,) = activity.info().heartbeat_details
-    return len(details) if set(details) == {ord("b")} else 0
-
-
-@activity.defn
-async def give(size: int) -> bytes:
-    return b"r" * size
-
-
-@workflow.defn
-class Carries:
-    """Hands what is large on in every way; with a negative number it waits until it is closed."""
-
-    def __init__(self) -> None:
-        self.got: list[int] = []
-        self.open = True
-
-    @workflow.run
-    async def run(self, content: bytes, left: int) -> bytes:
-        self.got.append(len(content))
-        if left > 0:
-            content = await workflow.execute_activity(echo, content, start_to_close_timeout=SHORT)
-            content = await workflow.execute_child_workflow(Carries.run, args=[content, 0])
-            workflow.continue_as_new(args=[content, left - 1])
-        if left < 0:
-            await workflow.wait_condition(lambda: not self.open)
-        return content
-
-    @workflow.signal
-    async def take(self, content: bytes) -> None:
-        self.got.append(len(content))
-
-    @workflow.signal
-    async def close(self) -> None:
-        self.open = False
-
-    @workflow.update
-    async def change(self, content: bytes) -> bytes:
-        self.got.append(len(content))
-        return content[::-1]
-
-    @workflow.query
-    def sizes(self) -> list[int]:
-        return self.got
-
-
-@workflow.defn
-class BeatsAtLength:
-    @workflow.run
-    async def run(self, size: int) -> int:
-        return await workflow.execute_activity(
-            beat_at_length, size, start_to_close_timeout=SHORT, heartbeat_timeout=SHORT, retry_policy=QUICK
-        )
-
-
-@workflow.defn
-class Gives:
-    """Has an activity return so much."""
-
-    @workflow.run
-    async def run(self, size: int) -> int:
-        return len(await workflow.execute_activity(give, size, start_to_close_timeout=SHORT, retry_policy=ONCE))
-
-
-ACTIVITIES = [
-    greet,
-    fail,
-    fail_until,
-    fail_with_delay,
-    fail_at_length,
-    carry,
-    beat_then_fail,
-    wait_for_cancel,
-    silent,
-    elsewhere,
-    echo,
-    beat_at_length,
-    give,
-]
-WORKFLOWS = [
-    Greet,
-    Call,
-    Box,
-    Sleeper,
-    CleansUp,
-    CancelsActivity,
-    Counter,
-    Rounds,
-    Brief,
-    Parent,
-    StartsTwice,
-    CancelsChild,
-    Nests,
-    Tells,
-    FailsTask,
-    Fails,
-    CountsRuns,
-    Chain,
-    Orchestrates,
-    CallsLocally,
-    Returns,
-    CallsBilling,
-    Carries,
-    BeatsAtLength,
-    Gives,
-]

@@ -19,7 +19,7 @@ from temporalio.client import (
 from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from temporal import flows
+from temporal import flows, large_flows
 from temporal.conftest import Temporal, until
 
 SECRET = "card-4111111111111111"
@@ -86,16 +86,16 @@ def sealed(message: Message, least: int = 1) -> None:
 
 async def test_the_server_and_lists_see_only_ciphertext(encrypted: Temporal, temporal: Temporal) -> None:
     async with encrypted.worker():
-        handle = await encrypted.start(flows.Carries.run, SECRET.encode(), -1, memo={"card": SECRET})
-        await handle.signal(flows.Carries.take, SECRET.encode())
-        assert await handle.execute_update(flows.Carries.change, SECRET.encode()) == SECRET.encode()[::-1]
-        assert await handle.query(flows.Carries.sizes) == [len(SECRET)] * 3
+        handle = await encrypted.start(large_flows.Carries.run, SECRET.encode(), -1, memo={"card": SECRET})
+        await handle.signal(large_flows.Carries.take, SECRET.encode())
+        assert await handle.execute_update(large_flows.Carries.change, SECRET.encode()) == SECRET.encode()[::-1]
+        assert await handle.query(large_flows.Carries.sizes) == [len(SECRET)] * 3
         plain = temporal.client.get_workflow_handle(handle.id)
         sealed((await plain.describe()).raw_description)
         listed = [each async for each in temporal.client.list_workflows(f"WorkflowId = '{handle.id}'")]
         sealed(listed[0].raw_info)
         assert await (await handle.describe()).memo() == {"card": SECRET}
-        await handle.signal(flows.Carries.close)
+        await handle.signal(large_flows.Carries.close)
         assert await handle.result() == SECRET.encode()
     events = [event for event in (await plain.fetch_history()).events if payloads_in(event)]
     for event in events:

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.service import RPCError
 
-from temporal import flows
+from temporal import large_flows
 from temporal.conftest import Temporal
 
 LARGE = 2_000_000
@@ -22,7 +22,7 @@ def _content(size: int) -> bytes:
 async def test_input_activities_children_and_continue_as_new_carry_two_megabytes(temporal: Temporal) -> None:
     content = _content(LARGE)
     async with temporal.worker():
-        handle = await temporal.start(flows.Carries.run, content, 1)
+        handle = await temporal.start(large_flows.Carries.run, content, 1)
         assert await handle.result() == content
         first = temporal.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
         history = await first.fetch_history()
@@ -33,37 +33,37 @@ async def test_input_activities_children_and_continue_as_new_carry_two_megabytes
 async def test_signals_and_updates_carry_two_megabytes_and_workers_replay_them(temporal: Temporal) -> None:
     content = _content(LARGE)
     async with temporal.worker():
-        handle = await temporal.start(flows.Carries.run, b"", -1)
-        assert await handle.query(flows.Carries.sizes) == [0]  # the signal comes after the start, not with it
-        await handle.signal(flows.Carries.take, content)
-        assert await handle.execute_update(flows.Carries.change, content, id="one") == content[::-1]
-        await handle.signal(flows.Carries.take, b"x" * 20_000)
+        handle = await temporal.start(large_flows.Carries.run, b"", -1)
+        assert await handle.query(large_flows.Carries.sizes) == [0]  # the signal comes after the start, not with it
+        await handle.signal(large_flows.Carries.take, content)
+        assert await handle.execute_update(large_flows.Carries.change, content, id="one") == content[::-1]
+        await handle.signal(large_flows.Carries.take, b"x" * 20_000)
     async with temporal.worker():  # it has nothing in memory, and replays the whole history
-        assert await handle.query(flows.Carries.sizes) == [0, LARGE, LARGE, 20_000]
-        assert await handle.execute_update(flows.Carries.change, content, id="one") == content[::-1]
-        await handle.signal(flows.Carries.close)
+        assert await handle.query(large_flows.Carries.sizes) == [0, LARGE, LARGE, 20_000]
+        assert await handle.execute_update(large_flows.Carries.change, content, id="one") == content[::-1]
+        await handle.signal(large_flows.Carries.close)
         assert await handle.result() == b""
 
 
 async def test_a_start_with_a_large_signal_gives_it_to_the_workflow(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(
-            flows.Carries.run, b"", -1, start_signal="take", start_signal_args=[_content(LARGE)]
+            large_flows.Carries.run, b"", -1, start_signal="take", start_signal_args=[_content(LARGE)]
         )
-        assert await handle.query(flows.Carries.sizes) in ([LARGE, 0], [0, LARGE])
+        assert await handle.query(large_flows.Carries.sizes) in ([LARGE, 0], [0, LARGE])
         await handle.terminate()
 
 
 async def test_heartbeat_details_of_two_megabytes_reach_the_next_attempt(temporal: Temporal) -> None:
     async with temporal.worker():
-        assert await temporal.run(flows.BeatsAtLength.run, LARGE) == LARGE
+        assert await temporal.run(large_flows.BeatsAtLength.run, LARGE) == LARGE
 
 
 async def test_results_beyond_two_megabytes_fail_the_activity(temporal: Temporal) -> None:
     async with temporal.worker():
-        assert await temporal.run(flows.Gives.run, LARGE) == LARGE
+        assert await temporal.run(large_flows.Gives.run, LARGE) == LARGE
         with pytest.raises(WorkflowFailureError) as caught:
-            await temporal.run(flows.Gives.run, 2_200_000)
+            await temporal.run(large_flows.Gives.run, 2_200_000)
     assert isinstance(caught.value.cause, ActivityError)
     assert isinstance(caught.value.cause.cause, ApplicationError)
     assert "limit" in str(caught.value.cause.cause)
@@ -73,19 +73,19 @@ async def test_inputs_and_signals_beyond_two_megabytes_are_refused(temporal: Tem
     async with temporal.worker():
         too_much = b"x" * 2_200_000
         with pytest.raises(RPCError, match="Blob data size exceeds limit"):
-            await temporal.start(flows.Carries.run, too_much, -1)
-        handle = await temporal.start(flows.Carries.run, b"", -1)
+            await temporal.start(large_flows.Carries.run, too_much, -1)
+        handle = await temporal.start(large_flows.Carries.run, b"", -1)
         with pytest.raises(RPCError, match="Blob data size exceeds limit"):
-            await handle.signal(flows.Carries.take, too_much)
+            await handle.signal(large_flows.Carries.take, too_much)
         await handle.terminate()
 
 
 async def test_pages_of_a_history_with_large_payloads_stay_below_the_limit_of_messages(temporal: Temporal) -> None:
     async with temporal.worker():
-        handle = await temporal.start(flows.Carries.run, b"", -1)
+        handle = await temporal.start(large_flows.Carries.run, b"", -1)
         for _ in range(4):
-            await handle.signal(flows.Carries.take, _content(LARGE))
-        await handle.signal(flows.Carries.close)
+            await handle.signal(large_flows.Carries.take, _content(LARGE))
+        await handle.signal(large_flows.Carries.close)
         await handle.result()
     pages = [events async for events in _pages(handle)]
     assert len(pages) >= 4

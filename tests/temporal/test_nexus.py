@@ -16,14 +16,14 @@ from temporalio.worker import Worker
 
 from kube import Cluster, temporary_namespace
 from perdure.frontend.service.nexus import CALLERS_HEADER
-from temporal import flows
+from temporal import nexus_flows
 from temporal.conftest import Temporal
 from temporal.server import Operator, serving
 
 pytestmark = pytest.mark.cluster
 
 
-@nexusrpc.handler.service_handler(name=flows.BILLING)
+@nexusrpc.handler.service_handler(name=nexus_flows.BILLING)
 class Billing:
     """What the other namespace offers."""
 
@@ -35,7 +35,7 @@ class Billing:
 
     @nexus.workflow_run_operation
     async def charge(self, context: nexus.WorkflowRunOperationContext, name: str) -> nexus.WorkflowHandle[str]:
-        return await context.start_workflow(flows.Charge.run, name, id=f"charge-{name}-{uuid.uuid4().hex[:8]}")
+        return await context.start_workflow(nexus_flows.Charge.run, name, id=f"charge-{name}-{uuid.uuid4().hex[:8]}")
 
 
 @dataclass
@@ -46,9 +46,9 @@ class Two:
     handler: Client
     endpoint: str
 
-    async def call(self, operation: str, name: str) -> WorkflowHandle[flows.CallsBilling, str]:
-        handle: WorkflowHandle[flows.CallsBilling, str] = await self.caller.start(
-            flows.CallsBilling.run, self.endpoint, operation, name
+    async def call(self, operation: str, name: str) -> WorkflowHandle[nexus_flows.CallsBilling, str]:
+        handle: WorkflowHandle[nexus_flows.CallsBilling, str] = await self.caller.start(
+            nexus_flows.CallsBilling.run, self.endpoint, operation, name
         )
         return handle
 
@@ -78,7 +78,7 @@ async def two(temporal: Temporal, bills: str, *, callers: str = "") -> AsyncIter
     )
     async with (
         temporal.worker(),
-        Worker(handler, task_queue="bills", workflows=[flows.Charge], nexus_service_handlers=[Billing()]),
+        Worker(handler, task_queue="bills", workflows=[nexus_flows.Charge], nexus_service_handlers=[Billing()]),
     ):
         yield Two(temporal, handler, endpoint)
 
@@ -110,7 +110,7 @@ async def test_a_workflow_in_another_namespace_completes_the_operation(temporal:
 async def test_a_cancelled_caller_cancels_the_operation(temporal: Temporal, bills: str) -> None:
     async with two(temporal, bills) as here:
         handle = await here.call("charge", "slow")
-        await handle.execute_update(flows.CallsBilling.started)
+        await handle.execute_update(nexus_flows.CallsBilling.started)
         await handle.cancel()
         with pytest.raises(WorkflowFailureError) as caught:
             await handle.result()

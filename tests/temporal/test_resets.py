@@ -24,7 +24,7 @@ from temporalio.exceptions import TerminatedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from temporal import flows
+from temporal import flows, registry
 from temporal.conftest import Temporal, until
 
 
@@ -63,7 +63,7 @@ async def test_54_a_reset_goes_on_from_the_point_with_the_signals_that_came_late
         events = await temporal.history(again)
         [(_, told)] = [(name, said) for name, said in events if name == "WorkflowTaskFailed"]
         assert (told.base_run_id, told.new_run_id) == (handle.result_run_id, again.run_id)
-        await Replayer(workflows=flows.WORKFLOWS).replay_workflow(await again.fetch_history())
+        await Replayer(workflows=registry.WORKFLOWS).replay_workflow(await again.fetch_history())
 
 
 async def test_a_closed_workflow_can_be_reset_without_its_signals(temporal: Temporal) -> None:

@@ -11,7 +11,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from kube import Cluster
-from temporal import flows
+from temporal import flows, registry
 from temporal.server import Operator, serving
 
 pytestmark = pytest.mark.cluster
@@ -62,7 +62,7 @@ async def connect(operator: Operator, token: str | None, namespace: str = "") ->
 async def test_a_worker_works_a_client_asks_and_neither_does_the_others_part(guarded: Operator) -> None:
     worker = await connect(guarded, account(guarded, "worker", WORKER))
     client = await connect(guarded, account(guarded, "client", CLIENT))
-    async with Worker(worker, task_queue="guarded", workflows=flows.WORKFLOWS, activities=flows.ACTIVITIES):
+    async with Worker(worker, task_queue="guarded", workflows=registry.WORKFLOWS, activities=registry.ACTIVITIES):
         assert await client.execute_workflow(flows.Greet.run, "you", id="g1", task_queue="guarded") == "Hello, you"
         with pytest.raises(RPCError, match="may not create workflowruns") as caught:
             await worker.start_workflow(flows.Greet.run, "you", id="g2", task_queue="guarded")

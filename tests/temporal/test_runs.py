@@ -24,7 +24,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from kube import one_step, python
 from perdure.engine.starts import MAX_CHILD_DEPTH
-from temporal import flows
+from temporal import child_flows, flows
 from temporal.conftest import Temporal, until
 
 
@@ -226,7 +226,7 @@ async def test_50_parent_close_policies_also_where_the_parent_continues(
 ) -> None:
     child_id = f"child-{uuid.uuid4().hex[:6]}"
     async with temporal.worker():
-        await temporal.run(flows.Parent.run, policy, child_id, ending)
+        await temporal.run(child_flows.Parent.run, policy, child_id, ending)
         child = temporal.client.get_workflow_handle(child_id)
 
         async def as_wanted() -> bool:
@@ -238,15 +238,15 @@ async def test_50_parent_close_policies_also_where_the_parent_continues(
 async def test_51_a_child_gives_its_result_and_a_second_of_its_id_is_refused(temporal: Temporal) -> None:
     async with temporal.worker():
         child_id = f"child-{uuid.uuid4().hex[:6]}"
-        assert await temporal.run(flows.Parent.run, 1, child_id, "result") == "from parent"
+        assert await temporal.run(child_flows.Parent.run, 1, child_id, "result") == "from parent"
         box = await temporal.start(flows.Box.run)
-        assert await temporal.run(flows.StartsTwice.run, box.id) == "WorkflowAlreadyStartedError"
+        assert await temporal.run(child_flows.StartsTwice.run, box.id) == "WorkflowAlreadyStartedError"
         await box.terminate()
 
 
 async def test_a_child_that_would_nest_too_deep_is_a_failure_that_code_can_catch(temporal: Temporal) -> None:
     async with temporal.worker():
-        assert await temporal.run(flows.Nests.run, 0) == [MAX_CHILD_DEPTH, "ChildDepthExceeded"]
+        assert await temporal.run(child_flows.Nests.run, 0) == [MAX_CHILD_DEPTH, "ChildDepthExceeded"]
 
 
 async def test_51_a_signal_to_nobody_fails_in_the_workflow_and_not_its_task(temporal: Temporal) -> None:
@@ -343,6 +343,6 @@ async def test_code_has_an_activity_done_by_a_pod_and_a_workflow_as_a_child(temp
         }
     )
     async with temporal.worker():
-        in_pod, child = await temporal.run(flows.Orchestrates.run, "pod")
+        in_pod, child = await temporal.run(child_flows.Orchestrates.run, "pod")
     assert in_pod == {"in": "pod"}
     assert child is not None

@@ -33,7 +33,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from temporal import flows
+from temporal import child_flows, flows, registry
 from temporal.byhand import ByHand
 from temporal.conftest import Temporal, until
 
@@ -114,7 +114,7 @@ async def test_a_child_that_has_continued_as_new_is_cancelled_by_its_parent(temp
     """Cancelled earlier, it may continue as new in the same task, which loses the request: on Temporal's server as well."""
     async with temporal.worker():
         child = temporal.client.get_workflow_handle(f"child-{uuid.uuid4().hex[:6]}")
-        parent = await temporal.start(flows.CancelsChild.run, child.id)
+        parent = await temporal.start(child_flows.CancelsChild.run, child.id)
 
         async def continued() -> bool:
             try:
@@ -126,7 +126,7 @@ async def test_a_child_that_has_continued_as_new_is_cancelled_by_its_parent(temp
             return described.first_run_id != described.execution.run_id
 
         await until("the child's second run", continued)
-        await parent.signal(flows.CancelsChild.cancel_child)
+        await parent.signal(child_flows.CancelsChild.cancel_child)
         assert await parent.result() == "CancelledError"
         assert (await child.describe()).status is WorkflowExecutionStatus.CANCELED
 
@@ -170,7 +170,7 @@ async def test_a_workflow_that_was_paused_goes_on_with_its_worker_and_with_anoth
         assert await box.result() == ["while paused", "afterwards"]
     names = await temporal.names(box)
     assert {"WorkflowExecutionPaused", "WorkflowExecutionUnpaused"} <= set(names)
-    await Replayer(workflows=flows.WORKFLOWS).replay_workflow(await box.fetch_history())
+    await Replayer(workflows=registry.WORKFLOWS).replay_workflow(await box.fetch_history())
 
 
 async def test_every_signal_with_start_is_heard_by_a_workflow_that_ends_quickly(temporal: Temporal) -> None:

@@ -19,7 +19,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
-from temporal import flows
+from temporal import flows, registry
 from temporal.conftest import Temporal, until
 
 
@@ -154,7 +154,7 @@ async def test_histories_replay_with_the_sdks_own_replayer(temporal: Temporal) -
         await box.execute_update(flows.Box.add, "a")
         await box.signal(flows.Box.close)
         await box.result()
-    replayer = Replayer(workflows=flows.WORKFLOWS)
+    replayer = Replayer(workflows=registry.WORKFLOWS)
     for handle in [*handles, box]:
         await replayer.replay_workflow(await handle.fetch_history())
 

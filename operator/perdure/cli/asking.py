@@ -1,4 +1,4 @@
-"""Asking for something: an Operation is made, and its answer waited for. Shared by the verbs that do so."""
+"""Requests to runs and Schedules: creates Operations and waits for their results. Shared by several verbs."""
 
 import asyncio
 import functools
@@ -31,7 +31,7 @@ from perdure.cli.starting import wait_for_verdict
 from perdure.cli.terminal import Output, Screen, for_people, reference
 
 _PAUSE = 0.25
-"""Seconds between two looks."""
+"""Seconds between two reads."""
 
 DONE = {
     "backfill": "backfilled",
@@ -77,7 +77,7 @@ StepOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How something is asked."""
+    """How a request is sent."""
 
     namespace: str | None
     cluster: str | None
@@ -88,7 +88,7 @@ class How:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inquiry(How):
-    """How something is asked, and of whom."""
+    """How a request is sent, and to which target."""
 
     name: str | None
     workflow_id: str | None
@@ -100,7 +100,7 @@ class Inquiry(How):
         """The target, as an Operation names it.
 
         Raises:
-            BadParameter: none is named, or two are.
+            BadParameter: None or two are named.
         """
         check_named(self.name, self.workflow_id)
         which = {"workflowId": self.workflow_id} if self.name is None else {"name": self.name}
@@ -108,7 +108,7 @@ class Inquiry(How):
 
 
 Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
-"""Finds the targets, as Operations name them."""
+"""Finds the targets in the form that Operations use."""
 
 _HOW = {
     "namespace": (NamespaceOption, None),
@@ -117,11 +117,11 @@ _HOW = {
     "output": (OutputOption, "text"),
     "cluster": (ContextOption, None),
 }
-"""The options that every verb that asks has, after its own."""
+"""The options of every verb that sends requests, after its own."""
 
 
 def asking(verb: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a verb that asks a run: who calls it gives the options that all of them have.
+    """Create the command of a verb that sends a request to a run, with the options that all such verbs share.
 
     Args:
         verb: Takes what typer hands to a verb, an `Inquiry`, and its own options by keyword.
@@ -140,7 +140,7 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a verb that asks a Schedule, as `asking` does of one that asks a run."""
+    """Create the command of a verb that sends a request to a Schedule, like `asking`."""
 
     @functools.wraps(verb)
     def command(context: typer.Context, name: str, **options: Any) -> None:
@@ -151,7 +151,7 @@ def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a verb that finds out itself whom it asks, as `asking` does of one that asks a run.
+    """Create the command of a verb that finds its targets itself, like `asking`.
 
     Args:
         verb: Takes what typer hands to a verb, a `How`, and its own options by keyword.
@@ -174,7 +174,7 @@ def with_options(
     first: Iterable[inspect.Parameter],
     shared: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
-    """Have typer see the parameters of a verb and those that it shares with others.
+    """Give typer the parameters of a verb and those that it shares with others.
 
     Args:
         command: What typer calls.
@@ -201,7 +201,7 @@ def parameter(
 
 
 def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> Object:
-    """Make an Operation, wait for its answer and print it.
+    """Create an Operation, wait for its result, and print it.
 
     Args:
         context: What typer hands to a verb.
@@ -230,7 +230,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: In
 
 
 def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> None:
-    """Make an Operation that may start a run, and wait for its answer, then until the operator accepts the run.
+    """Create an Operation that may start a run, wait for its result, then until the operator accepts the run.
 
     Args:
         context: What typer hands to a verb.
@@ -253,9 +253,9 @@ async def _accepted(context: typer.Context, run: str, how: How) -> None:
 
 
 def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose) -> int:
-    """Make an Operation for each target, wait for all their answers and print them.
+    """Create an Operation for each target, wait for all results, and print them.
 
-    Where one cannot be made, those that were made before are printed too.
+    If one cannot be created, those created before are also printed.
 
     Args:
         context: What typer hands to a verb.
@@ -286,7 +286,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
 async def _ask(
     context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose, *, found: list[Object]
 ) -> None:
-    """Make the Operations, and wait for their answers; `found` has what is known of each, also when it comes to an error."""
+    """Create the Operations and wait for their results; `found` has the known state of each, even after an error."""
     seconds = seconds_of(how.timeout, "--timeout")
     said = {key: value for key, value in request.items() if value is not None}
     async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
@@ -305,7 +305,7 @@ async def _ask(
 
 
 async def _look(cluster: Cluster, found: list[Object]) -> None:
-    """Look at the Operations that have no answer yet."""
+    """Read the Operations that have no result yet."""
     for index, each in enumerate(found):
         if not _answered(each):
             try:
@@ -315,7 +315,7 @@ async def _look(cluster: Cluster, found: list[Object]) -> None:
 
 
 def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
-    """End with the status of the answers; nothing happens where all of them are as they should be.
+    """Exit with the status of the results; does nothing if all have succeeded.
 
     Raises:
         Exit: one is refused, or did not come in time.
@@ -355,7 +355,7 @@ def _show_all(operations: list[Object], output: Output) -> None:
 
 
 def _show(operation: Object, screen: Screen, output: Output) -> None:
-    """Print what an Operation has done, or the Operation itself in a format for programs; failures go to stderr."""
+    """Print the result of an Operation, or the Operation itself in a format for programs; failures go to stderr."""
     if not for_people(output):
         screen.write_object(output, operation)
         return
@@ -391,7 +391,7 @@ def _status(operation: Object) -> Object:
 
 
 def value(text: str | None, option: str) -> Any:
-    """A JSON value that was given as an option: itself, or in a file.
+    """Read the JSON value of an option: the value itself, or a file.
 
     Args:
         text: JSON; `@FILE` for what stands in a file, `@-` for standard input; None for none.
@@ -416,7 +416,7 @@ def value(text: str | None, option: str) -> Any:
 
 
 def json_or_text(text: str) -> Any:
-    """Return the value that a text is as JSON; the text itself if it is not valid JSON."""
+    """Parse a text as JSON; returns the text itself if it is not valid JSON."""
     try:
         return json.loads(text)
     except (json.JSONDecodeError, RecursionError):
@@ -424,7 +424,7 @@ def json_or_text(text: str) -> Any:
 
 
 def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
-    """An input with some of its fields set.
+    """Set some fields of an input.
 
     Args:
         given: The input; None for none.

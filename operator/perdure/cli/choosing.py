@@ -1,4 +1,4 @@
-"""Choose runs by phase, label, search attribute, and age: the options, and which runs they take."""
+"""Choose runs by phase, label, search attribute, and age: the options, and which runs they select."""
 
 import json
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ CompletedOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Which runs are chosen; None or empty: by nothing."""
+    """The selection of runs; None or empty fields select everything."""
 
     phases: frozenset[str] = frozenset()
     selector: str | None = None

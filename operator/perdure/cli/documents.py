@@ -1,4 +1,4 @@
-"""YAML files as documents that know on which line everything stands."""
+"""YAML files as documents with the position of every field."""
 
 import json
 import re
@@ -17,7 +17,7 @@ _MERGE, _TEXT, _NULL = f"{_TAG}merge", f"{_TAG}str", f"{_TAG}null"
 
 
 class MisreadKey(yaml.ScalarNode):
-    """A key that kubectl reads as another text than what is written."""
+    """A key that kubectl reads as a different text than written."""
 
     def __init__(self, name: str, node: yaml.ScalarNode) -> None:
         super().__init__(_TEXT, name, node.start_mark, node.end_mark)
@@ -25,16 +25,16 @@ class MisreadKey(yaml.ScalarNode):
 
 
 class Loader(yaml.SafeLoader):
-    """Reads YAML as kubectl does: times stay the text that they are, `y` and `n` are booleans, and every key is text.
+    """Reads YAML as kubectl does: times stay text, `y` and `n` are booleans, and every key is text.
 
-    kubectl reads it by sigs.k8s.io/yaml, on top of go-yaml v2: what is a boolean or a number as a key is written as JSON.
-    What a number is, is PyYAML's affair: `12:30` is one here and text there, `1e3` the other way round.
+    kubectl uses sigs.k8s.io/yaml, on top of go-yaml v2: keys that are booleans or numbers become JSON text.
+    PyYAML decides what is a number: `12:30` is a number here and text in kubectl, `1e3` the other way round.
     """
 
     bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """A node; one that has itself in it is refused."""
+        """Compose a node; rejects one that contains itself."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             meant = self.anchors.get(event.anchor)
@@ -44,7 +44,7 @@ class Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A map; its keys become text."""
+        """Compose a map; its keys become text."""
         node = super().compose_mapping_node(anchor)
         node.value = [(self._as_text(key), value) for key, value in node.value]
         return node
@@ -78,7 +78,7 @@ class UnreadableFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where something stands in a file, counted from 1."""
+    """A position in a file, counted from 1."""
 
     line: int
     column: int
@@ -92,14 +92,14 @@ class Document:
     data: Any
     node: yaml.Node
     twice: tuple[tuple[str, Position], ...] = ()
-    """The keys that stand twice in one map, which kubectl refuses: their paths, and where the second stands."""
+    """The duplicate keys of maps, which kubectl rejects: their paths, and the position of the second."""
     renamed: tuple[tuple[str, Position, MisreadKey], ...] = ()
-    """The keys that kubectl reads as another text: their paths by that text, where they stand, and they themselves."""
+    """The keys that kubectl reads as a different text: their paths with that text, positions, and original text."""
     asked: bool = True
-    """The file was named, not found in a folder."""
+    """Whether the file was named, not found in a folder."""
 
     def position(self, path: str) -> Position:
-        """Where a field stands, or what of it there is: `spec.steps[2].activity`."""
+        """The position of a field such as `spec.steps[2].activity`, or of the existing part of its path."""
         node, found = self.node, self.node
         rest = path
         while rest:
@@ -111,7 +111,7 @@ class Document:
 
 
 def read(name: str) -> Iterator[Document]:
-    """The documents of a file, of a folder with all files below it, or of standard input (`-`).
+    """Read the documents of a file, of all files below a folder, or of standard input (`-`).
 
     Raises:
         UnreadableError: The file cannot be read, or is not valid YAML.
@@ -157,7 +157,7 @@ def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | None:
-    """The entry that a path begins with: what is shown for it, its value, and the rest of the path."""
+    """The entry that a path begins with: its text, its value, and the rest of the path."""
     if isinstance(node, yaml.SequenceNode):
         index, bracket, rest = path.removeprefix("[").partition("]")
         if path.startswith("[") and bracket and index.isdecimal() and int(index) < len(node.value):
@@ -177,7 +177,7 @@ def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | Non
 
 
 def _keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[int, str, yaml.ScalarNode]]:
-    """The keys of all maps: which map it is, the path, and the key."""
+    """The keys of all maps: the map, the path, and the key."""
     if id(node) in seen:
         return  # an alias
     seen.add(id(node))

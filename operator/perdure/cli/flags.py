@@ -76,7 +76,7 @@ _given: ContextVar[dict[str, Any] | None] = ContextVar("flags", default=None)
 
 
 def take(arguments: list[str], own: Collection[str] = ()) -> list[str]:
-    """Take the global options out of the arguments of a verb, and keep what they say for `overrides`.
+    """Remove the global options from the arguments of a verb, and keep their values for `overrides`.
 
     Args:
         arguments: The arguments.
@@ -108,7 +108,7 @@ def take(arguments: list[str], own: Collection[str] = ()) -> list[str]:
 
 
 def overrides(context: str | None, namespace: str | None) -> Overrides:
-    """Return what the command line says about the cluster.
+    """Return the cluster options of the command line.
 
     Args:
         context: The value of `--context`.
@@ -118,7 +118,7 @@ def overrides(context: str | None, namespace: str | None) -> Overrides:
 
 
 def kubectl_arguments(context: str | None) -> list[str]:
-    """Return what the command line says about the cluster, as arguments of kubectl.
+    """Return the cluster options of the command line as arguments of kubectl.
 
     `--request-timeout` is left out: it would end a port-forward.
 

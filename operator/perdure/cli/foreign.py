@@ -19,12 +19,12 @@ Convert = Callable[[list[Object]], list[Imported]]
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What was made of some files."""
+    """The result of a conversion."""
 
     text: str
     """The manifests, as YAML."""
     sentences: tuple[str, ...]
-    """What to tell the user."""
+    """Messages for the user."""
     complete: bool
     """Whether everything has a counterpart, and the result is valid."""
 
@@ -80,7 +80,7 @@ def _commented(manifest: Object, imported: Imported, *, first: bool) -> Object:
 
 
 def _mistakes(text: str) -> list[str]:
-    """What is wrong with the result."""
+    """The mistakes in the result."""
     if not text:
         return []
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ _SHOWN = 60
 
 
 class ImportSource:
-    """What is converted: every field has to be asked for, so that none is lost unseen."""
+    """A map to convert: every field must be taken, so that none is lost unnoticed."""
 
     def __init__(self, data: dict[str, Any], path: str) -> None:
         self.data = dict(data)
@@ -35,14 +35,14 @@ class ImportSource:
         return value or None
 
     def needed(self, name: str, remedy: str) -> str:
-        """Take a text that has to be there."""
+        """Take a required text."""
         value = self.text(name)
         if value is None:
             raise self.refuse(name, f"must be set; {remedy}")
         return value
 
     def number(self, name: str, default: int) -> int:
-        """Take a whole number from zero on; one of 64 bits is text in the JSON of protobuf."""
+        """Take a nonnegative integer; one of 64 bits is text in the JSON of protobuf."""
         value = self.take(name, default)
         if isinstance(value, str) and _DIGITS.fullmatch(value):
             value = int(value)
@@ -69,16 +69,16 @@ class ImportSource:
             raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {shown(value)}") from None
 
     def length_but_zero(self, name: str) -> str | None:
-        """The same; None also for one of no length, which is the default of what it is of."""
+        """The same; None also for zero, which is the default."""
         length = self.length(name)
         return None if length == "0s" else length
 
     def part(self, name: str) -> "ImportSource":
-        """Take a field that has fields."""
+        """Take a map."""
         return self._below(name, name, self.take(name, {}))
 
     def parts(self, name: str) -> list["ImportSource"]:
-        """Take a list of what has fields."""
+        """Take a list of maps."""
         return [self._below(name, f"{name}[{i}]", each) for i, each in enumerate(self.many(name))]
 
     def texts(self, name: str) -> list[str]:
@@ -96,11 +96,11 @@ class ImportSource:
         return value
 
     def refuse(self, name: str, why: str) -> CliError:
-        """What to raise about a field."""
+        """Create the error about a field."""
         return CliError(f"{self._path(name)}: {why}")
 
     def done(self) -> None:
-        """Nothing may be left."""
+        """Check that every field was taken."""
         for name, value in self.data.items():
             if value not in (None, {}, [], "", False, 0):
                 raise self.refuse(name, "has no equivalent; remove it, and see docs/schedules.md for alternatives")

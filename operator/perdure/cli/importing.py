@@ -1,6 +1,6 @@
-"""Schedules made from those of others: CronJob, CronWorkflow, and Temporal's schedules as JSON.
+"""Converts schedules of other systems: CronJob, CronWorkflow, and Temporal's schedules as JSON.
 
-What has no equivalent is refused with the name of the field: a schedule that silently does something else is worse than none.
+Fields without an equivalent are rejected by name: a schedule that silently does something else is worse than none.
 """
 
 import json
@@ -87,7 +87,7 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
         name: Name of what is made; None for that of the original.
 
     Returns:
-        A Schedule, and before it the Workflow that it runs where one is needed.
+        A Schedule, preceded by the Workflow that it runs if it needs one.
 
     Raises:
         CliError: It is nothing of that sort, or has something for which there is no equivalent.
@@ -178,7 +178,7 @@ def _cron_job(source: ImportSource, given: str | None) -> list[Object]:
 
 
 def _as_in_a_job(pod: Object) -> Object:
-    """The pod of a Job, with what Kubernetes fills in and an activity fills in otherwise: the user of the image, and a token."""
+    """The pod of a Job, with the defaults that Kubernetes and activities set differently: the user of the image, and a token."""
     made = {key: value for key, value in pod.items() if key != "restartPolicy"}
     if not made.get("serviceAccountName") and not made.get("serviceAccount"):
         made.setdefault("automountServiceAccountToken", True)
@@ -250,9 +250,9 @@ def _cron_options(spec: ImportSource) -> Object:
 
 
 def _classic(spec: ImportSource, line: Any, field: str) -> list[str]:
-    """A line of classic cron, in which the day of the month or that of the week is enough: where it names both, two lines.
+    """A line of classic cron, in which either the day of the month or of the week may match: if it has both, two lines.
 
-    A time that both name counts once, as it does there.
+    A time that matches both counts once, as in cron.
     """
     if not isinstance(line, str):
         raise spec.refuse(field, "must be a cron line, such as `30 2 * * *`")
@@ -269,15 +269,15 @@ def _classic(spec: ImportSource, line: Any, field: str) -> list[str]:
 
 
 def _is_any(field: str) -> bool:
-    """Whether a field of classic cron says nothing of the day: one of its items is a star that takes every value.
+    """Whether a field of classic cron does not restrict the day: one of its items is a star that matches every value.
 
-    As robfig/cron, which both Kubernetes and Argo use (spec.go, parser.go): a star with a step says something.
+    As in robfig/cron, which both Kubernetes and Argo use (spec.go, parser.go): a star with a step restricts it.
     """
     return any(item in {"*", "?", "*/1", "?/1"} for item in field.split(","))
 
 
 def _stop(spec: ImportSource, strategy: ImportSource) -> Object:
-    """Argo's stopStrategy, as far as a pause is the same: after the first failure."""
+    """Argo's stopStrategy, if a pause does the same: after the first failure."""
     told = strategy.text("expression") or strategy.text("condition")
     strategy.done()
     if told is None:
@@ -319,7 +319,7 @@ def _temporal(source: ImportSource, given: str | None) -> list[Object]:
 
 
 def _as_name(source: ImportSource, identity: str) -> str:
-    """A schedule id as the name of an object: what such a name cannot have becomes a dash."""
+    """A schedule ID as the name of an object: invalid characters become dashes."""
     name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
     if not name:
         raise source.refuse("scheduleId", f"{shown(identity)} has no characters that are valid in a name; use --name")
@@ -369,7 +369,7 @@ def _structured(calendar: ImportSource) -> Object:
 
 
 def _range(part: ImportSource) -> str:
-    """A range: without an end, or with one before its start, it is the start alone, whatever the step."""
+    """A range: without an end, or with an end before its start, it is only the start."""
     start, end, step = part.number("start", 0), part.number("end", 0), part.number("step", 1) or 1
     part.done()
     if end <= start:
@@ -378,7 +378,7 @@ def _range(part: ImportSource) -> str:
 
 
 def _written(calendar: ImportSource) -> Object:
-    """A calendar of texts, with Temporal's defaults written out: those of an exclusion are others here."""
+    """A calendar of texts, with Temporal's defaults expanded: our exclusions have different defaults."""
     found: Object = _comment(calendar)
     for field, (_, _, default) in _CALENDAR.items():
         found[field] = calendar.text(field) or default
@@ -457,7 +457,7 @@ def _payload(workflow: ImportSource, payload: Any) -> Any:
 
 
 def _decoded(source: ImportSource, field: str) -> str:
-    """The text that stands in a field as base64."""
+    """Decode the base64 text of a field."""
     import base64
 
     try:

@@ -1,4 +1,4 @@
-"""Create a run and wait for what the user wants: its acceptance, its logs, or its end. Shared by `start` and `rerun`."""
+"""Creates a run and waits, if requested, for its acceptance, its logs, or its end. Shared by `start` and `rerun`."""
 
 from __future__ import annotations
 

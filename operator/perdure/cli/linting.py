@@ -1,4 +1,4 @@
-"""Checking manifests in files: every document by itself, and all of them together."""
+"""Checks manifests in files: each document on its own, and all of them together."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ _BY_NAME = {kind.__name__: kind for kind in KINDS}
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A finding, and where it is."""
+    """A finding and its position."""
 
     file: str
     position: Position
@@ -38,7 +38,7 @@ class Located:
     finding: Finding
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as programs read it."""
+        """The finding as JSON."""
         return {
             "file": self.file,
             "line": self.position.line,
@@ -52,15 +52,15 @@ class Located:
 
 @dataclass(slots=True)
 class Linted:
-    """What was found in some files."""
+    """The findings in some files."""
 
     objects: int = 0
-    """How many of Perdure's objects they have."""
+    """Number of Perdure's objects in them."""
     found: list[Located] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
-        """How many findings are so bad."""
+        """The number of findings of a severity."""
         return sum(located.finding.severity is severity for located in self.found)
 
 
@@ -70,9 +70,9 @@ class _Object:
     resource: Resource
     checked: Checked | None
     replaced: tuple[str, ...] = ()
-    """Paths of what could not be read."""
+    """Paths of unreadable parts."""
     complete: bool = True
-    """Nothing was left out."""
+    """Whether all of it could be read."""
 
     @property
     def subject(self) -> str:
@@ -80,7 +80,7 @@ class _Object:
         return f"{self.resource.kind}/{meta.name or meta.generate_name}"
 
     def was_read(self, finding: Finding) -> bool:
-        """Whether a finding is about what could be read."""
+        """Whether a finding is about a readable part."""
         return not finding.path.startswith(self.replaced)
 
     def is_certain(self, finding: Finding) -> bool:
@@ -118,7 +118,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
 
 
 def _known(objects: Iterable[_Object]) -> Documents:
-    """What the files have, by name."""
+    """The objects in the files, by name."""
     workflows: dict[str, Checked] = {}
     policies: set[str] = set()
     limits: set[str] = set()
@@ -144,7 +144,7 @@ def _known(objects: Iterable[_Object]) -> Documents:
 
 
 def _take(document: Document, linted: Linted) -> Iterator[_Object]:
-    """The objects of Perdure in a document, as far as they can be read; what is wrong with them is noted."""
+    """Read Perdure's objects in a document as far as possible, and record their mistakes."""
     data = document.data
 
     def wrong(path: str, message: str, position: Position | None = None, subject: str = "") -> None:
@@ -197,7 +197,7 @@ def _checked(resource: Resource) -> Checked | None:
 
 
 def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
-    """What is found in the light of the other objects."""
+    """The findings that depend on other objects."""
     resource = each.resource
     if each.checked is not None:
         name = resource.metadata.name if isinstance(resource, Workflow) else ""
@@ -219,7 +219,7 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
 
 
 def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) -> Iterator[Finding]:
-    """What is found in the spec of a run, which stands at `path`."""
+    """The findings in the spec of a run; `path` is its path."""
     yield from options(spec, path)
     if spec.retry_policy is not None and spec.retry_policy.name is not None:
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
@@ -243,7 +243,7 @@ def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
 
 
 def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:
-    """What the condition `Ready` says of times that can be read. A Schedule whose end has passed may be kept."""
+    """The message of the condition `Ready` about valid times. A Schedule whose end has passed is fine."""
     try:
         found = outlook_after(spec, now)
     except InvalidTimesError as error:

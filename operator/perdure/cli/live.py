@@ -1,6 +1,6 @@
-"""From the pods, Leases, Events and children of a run to what is known of its attempts just now. Pure.
+"""The current state of a run's attempts, from its pods, Leases, Events, and children. Pure.
 
-The status of a run hears of a started pod or a heartbeat only with the next commit; who looks wants to know now.
+The status of a run records a started pod or a heartbeat only with the next commit; users want to see it now.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ def selector(run: Object) -> str:
 
 
 def refusals(run: Object) -> str:
-    """The field selector of the Events that tell why a run's pods could not be made."""
+    """The field selector of the Events that explain why a run's pods could not be created."""
     return f"involvedObject.uid={run['metadata']['uid']},reason={EventReason.POD_REFUSED}"
 
 
@@ -45,7 +45,7 @@ def see(
     events: Iterable[Object] = (),
     children: Iterable[Object] = (),
 ) -> Seen:
-    """Read what the cluster shows of a run's attempts and children.
+    """Read the state of a run's attempts and children from its objects.
 
     Args:
         run: The WorkflowRun.
@@ -55,7 +55,7 @@ def see(
         children: Its children, with the later runs of their chains.
 
     Returns:
-        What is known just now.
+        The current state.
     """
     by_name = {pod["metadata"]["name"]: dict(pod) for pod in pods}
     beats = {lease["metadata"]["name"]: dict(lease) for lease in leases}
@@ -89,7 +89,7 @@ def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:
 
 
 def _hindrance(status: Object) -> str | None:
-    """What keeps a run from continuing, as its condition says; None if nothing does."""
+    """Why a run cannot continue, according to its condition; None if it can."""
     told = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
     if told is None or told.status is not ConditionStatus.UNKNOWN or told.reason == ConditionReason.RUNNING:
         return None
@@ -97,7 +97,7 @@ def _hindrance(status: Object) -> str | None:
 
 
 def _age(run: Object) -> tuple[str, bool, str]:
-    """Of two runs made in the same second the one that is open is the newer one."""
+    """Sort key by age: of two runs created in the same second, the open one is newer."""
     status = run.get("status") or {}
     return (
         str(run["metadata"].get("creationTimestamp")),

@@ -1,4 +1,4 @@
-"""Read the logs of a run: of each attempt, and, where they are followed, as they come."""
+"""Reads the logs of all attempts of a run, and follows them if requested."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -13,9 +13,9 @@ from perdure.cli.view.logs import Choice, Lines, LogOf, gone, is_part_of, logs_o
 from perdure.kube import clock
 
 _PAUSE = 1.0
-"""Seconds between two looks at the run and its pods."""
+"""Seconds between two reads of the run and its pods."""
 _TRIES = 5
-"""How often the log of a closed run is asked for in vain."""
+"""How often reading the log of a closed run may fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class LogReader:
     query: dict[str, str]
     lines: Callable[[], Lines]
     closed: bool = False
-    """Whether the run has ended, and the children with it."""
+    """Whether the run and its children have ended."""
     streams: asyncio.Semaphore
     """Limits how many logs are read at the same time."""
 
@@ -56,7 +56,7 @@ class LogReader:
         )
 
     async def check_steps(self) -> None:
-        """Make sure that the steps exist that are asked for.
+        """Check that the selected steps exist.
 
         Raises:
             CliError: the run has no such step; only its children may have it.
@@ -69,18 +69,18 @@ class LogReader:
             raise CliError(f"--step: the run `{self._name}` has no step `{step}`; its steps are {steps}")
 
     async def read(self) -> None:
-        """Show what is there."""
+        """Show the existing lines."""
         look = await self._look(past=True)
         wanted = [log for log in look.logs if self.choice.takes(log)]
         for log in wanted:
             if log.readable:
                 await self._show(log)
             elif log.waits:
-                _tell(f"{self._title(log)}: pod {log.pod} has not started yet")
+                _report(f"{self._title(log)}: pod {log.pod} has not started yet")
         self._end(look, any(log.readable for log in wanted))
 
     async def follow(self, *, required: bool = True) -> None:
-        """Show what comes, until the run has ended.
+        """Show new lines until the run has ended.
 
         Args:
             required: Whether to end with 1 if there are no logs.
@@ -109,7 +109,7 @@ class LogReader:
             self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks) or not required)
 
     async def _look_on(self) -> _Look:
-        """Look again; an API server that does not answer is waited for."""
+        """Read again; waits for an API server that does not respond."""
         away = False
         while True:
             try:
@@ -117,12 +117,12 @@ class LogReader:
                 return await self._look(past=False)
             except UnreachableError as error:
                 if not away:
-                    _tell(f"{error}; still waiting")
+                    _report(f"{error}; still waiting")
                 away = True
             await asyncio.sleep(_PAUSE)
 
     async def _look(self, *, past: bool) -> _Look:
-        """Look at the run, and its children; `past`: also which pods are gone, for which the whole history is read."""
+        """Read the run and its children; `past`: also find missing pods, which needs the whole history."""
         runs, logs, missing, todo, known = [], list[LogOf](), list[LogOf](), [self.run], set[str]()
         while todo:
             found = todo.pop(0)
@@ -140,7 +140,7 @@ class LogReader:
         return _Look(runs=runs, logs=sorted(logs, key=lambda log: log.order), gone=missing)
 
     async def _show(self, log: LogOf, *, follow: bool = False) -> None:
-        """Show a log; to follow it means until its container ends, from where it was where the connection breaks."""
+        """Show a log. Following it continues until its container ends, and resumes after a lost connection."""
         lines, title, tries = self.lines(), self._title(log), 0
         query = {**self.query, "container": log.container, **({"follow": "true"} if follow else {})}
         async with self.streams:
@@ -152,7 +152,7 @@ class LogReader:
                         if text is not None:
                             typer.echo(f"{title}: {text}")
                 except GoneError:
-                    _tell(f"{title}: pod {log.pod} was deleted, and its log with it")
+                    _report(f"{title}: pod {log.pod} was deleted, and its log with it")
                 except UnreachableError as error:
                     tries += 1
                     if follow and (tries < _TRIES or not self.closed):
@@ -164,29 +164,29 @@ class LogReader:
                             }
                             query["sinceTime"] = lines.last
                         continue
-                    _tell(f"{title}: the log cannot be read: {error}")
+                    _report(f"{title}: the log cannot be read: {error}")
                 return
 
     def _end(self, look: _Look, shown: bool) -> None:
-        """Tell whose log is gone, and end with 1 where there was none to show.
+        """Report missing logs; exit with 1 if there was none to show.
 
         Raises:
-            Exit: nothing was shown.
+            Exit: There was no log to show.
         """
         missing = [log for log in look.gone if self.choice.takes(log)]
         for log in missing:
-            _tell(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
+            _report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
         if missing:
-            _tell("`podRetention` of an activity says how long its pods stay")
+            _report("`podRetention` of an activity says how long its pods stay")
         if shown:
             return
         if not missing:
             if all(run.code is not None for run in look.runs):
-                _tell(f"workers run the steps of `{self._name}`; look for their logs there")
+                _report(f"workers run the steps of `{self._name}`; look for their logs there")
             elif look.logs:
-                _tell("no attempt that you ask for has a log")
+                _report("no attempt that you ask for has a log")
             else:
-                _tell(f"no step of `{self._name}` has started a pod")
+                _report(f"no step of `{self._name}` has started a pod")
         raise typer.Exit(ExitCode.NO)
 
     def _title(self, log: LogOf) -> str:
@@ -198,11 +198,11 @@ class LogReader:
 
 
 def _raise_first(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Raise what has gone wrong in a task."""
+    """Raise the first error of the tasks."""
     for task in tasks:
         if task.done():
             task.result()
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     typer.echo(text, err=True)

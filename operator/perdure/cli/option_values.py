@@ -1,4 +1,4 @@
-"""Turn the words of the command line into the values of options.
+"""Converts the words of the command line to the values of options.
 
 typer does this with pydantic, which takes longer to import than everything else that a command needs before its first request.
 """

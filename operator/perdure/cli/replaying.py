@@ -1,4 +1,4 @@
-"""Replaying a recorded history with a definition. Pure."""
+"""Replays a recorded history with a definition. Pure."""
 
 import json
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
 
 
 def workflow_type(events: Sequence[AnyEvent]) -> str:
-    """The name of the workflow that a history is of; empty where it does not say."""
+    """The name of the workflow of a history; empty if the history does not have it."""
     first = events[0]
     return first.workflow_type if isinstance(first, ev.WorkflowExecutionStarted) else ""
 
@@ -62,7 +62,7 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
         wanted: The workflow type of the history: preferred where there are several.
 
     Returns:
-        A Workflow, or a WorkflowRun with its definition in it.
+        A Workflow, or a WorkflowRun that contains its definition.
 
     Raises:
         CliError: There is none.
@@ -80,7 +80,7 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
 
 
 def definition_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """The definition in a Workflow or WorkflowRun: its spec, `spec.inline`, or what a run was pinned to."""
+    """The definition in a Workflow or WorkflowRun: its spec, `spec.inline`, or the definition that a run is pinned to."""
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         return None
@@ -104,7 +104,7 @@ def replay(
         namespace: Namespace of the run; None for that of the manifest.
 
     Returns:
-        None where it replays; otherwise the first difference, or a sentence that says what is wrong.
+        None if it replays; otherwise the first difference, or a sentence with the problem.
     """
     program = _compile(definition_of(manifest))
     if isinstance(program, str):

@@ -1,4 +1,4 @@
-"""Reading what is valid of a manifest that has mistakes, so that one run of `lint` reports all of them."""
+"""Reads the valid parts of a manifest with mistakes, so that one run of `lint` reports all mistakes."""
 
 import re
 from collections.abc import Iterator
@@ -14,39 +14,39 @@ from perdure.api.fields import NAME_PATTERN
 Location = tuple[int | str, ...]
 
 _ROUNDS: Final = 64
-"""How often a manifest is read again; each time some of what does not fit is taken out."""
+"""How often a manifest is read again; each time, some invalid parts are removed."""
 
 _STAND_INS: Final[dict[str, dict[str, Any]]] = {
     "steps": {"waitForSignal": {"name": "unreadable"}},
     "activities": {"worker": {"taskQueue": "unreadable"}, "startToCloseTimeout": "1m"},
     "blocks": {"steps": [{"name": "unreadable", "waitForSignal": {"name": "unreadable"}}]},
 }
-"""What takes the place of an entry of these lists that cannot be read: its name still counts."""
+"""Stand-ins for unreadable entries of these lists: their names still count."""
 
 _PLAIN_STAND_INS: Final[dict[str, Any]] = {"cron": "@daily", "intervals": {"every": "1h"}}
 _PLAIN_STAND_IN: Final = "unreadable"
-"""What takes the place of an entry of another list; if it does not fit either, the whole list is left out."""
+"""The stand-in for an entry of another list; if it does not fit either, the whole list is removed."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What could be read of a manifest with mistakes."""
+    """The valid part of a manifest with mistakes."""
 
     resource: Resource | None
-    """The object without what does not fit; None if too much of it does not."""
+    """The object without its invalid parts; None if too much is invalid."""
     mistakes: tuple[tuple[str, str], ...]
-    """What does not fit: the path of the field, and the sentence."""
+    """The mistakes: the path of the field, and the message."""
     replaced: tuple[str, ...]
-    """The paths of entries that a stand-in has taken the place of: findings about them mean nothing."""
+    """The paths of entries that stand-ins replace: ignore findings about them."""
 
 
 def salvage(kind: type[Resource], data: dict[str, Any]) -> Salvaged:
-    """Read as much of a manifest as fits its model.
+    """Read as much of a manifest as is valid.
 
-    A field that does not fit is left out; a step, an activity or a block that cannot do without it is replaced by one that
-    has nothing but its name.
+    An invalid field is removed; a step, an activity, or a block that requires it is replaced by one that has only its
+    name.
 
     Args:
         kind: The model of the manifest.
@@ -73,13 +73,13 @@ def salvage(kind: type[Resource], data: dict[str, Any]) -> Salvaged:
 
 
 def _follows(location: Location, type_: str, removed: set[Location]) -> bool:
-    """Whether a mistake is there only because something was taken out of the object that it is about."""
+    """Whether a mistake exists only because something was removed from its object."""
     about = location[:-1] if type_ == "missing" else location
     return any(each[: len(about)] == about and len(each) <= len(about) + 1 for each in removed)
 
 
 def _place(data: Any, location: Location, type_: str) -> Location:
-    """What to take out for a mistake: the field itself, or the object that lacks one; as far as the manifest has it."""
+    """The part to remove for a mistake: the field, or the object that lacks one, if the manifest has it."""
     place: list[int | str] = []
     for part in location[:-1] if type_ == "missing" else location:
         try:
@@ -91,7 +91,7 @@ def _place(data: Any, location: Location, type_: str) -> Location:
 
 
 def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[Location]) -> bool:
-    """Take a value out of a manifest, or put a stand-in in its place; whether that was possible."""
+    """Remove a value from a manifest, or replace it by a stand-in; returns whether that was possible."""
     if not place or place in {("spec",), ("kind",), ("apiVersion",)}:
         return False
     *path, last = place
@@ -119,7 +119,7 @@ def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[
 
 
 def _name_of(holder: list[Any], index: int) -> str:
-    """The name of an entry, if it can serve as one."""
+    """The name of an entry, if it is valid."""
     names = list(_names(holder))
     name = names[index]
     return name if names.count(name) == 1 and _NAME.fullmatch(name) else f"unreadable-{index}"

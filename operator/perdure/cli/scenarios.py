@@ -1,4 +1,4 @@
-"""Reading scenarios and manifests from files, and playing them."""
+"""Reads scenarios and manifests from files, and simulates them."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ Result = tuple[Scenario, Report]
 
 
 def play(files: Iterable[str], scenario_file: str | None, given: Any = None) -> Result:
-    """Simulate what files say.
+    """Simulate the scenario of some files.
 
     Args:
         files: Manifests; `-` is standard input.
@@ -66,7 +66,7 @@ def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[M
 
 
 def scenarios_in(folder: Path) -> list[Path]:
-    """The scenarios of a folder and of the folders in it: YAML files that are no manifests.
+    """The scenarios of a folder and its subfolders: YAML files that are not manifests.
 
     Args:
         folder: A folder, or a single scenario.
@@ -94,7 +94,7 @@ def _may_be_scenario(file: Path) -> bool:
 
 
 def read_documents(file: str) -> list[Any]:
-    """The documents of a YAML file that are not empty.
+    """Read the nonempty documents of a YAML file.
 
     Raises:
         BadFileError: It cannot be read.

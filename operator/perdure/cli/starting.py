@@ -1,4 +1,4 @@
-"""Starting runs: what can be known before one is made, and what the operator says about it right after."""
+"""Starts runs: checks before a run is created, and waits for the operator's verdict afterwards."""
 
 import asyncio
 import time
@@ -11,9 +11,9 @@ from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
 from perdure.cli.errors import CliError, ExitCode
 
 VERDICT_SECONDS = 30.0
-"""How long the operator may take to say whether a run starts, as for the answer to an Operation."""
+"""How long to wait for the operator's verdict on a run; the same as for the result of an Operation."""
 _PAUSE = 0.25
-"""Seconds between two looks."""
+"""Seconds between two reads."""
 _REFUSED = frozenset(
     {
         ConditionReason.INVALID_INPUT,
@@ -33,7 +33,7 @@ _WAITS = frozenset(
         ConditionReason.NO_WORKER,
     }
 )
-"""What a run that was made waits for; that its Workflow does not exist was said before."""
+"""The conditions that a new run may wait for. The user already knows whether its Workflow exists."""
 
 
 class NotStartedError(CliError):
@@ -68,7 +68,7 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
 
 
 def _findings(definition: Any, given: Any) -> list[str]:
-    """What is wrong with an input; nothing where the definition cannot be compiled: the operator says so then."""
+    """The errors of an input; none if the definition does not compile, because the operator reports that."""
     import pydantic
 
     from perdure.api.workflow import WorkflowSpec
@@ -83,10 +83,10 @@ def _findings(definition: Any, given: Any) -> list[str]:
 
 
 async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
-    """Check that no open run has a workflow id.
+    """Check that no open run has a workflow ID.
 
     Raises:
-        NotStartedError: one has.
+        NotStartedError: One has it.
     """
     name = await open_run(cluster, workflow_id)
     if name is not None:
@@ -97,7 +97,7 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
 
 
 async def open_run(cluster: Cluster, workflow_id: str) -> str | None:
-    """Name the open run of a workflow id; None where there is none, or the user may not look."""
+    """Return the name of the open run of a workflow ID; None if there is none, or without permission."""
     try:
         found = await cluster.runs.chosen(None, workflow_id)
     except CliError:
@@ -106,7 +106,7 @@ async def open_run(cluster: Cluster, workflow_id: str) -> str | None:
 
 
 async def wait_for_verdict(cluster: Cluster, name: str) -> None:
-    """Wait until the operator says whether a run starts; warn of what it waits for.
+    """Wait until the operator has decided whether a run starts; warns about what the run waits for.
 
     Args:
         cluster: Where the run is.
@@ -114,7 +114,7 @@ async def wait_for_verdict(cluster: Cluster, name: str) -> None:
 
     Raises:
         NotStartedError: it does not.
-        Exit: the operator does not say so in time.
+        Exit: The operator does not decide in time.
     """
     deadline = time.monotonic() + VERDICT_SECONDS
     while True:

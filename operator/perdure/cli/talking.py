@@ -88,7 +88,7 @@ Call = Callable[["FrontendApi", "ExecutionRef"], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """What the user has given: words, and how to reach the frontend."""
+    """The user's arguments, and how to reach the frontend."""
 
     words: tuple[str, ...]
     """After the run."""
@@ -107,7 +107,7 @@ class Talk:
 
 
 def talking(verb: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a verb that calls a handler of a run through the frontend.
+    """Create the command of a verb that calls a handler of a run through the frontend.
 
     Args:
         verb: Takes what typer passes to a verb, a `Talk` whose words are the handler and its arguments, and its own options by
@@ -120,7 +120,7 @@ def talking(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def talking_to_run(verb: Callable[..., None]) -> Callable[..., None]:
-    """Make a command of a verb that calls the frontend for a run, as `talking` does, but without further words."""
+    """Create the command of a verb that calls the frontend for a run, like `talking`, but without arguments."""
     return _command(verb, {"run": (_Run, None)})
 
 

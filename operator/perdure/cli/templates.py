@@ -131,7 +131,7 @@ def _tokens(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _template(tokens: Sequence[tuple[bool, str]]) -> tuple[OutputTemplate, Sequence[tuple[bool, str]]]:
-    """Read up to the end of a range, or of all; return what is left behind it, with the `end`."""
+    """Parse up to the end of a range or of the template; returns the rest, beginning with the `end`."""
     parts: list[str | JSONPath | Range] = []
     while tokens:
         (braced, text), *tokens = tokens

@@ -26,10 +26,10 @@ class Color(StrEnum):
 
 
 Output = str
-"""Format of the output: a word, or a template of the user."""
+"""A format of the output: a word, or a template of the user."""
 
 REPORT_WORDS = ("text", "json", "yaml")
-"""Formats of what has no name."""
+"""Formats for data without names."""
 
 OBJECT_WORDS = ("text", "wide", "json", "yaml", "name")
 """Formats of objects."""
@@ -120,7 +120,7 @@ class Screen:
             self.write(render(output, data).removesuffix("\n"))
 
     def write_value(self, output: Output, value: Any) -> None:
-        """Print a result: text as it is, in a format for people."""
+        """Print a result; in a format for people, text is printed unquoted."""
         if output != "text":
             self.write_data(output, value)
         elif isinstance(value, str):

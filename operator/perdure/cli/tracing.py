@@ -1,4 +1,4 @@
-"""How every step of a run has ended, by its object: its history is replayed with the definition that it is pinned to. Pure."""
+"""Finds how every step of a run has ended: replays its history with the definition that it is pinned to. Pure."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -20,7 +20,7 @@ from perdure.runtime.chains import reset_of
 from perdure.schedule.run_manifests import scheduled_by
 
 MAX_EVENTS = 20_000
-"""Longer histories are not replayed: that would take longer than anyone wants to wait for a page."""
+"""Longer histories are not replayed: that would delay a page too much."""
 
 
 def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
@@ -30,8 +30,8 @@ def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
         run: The WorkflowRun, with its whole history in its status.
 
     Returns:
-        By path, what has begun; None where that cannot be known: a part of the history is missing, another version of
-        Perdure has decided it, or workers decide it.
+        The started steps, by path; None if they cannot be known: a part of the history is missing, a different version of
+        Perdure decided it, or workers decide it.
     """
     status = mapping(run.get("status"))
     recorded, state = mappings(mapping(status.get("history")).get("events")), mapping(status.get("state"))
@@ -57,7 +57,7 @@ def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
 
 
 def _scope(run: dict[str, Any], first: ev.WorkflowExecutionStarted) -> RunScope:
-    """What expressions know as `run` and `schedule`, as when the run began."""
+    """The values of `run` and `schedule` in expressions, as when the run began."""
     metadata, reset, tie = mapping(run.get("metadata")), reset_of(run), scheduled_by(run)
     return RunScope(
         name=reset.original.name if reset else str(metadata.get("name") or ""),

@@ -1,4 +1,4 @@
-"""When a schedule fires: of a manifest, without a cluster, or of an object in one."""
+"""The times of a schedule: of a manifest without a cluster, or of an object in a cluster."""
 
 import json
 from datetime import datetime
@@ -82,7 +82,7 @@ def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, co
 
 
 def outlook_of(schedule: Object, after: datetime) -> Outlook:
-    """What the operator says of a Schedule: whether it has something to do after an instant.
+    """Whether a Schedule has work after an instant, according to the operator.
 
     Raises:
         CliError: The times cannot be followed.
@@ -106,7 +106,7 @@ def read_json(option: str, text: str) -> Any:
 
 
 def new_schedule(name: str, spec: Object) -> Object:
-    """The manifest of a Schedule; what is not given is left out.
+    """Build the manifest of a Schedule; omitted options are left out.
 
     Raises:
         CliError: It would be refused.

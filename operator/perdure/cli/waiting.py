@@ -62,7 +62,7 @@ class Waiter:
         try:
             async with limit, connect(context=self.cluster, namespace=namespace, program=program) as cluster:
                 looks = _looks(cluster, await cluster.runs.chosen(name, workflow_id))
-                return await (self.draw(looks) if self.screen.interactive else self.tell(looks))
+                return await (self.draw(looks) if self.screen.interactive else self.print_changes(looks))
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -84,7 +84,7 @@ class Waiter:
         self.screen.show(ended(run, page_of(self.context, self.screen, times=self.times, cluster=self.cluster)))
         return run.phase
 
-    async def tell(self, looks: "AsyncIterator[ShownRun]") -> str:
+    async def print_changes(self, looks: "AsyncIterator[ShownRun]") -> str:
         """Write a line for each change."""
         before: ShownRun | None = None
         async for run in looks:

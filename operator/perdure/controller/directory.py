@@ -1,104 +1,14 @@
-"""The directory of all runs: by workflow ID, so that at most one is open, and by parent. Filled by the watch and a first list.
-
-Why this is enough to keep an ID to one open run, without a lock in the API server. A run that was once admitted stays first until
-the directory knows that it has started or was deleted: its start is in progress, and no run may overtake it, even one that turns
-out to be older. That holds within one operator in any order of events. Two operators (a rolling update) agree because
-a watch reports objects in the order in which they were created, and of several that wait the one that was made first goes first;
-the start itself is a compare-and-swap on the run's own object. So an operator that knows less than another either starts the very
-run that the other would start, or loses the swap. "Made first" cannot be told by ``creationTimestamp`` alone, which has whole
-seconds: within a second the resourceVersion decides that a run had when it was first seen.
-"""
+"""The directory of all runs: by name, by workflow ID, by parent, and by Schedule. A first list and the watch fill it."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from enum import Enum
-from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from perdure.api.lenient import mapping, text
-from perdure.api.parent_close_policy import ParentClosePolicy
-from perdure.api.reasons import ConditionReason
-from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
+from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled, packed, unpacked
+from perdure.controller.workflow_id_claims import WorkflowIdClaims
 from perdure.kube import client as kube
-from perdure.runtime.chains import continuation_of, first_run_id, is_open, parent_of
-from perdure.runtime.kinds import RunKind, kind_of
-from perdure.runtime.retention import Tally, stored_size
-from perdure.schedule.run_manifests import owner_of
-
-_ALREADY_STARTED: Final = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
-_FAILED = frozenset({"Failed", "Cancelled", "Terminated", "TimedOut"})
-
-
-class Standing(Enum):
-    """The progress of a run."""
-
-    WAITING = "waiting"
-    OPEN = "open"
-    CLOSED = "closed"
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """The directory's entry for a run."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: str
-    """Its resourceVersion."""
-    workflow_id: str
-    created: str
-    """RFC 3339, of the object."""
-    came: str
-    """Its resourceVersion when it was first seen."""
-    standing: Standing
-    phase: str = ""
-    closed: str = ""
-    """RFC 3339; empty while it is open."""
-    refused: bool = False
-    """Whether it never ran, because its workflow ID was in use: it has failed, or points to the run that has the ID."""
-    successor: str = ""
-    """Name of the run that continues or retries it; it keeps the workflow ID until that run exists."""
-    first_uid: str = ""
-    """The first run of its chain."""
-    parent_uid: str = ""
-    initiated_event_id: int = 0
-    parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
-    continues: str = ""
-    """Name of the run that it continues or retries."""
-    schedule_uid: str = ""
-    """The Schedule that it belongs to."""
-    size: int = 0
-    """Its size with its HistorySegments, in bytes; 0 while it is open."""
-    kind: RunKind = RunKind.WORKFLOW
-    """What it is; `workflow_id` is the ID of that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Go:
-    """The run may start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """The run must wait until another one has started or closed."""
-
-    other: Entry
-    terminate: bool = False
-    """Whether the other run must be terminated first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The run does not start, because the workflow ID is in use."""
-
-    other: Entry
-    message: str
-    use_existing: bool = False
-
-
-Verdict = Go | Wait | Taken
+from perdure.runtime.kinds import RunKind
+from perdure.runtime.retention import Tally
 
 
 class _Index:
@@ -143,8 +53,7 @@ class Directory:
         """By namespace and UID, for parents and Schedules: objects of other namespaces cannot claim a run."""
         self._by_schedule = _Index()
         self._by_name: dict[str, dict[str, str]] = {}
-        self._going: dict[tuple[str, str, RunKind], str] = {}
-        """By workflow, activity, or operation ID, the run that was admitted and is not known to have started."""
+        self.claims = WorkflowIdClaims()
         self._finished: dict[str, Tally] = {}
         """By namespace."""
 
@@ -157,14 +66,14 @@ class Directory:
         if before is not None:
             entry = replace(entry, came=before.came)
         if entry.standing is not Standing.WAITING:
-            self._arrived(entry)
+            self.claims.release(entry)
         namespace, uid = entry.namespace, entry.uid
         if before is not None and before.parent_uid != entry.parent_uid:
             self._by_parent.discard(namespace, before.parent_uid, uid)
         if before is not None and before.schedule_uid != entry.schedule_uid:
             self._by_schedule.discard(namespace, before.schedule_uid, uid)
         self._count(before, entry)
-        self._by_uid[uid] = _packed(entry) if _is_settled(entry) else entry
+        self._by_uid[uid] = packed(entry) if is_settled(entry) else entry
         names = self._by_name.setdefault(namespace, {})
         if names.get(entry.name) != uid:  # else the same text would be kept twice
             names[entry.name] = uid
@@ -199,13 +108,13 @@ class Directory:
             self._by_id[entry.kind].discard(entry.namespace, entry.workflow_id, uid)
             self._by_parent.discard(entry.namespace, entry.parent_uid, uid)
             self._by_schedule.discard(entry.namespace, entry.schedule_uid, uid)
-            self._arrived(entry)
+            self.claims.release(entry)
         return entry
 
     def get(self, uid: str) -> Entry | None:
         """A run by its uid."""
         known = self._by_uid.get(uid)
-        return _unpacked(uid, known) if isinstance(known, bytes) else known
+        return unpacked(uid, known) if isinstance(known, bytes) else known
 
     def closed_version(self, uid: str) -> str | None:
         """The resourceVersion of a run that is closed; None for any other."""
@@ -280,7 +189,7 @@ class Directory:
         """The open run of a workflow ID, or the next one to open."""
         found = self.runs_of(namespace, workflow_id, kind=kind)
         open_ = [entry for entry in found if entry.standing is Standing.OPEN]
-        waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self._order)
+        waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self.claims.order)
         return next(iter((*open_, *waiting)), None)
 
     def gap(self, namespace: str, workflow_id: str) -> Entry | None:
@@ -288,127 +197,8 @@ class Directory:
         closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
         return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
 
-    def goes_on(self, entry: Entry) -> bool:
+    def continues(self, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""
         following = self.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         known = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
         return any(each.successor for each in known) or (following is not None and following.uid != entry.uid)
-
-    def claim(self, entry: Entry, *, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:
-        """Whether a waiting run may start now. If so, it has precedence until it has started or was deleted."""
-        verdict = self._verdict(entry, reuse, conflict)
-        if isinstance(verdict, Go):
-            self._going[_claimed(entry)] = entry.uid
-        return verdict
-
-    def _verdict(self, entry: Entry, reuse: WorkflowIdReusePolicy, conflict: WorkflowIdConflictPolicy) -> Verdict:  # noqa: PLR0911 (one for each case)
-        others = list(self.sharing(entry))
-        for other in others:
-            if other.standing is Standing.OPEN:
-                return _conflict(other, conflict)
-            if other.standing is Standing.CLOSED and other.successor and other.successor != entry.name:
-                return Wait(other)
-        waiting = (other for other in others if other.standing is Standing.WAITING)
-        first = min(waiting, key=self._order, default=entry)
-        if self._order(first) < self._order(entry):
-            return Wait(first)
-        if entry.continues:
-            return Go()
-        newest = max(
-            (o for o in others if o.standing is Standing.CLOSED and not o.refused),
-            key=lambda e: (e.closed, e.uid),
-            default=None,
-        )
-        if newest is None or reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE:
-            return Go()
-        if reuse is WorkflowIdReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY and newest.phase in _FAILED:
-            return Go()
-        message = (
-            f"{entry.kind.id_name} `{entry.workflow_id}` was used by `{newest.name}`, which is {newest.phase}, and "
-            f"`workflowIdReusePolicy` is {reuse}"
-        )
-        return Taken(newest, message)
-
-    def _order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
-        """The order of runs that wait for the same ID: one that continues another run precedes new ones."""
-        going = self._going.get(_claimed(entry)) == entry.uid
-        return not entry.continues, not going, entry.created, len(entry.came), entry.came, entry.uid
-
-    def _arrived(self, entry: Entry) -> None:
-        """Note that a run no longer waits."""
-        if self._going.get(_claimed(entry)) == entry.uid:
-            del self._going[_claimed(entry)]
-
-
-def _claimed(entry: Entry) -> tuple[str, str, RunKind]:
-    """The ID that only one open run may have."""
-    return entry.namespace, entry.workflow_id, entry.kind
-
-
-def _conflict(other: Entry, policy: WorkflowIdConflictPolicy) -> Verdict:
-    match policy:
-        case WorkflowIdConflictPolicy.TERMINATE_EXISTING:
-            return Wait(other, terminate=True)
-        case WorkflowIdConflictPolicy.USE_EXISTING:
-            return Taken(
-                other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`", use_existing=True
-            )
-        case WorkflowIdConflictPolicy.FAIL:
-            return Taken(other, f"`{other.name}` is open with {other.kind.id_name} `{other.workflow_id}`")
-
-
-def _same(one: str, other: str) -> str:
-    """Deduplicate equal strings."""
-    return other if one == other else one
-
-
-def entry_of(obj: kube.Object) -> Entry:
-    """Build the entry of a run."""
-    meta, status = obj["metadata"], obj.get("status") or {}
-    state = mapping(status.get("state"))
-    parent, before = parent_of(obj), continuation_of(obj)
-    # Both, or the run is open: a `completionTime` alone was not written by a commit.
-    closed = "" if is_open(status) else status.get("completionTime") or ""
-    return Entry(
-        namespace=meta["namespace"],
-        name=meta["name"],
-        uid=meta["uid"],
-        version=meta.get("resourceVersion", ""),
-        workflow_id=_same(obj["spec"].get("workflowId") or meta["name"], meta["name"]),
-        created=meta.get("creationTimestamp", ""),
-        came=meta.get("resourceVersion", ""),
-        standing=Standing.CLOSED if closed else Standing.OPEN if state else Standing.WAITING,
-        phase=status.get("phase", ""),
-        closed=closed,
-        refused=any(mapping(c).get("reason") == _ALREADY_STARTED for c in status.get("conditions") or ()),
-        successor=text(state.get("successor")) if closed and state.get("startSuccessor") else "",
-        first_uid=first_run_id(obj),
-        parent_uid=parent.run_id if parent else "",
-        initiated_event_id=parent.initiated_event_id if parent else 0,
-        parent_close_policy=parent.parent_close_policy if parent else ParentClosePolicy.TERMINATE,
-        continues=before.name if before else "",
-        schedule_uid=owner_of(obj),
-        size=stored_size(obj) if closed else 0,
-        kind=kind_of(obj["spec"]),
-    )
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Entry)
-
-
-def _is_settled(entry: Entry) -> bool:
-    """Whether nothing about a run will change anymore."""
-    return entry.standing is Standing.CLOSED and not entry.successor
-
-
-def _packed(entry: Entry) -> bytes:
-    """The packed entry of a finished run, without redundant fields."""
-    first = "" if entry.first_uid == entry.uid else entry.first_uid
-    workflow_id = "" if entry.workflow_id == entry.name else entry.workflow_id
-    return _ENCODER.encode(replace(entry, uid="", first_uid=first, workflow_id=workflow_id))
-
-
-def _unpacked(uid: str, packed: bytes) -> Entry:
-    entry = _DECODER.decode(packed)
-    return replace(entry, uid=uid, first_uid=entry.first_uid or uid, workflow_id=entry.workflow_id or entry.name)

@@ -16,6 +16,7 @@ from perdure.controller.informers.clock_jumps import ClockJumps
 from perdure.controller.informers.first_lists import FirstLists
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.isolation import take_in
+from perdure.controller.informers.referenced_objects import ReferencedObjects
 from perdure.controller.informers.resync import Resync
 from perdure.controller.informers.run_expiries import RunExpiries
 from perdure.controller.informers.run_pods import RunPods
@@ -94,6 +95,9 @@ class Manager:
         self.schedules = Schedules(tools, self._index, self._queue, self.runs)
         self._pods = RunPods(tools, self._index, self._queue, self.runs)
         self._readiness = Readiness(tools.client, tools.definitions, tools.pods, tools.policies, tools.recorder)
+        self.referenced = ReferencedObjects(
+            tools, self._queue, self._readiness, runs=self.runs, schedules=self.schedules
+        )
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
         self._claims = ReleasedClaims(tools.client, self._index.directory, tools.pods.settings.pod_ttl)
         self._retention = NamespaceRetention(
@@ -109,8 +113,8 @@ class Manager:
             served,
             {
                 "workflowruns": self.runs.take,
-                "retrypolicies": self.on_policy,
-                "workflowlimits": self.on_limit,
+                "retrypolicies": self.referenced.take_policy,
+                "workflowlimits": self.referenced.take_limit,
                 "schedules": self.schedules.take,
             },
         )
@@ -122,10 +126,9 @@ class Manager:
             runs=self.runs,
             schedules=self.schedules,
             pods=self._pods,
-            few={"retrypolicies": self.on_policy, "workflowlimits": self.on_limit},
+            few={"retrypolicies": self.referenced.take_policy, "workflowlimits": self.referenced.take_limit},
         )
         self._clock_jumps = ClockJumps()
-        tools.policies.changed = self._policies_changed
         tools.limits.wake = self._wake_run
         tools.letters.suspect = self.runs.suspect
         tools.shards.subscribe(self._reassign)
@@ -163,39 +166,8 @@ class Manager:
         self._resync.observe_event("schedules")
         self.schedules.take(obj, deleted=deleted)
 
-    def on_workflow(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Process a watch event of a Workflow: runs may wait for it, and Schedules report its errors."""
-        key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
-        changed = self._readiness.observe(obj, deleted=deleted)
-        if changed:
-            self.schedules.observe_workflow(key.namespace, key.name)
-        if deleted:
-            self._queue.forget(key)
-            return
-        if changed:
-            self._queue.wake(key)
-        self.runs.observe_workflow(key.namespace, key.name)
-
-    def on_policy(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Process a watch event of a RetryPolicy."""
-        self.tools.policies.observe(obj, deleted=deleted)
-        key = PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
-        self._queue.forget(key) if deleted else self._queue.wake(key)
-
-    def on_limit(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Process a watch event of a WorkflowLimit."""
-        self.tools.limits.observe(obj, deleted=deleted)
-        key = LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
-        self._queue.forget(key) if deleted else self._queue.wake(key)
-
     def _wake_run(self, run: RunRef) -> None:
         self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))
-
-    def _policies_changed(self, namespace: str) -> None:
-        for name in self._readiness.stale(namespace):
-            self._queue.wake(WorkflowKey(namespace, name))
-        self.runs.observe_policies(namespace)
-        self.schedules.observe_policies(namespace)
 
     def _observe_retention(self, namespace: str) -> None:
         due = self._retention.observe(namespace)
@@ -264,7 +236,7 @@ class Manager:
             case RetentionKey():
                 self._queue.wake_at(key, await self._retention.enforce(key.namespace))
             case WorkflowKey():
-                self._queue.wake_at(key, await self._readiness.tell(key.namespace, key.name, now()))
+                self._queue.wake_at(key, await self._readiness.reconcile(key.namespace, key.name, now()))
             case PolicyKey():
                 await self.tools.policies.reconcile(key.namespace, key.name)
             case LimitKey():

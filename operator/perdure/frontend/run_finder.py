@@ -7,8 +7,8 @@ from typing import TypeVar
 from temporalio.api.common.v1 import WorkflowExecution
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry, Standing
 from perdure.controller.manager import Manager
+from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run_status import message_of
 from perdure.frontend import given
 from perdure.frontend.errors import CompletedError, RpcError, invalid, not_found, unavailable

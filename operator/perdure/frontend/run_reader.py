@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from perdure.controller.directory import Entry
 from perdure.controller.manager import Manager
+from perdure.controller.run_entries import Entry
 from perdure.controller.runs.history_segments import past_of
 from perdure.controller.runs.run import Run
 from perdure.controller.runs.run_status import DamagedStateError, stored_state

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from perdure.controller.directory import Entry
+from perdure.controller.run_entries import Entry
 from perdure.frontend.tokens import WorkflowTaskToken
 
 _SECONDS: Final = 15.0

@@ -29,7 +29,7 @@ class KnownWorkers:
         self._told: dict[tuple[str, str], tuple[WorkerHeartbeat, datetime]] = {}
         self._bytes = 0
 
-    def tell(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
+    def record(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
         """Record the reports of workers of a namespace; one without a key does not report.
 
         One that has shut down is forgotten, as on Temporal's server (service/matching/workers/registry_impl.go).

@@ -33,9 +33,9 @@ class WatchRoute:
 def routes(manager: Manager, operations: Operations) -> Iterator[WatchRoute]:
     """Runs, Workflows, RetryPolicies, WorkflowLimits and Schedules, the pods of runs, and Operations."""
     yield WatchRoute(GROUP, VERSION, "workflowruns", manager.on_run)
-    yield WatchRoute(GROUP, VERSION, "workflows", manager.on_workflow)
-    yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.on_policy)
-    yield WatchRoute(GROUP, VERSION, "workflowlimits", manager.on_limit)
+    yield WatchRoute(GROUP, VERSION, "workflows", manager.referenced.take_workflow)
+    yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.referenced.take_policy)
+    yield WatchRoute(GROUP, VERSION, "workflowlimits", manager.referenced.take_limit)
     yield WatchRoute(GROUP, VERSION, "schedules", manager.on_schedule)
     yield WatchRoute("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
     yield WatchRoute(GROUP, VERSION, "operations", operations.on_operation)

@@ -3,12 +3,12 @@
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
-from perdure.importing.argo_activities import ARTIFACT, POD_FIELDS, Pods
-from perdure.importing.argo_definition import Definition
+from perdure.importing.argo_activities import ARTIFACT, POD_FIELDS, PodDefaults
+from perdure.importing.argo_definition import DefinitionBuilder
 from perdure.importing.argo_library import Library, default_of, reads_json, structured
 from perdure.importing.argo_limits import limits
 from perdure.importing.argo_retry import duration
-from perdure.importing.argo_scope import Workflow
+from perdure.importing.argo_scope import WorkflowFacts
 from perdure.importing.fields import Fields, Object, as_text
 from perdure.importing.imported import Imported, name_of
 from perdure.importing.shapes import Shapes
@@ -238,7 +238,7 @@ class _Conversion:
 
     def _definition(self, fields: Fields, spec: Object, path: str) -> Object:
         pods = self._pods(fields)
-        workflow = Workflow(
+        workflow = WorkflowFacts(
             labels=self._metadata.get("labels") or {},
             annotations=self._metadata.get("annotations") or {},
             constants={
@@ -254,7 +254,7 @@ class _Conversion:
         taken, made_limits = limits(fields, self._library)
         for each in made_limits:
             self._add("WorkflowLimit", {"name": each.pop("name"), **self._namespace()}, each)
-        made = Definition(spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report)
+        made = DefinitionBuilder(spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report)
         definition = made.build(fields)
         for kind, name, child in made.children:
             self._add(kind, {"name": name, **self._namespace()}, child)
@@ -264,7 +264,7 @@ class _Conversion:
         first: Object = {"limits": taken} if taken else {}
         return {**first, **({"workspaces": workspaces} if workspaces else {}), **definition}
 
-    def _pods(self, spec: Fields) -> Pods:
+    def _pods(self, spec: Fields) -> PodDefaults:
         fields = {name: spec.take(name) for name in POD_FIELDS if name in spec}
         priority_class = spec.text("podPriorityClassName")
         if priority_class:
@@ -286,7 +286,7 @@ class _Conversion:
             spec.note("podGC", "applies to all pods of the run; set `podRetention` on single activities")
         volumes = {str(each.get("name")): each for each in spec.take("volumes", [])}
         claims = [str((each.get("metadata") or {}).get("name")) for each in spec.data.get("volumeClaimTemplates") or []]
-        return Pods(
+        return PodDefaults(
             fields=fields,
             volumes=volumes,
             labels=metadata.take("labels", {}),

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
-from perdure.importing.argo_scope import PodScope, Shape, Workflow
+from perdure.importing.argo_scope import PodScope, Shape, WorkflowFacts
 from perdure.importing.argo_work import http, resource
-from perdure.importing.fields import Fields, Object, Report
+from perdure.importing.fields import ConversionReport, Fields, Object
 from perdure.importing.patching import strategic
 from perdure.importing.programs import Output
 
 LONGEST: Final = "1d"
-"""Maximum time of an attempt whose template has no deadline: Perdure needs one, to notice attempts that are lost."""
+"""Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""
 
 POD_FIELDS: Final = (
     *(
@@ -51,7 +51,7 @@ ARTIFACT: Final = "artifacts are not imported; pass the file on a volume or in a
 
 
 @dataclass(slots=True)
-class Pods:
+class PodDefaults:
     """What the pods of a workflow have in common."""
 
     fields: Object = field(default_factory=dict)
@@ -85,7 +85,9 @@ class MadeActivity:
 class ActivityBuilder:
     """Makes an activity of one template."""
 
-    def __init__(self, name: str, template: Fields, report: Report, workflow: Workflow, pods: Pods) -> None:
+    def __init__(
+        self, name: str, template: Fields, report: ConversionReport, workflow: WorkflowFacts, pods: PodDefaults
+    ) -> None:
         self._name = name
         self._template = template
         self._report = report

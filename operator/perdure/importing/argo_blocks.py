@@ -1,12 +1,12 @@
 """Blocks that no template of Argo has, but that other steps need."""
 
-from perdure.importing.argo_calls import Target
+from perdure.importing.argo_calls import CallTarget
 from perdure.importing.argo_retry import timeout
 from perdure.importing.argo_scope import Shape
 from perdure.importing.fields import Fields, Names, Object
 
 
-class Blocks:
+class ExtraBlocks:
     """The blocks of a definition."""
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Blocks:
         self.made.append({"name": name, "steps": steps})
         return name
 
-    def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> Target:
+    def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> CallTarget:
         """A block in the place of something that is not imported: it fails."""
         message = f"the template `{wish}` was not imported"
         name = self._once(f"missing-{wish}", [{"name": "missing", "fail": {"type": "NotImported", "message": message}}])
-        return Target(name, "block", Shape((*outputs, "result"), is_block=True))
+        return CallTarget(name, "block", Shape((*outputs, "result"), is_block=True))
 
     def _once(self, wish: str, steps: list[Object]) -> str:
         name = self.names.of("", wish)
@@ -36,7 +36,7 @@ class Blocks:
         return name
 
 
-def waiting(source: Fields, name: str) -> Target:
+def waiting(source: Fields, name: str) -> CallTarget:
     """A template that suspends: steps that call it wait for a signal, or for a time."""
     source.drop("name", "inputs")
     suspend = source.part("suspend")
@@ -50,4 +50,4 @@ def waiting(source: Fields, name: str) -> Target:
     suspend.done({})
     source.drop("outputs")
     source.done({})
-    return Target(name, "wait", shape, wait=wait)
+    return CallTarget(name, "wait", shape, wait=wait)

@@ -12,7 +12,7 @@ from perdure.importing.fields import Fields, Object, as_text, literal
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CallTarget:
     """What a step calls."""
 
     name: str
@@ -33,7 +33,7 @@ class Target:
 class Book(Protocol):
     """What a flow needs of the definition that it is a part of."""
 
-    def target(self, home: str, step: Fields) -> Target:
+    def target(self, home: str, step: Fields) -> CallTarget:
         """What a step calls."""
 
     def caught(self) -> str:
@@ -46,7 +46,7 @@ class Book(Protocol):
         """The value of an argument, if it is written out."""
 
 
-def arguments(book: Book, source: Fields, target: Target, scope: Scope) -> Object:
+def arguments(book: Book, source: Fields, target: CallTarget, scope: Scope) -> Object:
     """The input of a call: its arguments, the defaults of the others, and what the target needs of the workflow."""
     declared = source.part("arguments")
     given: Object = {}

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from perdure.importing.argo_calls import Target
+from perdure.importing.argo_calls import CallTarget
 from perdure.importing.argo_limits import limits
-from perdure.importing.argo_scope import Workflow
+from perdure.importing.argo_scope import WorkflowFacts
 from perdure.importing.fields import Fields, Object, valid_name
 
 
@@ -19,16 +19,16 @@ def child_spec(spec: Object, name: str) -> Object:
     return {**rest, "templates": templates, "entrypoint": name}
 
 
-def child_workflow(workflow: Workflow, inputs: Object) -> Workflow:
+def child_workflow(workflow: WorkflowFacts, inputs: Object) -> WorkflowFacts:
     """What is known of a child: its input has the inputs of its template, and the parameters of the workflow."""
     return replace(workflow, parameters=workflow.parameters | frozenset(inputs))
 
 
-def child_target(workflow: Workflow, template: str, inputs: Object, inner: Target) -> Target:
+def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: CallTarget) -> CallTarget:
     """How steps call a child."""
     passed = {name: ("workflow", "parameters", name) for name in sorted(workflow.parameters - frozenset(inputs))}
     name = f"{workflow.name}-{valid_name(template)}".lower().replace("_", "-").strip("-")
-    return Target(name, "child", inner.shape, inputs, passed)
+    return CallTarget(name, "child", inner.shape, inputs, passed)
 
 
 def child_manifests(name: str, source: Fields, definition: Object, library: Any) -> list[tuple[str, str, Object]]:

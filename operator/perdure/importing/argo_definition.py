@@ -4,15 +4,15 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, Pods, artifacts
-from perdure.importing.argo_blocks import Blocks, waiting
-from perdure.importing.argo_calls import Target, output_of
+from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, PodDefaults, artifacts
+from perdure.importing.argo_blocks import ExtraBlocks, waiting
+from perdure.importing.argo_calls import CallTarget, output_of
 from perdure.importing.argo_children import child_manifests, child_spec, child_target, child_workflow
-from perdure.importing.argo_flow import Flow
+from perdure.importing.argo_flow import FlowBuilder
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
 from perdure.importing.argo_retry import timeout
-from perdure.importing.argo_scope import Scope, Shape, Workflow
-from perdure.importing.fields import Fields, Names, Object, Report, as_text, walk
+from perdure.importing.argo_scope import Scope, Shape, WorkflowFacts
+from perdure.importing.fields import ConversionReport, Fields, Names, Object, as_text, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +36,18 @@ _PARSED: Final = re.compile(
 _LOOPED: Final = re.compile(r"parameters(?:\.|\[\\?['\"])([-\w]+)")
 
 
-class Definition:
+class DefinitionBuilder:
     """Converts the spec of a workflow."""
 
     def __init__(
-        self, spec: Object, path: str, *, workflow: Workflow, pods: Pods, library: Library, report: Report
+        self,
+        spec: Object,
+        path: str,
+        *,
+        workflow: WorkflowFacts,
+        pods: PodDefaults,
+        library: Library,
+        report: ConversionReport,
     ) -> None:
         self._spec = spec
         self._path = path
@@ -51,10 +58,10 @@ class Definition:
         self._library = library
         self._report = report
         self._templates = Templates(spec, path, library, report)
-        self._targets: dict[tuple[str, str], Target] = {}
+        self._targets: dict[tuple[str, str], CallTarget] = {}
         self._pending: list[Callable[[], None]] = []
         self._activities: list[Object] = []
-        self._blocks = Blocks()
+        self._blocks = ExtraBlocks()
         self._activity_names = Names()
         text = json.dumps([spec, list(library.texts())])
         self._printed = {found[1] or found[2] for found in _RESULT.finditer(text)}
@@ -103,7 +110,7 @@ class Definition:
         source = Fields(
             {"name": key[1], "template": key[1], **_given(values, self._workflow)}, "entrypoint", self._report
         )
-        flow = Flow(self, key[0], Scope("input", self._workflow), self._limit)
+        flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
 
@@ -117,14 +124,14 @@ class Definition:
         if data is None:
             return {}
         block = self._blocks.names.fresh("on-exit")
-        flow = Flow(self, "", Scope("input", self._workflow), self._limit)
+        flow = FlowBuilder(self, "", Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
         self._blocks.made.append({"name": block, "steps": flow.made})
         return {"finally": {"block": block, "timeout": LONGEST_HANDLER}}
 
     # What flows need
 
-    def target(self, home: str, step: Fields) -> Target:
+    def target(self, home: str, step: Fields) -> CallTarget:
         """What a step calls."""
         key = self._templates.key(home, step)
         if key is None:
@@ -147,7 +154,7 @@ class Definition:
 
     # Templates
 
-    def _make(self, key: tuple[str, str]) -> Target:
+    def _make(self, key: tuple[str, str]) -> CallTarget:
         data = self._templates.data(*key)
         inputs = (data.get("inputs") or {}).get("parameters") or []
         defaults = {str(each.get("name")): default_of(each, self._library) for each in inputs}
@@ -169,7 +176,7 @@ class Definition:
             return waiting(self._templates.fields(*key), self._blocks.names.of("wait", *key))
         return self._unserved(key)
 
-    def _activity(self, key: tuple[str, str], defaults: Object) -> Target:
+    def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         source = self._templates.fields(*key)
         name = self._activity_names.of(*key)
         builder = ActivityBuilder(name, source, self._report, self._workflow, self._pods)
@@ -177,12 +184,14 @@ class Definition:
         prints = bool(self._templates.callers(key[1]) & self._printed)
         made = builder.build(prints=prints, structured=self._structured)
         self._activities.append({"#": f"template {key[1]}", **made.definition})
-        return Target(name, "activity", made.shape, defaults, made.captured, made.global_names, deadline=made.deadline)
+        return CallTarget(
+            name, "activity", made.shape, defaults, made.captured, made.global_names, deadline=made.deadline
+        )
 
-    def _child(self, key: tuple[str, str], defaults: Object) -> Target:
+    def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         """A template with locks: a Workflow that takes them."""
         spec = child_spec(self._spec, key[1])
-        child = Definition(
+        child = DefinitionBuilder(
             spec,
             self._path,
             workflow=child_workflow(self._workflow, defaults),
@@ -199,7 +208,7 @@ class Definition:
         self.children += [*child_manifests(target.name, source, definition, self._library), *child.children]
         return target
 
-    def _block(self, key: tuple[str, str], defaults: Object) -> Target:
+    def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         name = self._blocks.names.of(*key)
         source = self._templates.fields(*key)
         outputs = (source.data.get("outputs") or {}).get("parameters") or []
@@ -209,14 +218,14 @@ class Definition:
         entry: Object = {"#": f"template {key[1]}", "name": name}
         self._blocks.made.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
-        return Target(name, "block", shape, defaults, global_names=global_names, timeout=limit)
+        return CallTarget(name, "block", shape, defaults, global_names=global_names, timeout=limit)
 
     def _flow(self, key: tuple[str, str], source: Fields, params: str) -> Object:
         """The steps and the output of a block, or of the main steps."""
         source.drop("name")
         artifacts(source.part("inputs"))
         limit = source.take("parallelism")
-        flow = Flow(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
+        flow = FlowBuilder(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
         if "steps" in source:
             flow.steps(source)
         else:
@@ -244,7 +253,7 @@ class Definition:
         source.done(_ADVICE)
         return {**made, "output": values} if values else made
 
-    def _unserved(self, key: tuple[str, str]) -> Target:
+    def _unserved(self, key: tuple[str, str]) -> CallTarget:
         source = self._templates.fields(*key)
         kind = next((each for each in _UNSERVED if each in source), None)
         if kind is None:
@@ -255,7 +264,7 @@ class Definition:
         return self._blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
 
 
-def _given(values: Object, workflow: Workflow) -> Object:
+def _given(values: Object, workflow: WorkflowFacts) -> Object:
     """The arguments of the entrypoint: the parameters of the workflow with the same names."""
     given = [
         {"name": name, "value": "{{workflow.parameters." + name + "}}"}

@@ -15,7 +15,7 @@ _STATUSES: Final = _ENDED_WELL | _FAILED | {"Skipped", "Omitted"}
 
 @dataclass(frozen=True, slots=True)
 class Depends:
-    """A `depends`, read."""
+    """A parsed `depends`."""
 
     tokens: tuple[tuple[str, str], ...]
     """Names with their statuses, and operators with none."""
@@ -27,12 +27,12 @@ class Depends:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it only says that all tasks must have ended well."""
+        """Whether it only requires that all tasks have succeeded."""
         return not self.observed
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """The tasks whose failure does not decide everything: it may still hold after one."""
+        """The tasks after whose failure it may still hold."""
         chunks: list[list[tuple[str, str]]] = [[]]
         depth = 0
         for token in self.tokens:
@@ -47,10 +47,10 @@ class Depends:
         return tuple(name for name in self.names if name not in plain)
 
     def condition(self, tasks: Mapping[str, "TaskState"]) -> str:
-        """The condition that it holds, in CEL.
+        """The condition in CEL under which it holds.
 
         Args:
-            tasks: How to find out how each task has ended.
+            tasks: The conditions about the end of each task.
         """
         return " ".join(tasks[name].has(status) if name not in _SIGNS else name for name, status in self.tokens)
 
@@ -63,17 +63,17 @@ class TaskState:
     """Conditions about the end of a task."""
 
     failed: str
-    """It has failed; empty if that ends the DAG."""
+    """The condition that it failed; empty if a failure ends the DAG."""
     skipped: str
-    """It did not run; empty if it always runs."""
+    """The condition that it did not run; empty if it always runs."""
     omitted: str
-    """It did not run because of `depends`; empty if it has none."""
-    goes_on: bool = True
+    """The condition that it did not run because of `depends`; empty if it has none."""
+    continues: bool = True
     """Whether a failure counts as a success for those that name it without a status."""
 
     def has(self, status: str) -> str:
         """The condition that it has a status."""
-        not_failed = f"!{self.failed}" if self.failed and not (self.goes_on and not status) else ""
+        not_failed = f"!{self.failed}" if self.failed and not (self.continues and not status) else ""
         if status in _FAILED:
             return self.failed or "false"
         if status == "Omitted":

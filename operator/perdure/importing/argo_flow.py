@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from perdure.importing.argo_calls import Book, Target, arguments
+from perdure.importing.argo_calls import Book, CallTarget, arguments
 from perdure.importing.argo_depends import Depends, TaskState, read
 from perdure.importing.argo_loops import for_each
 from perdure.importing.argo_pods import is_tag
@@ -24,15 +24,15 @@ class _Step:
 
     source: Fields
     original: str
-    target: Target
+    target: CallTarget
     called: Called
     needs: list[str] | None
     conditions: list[str]
-    goes_on: bool
+    continues: bool
     """Whether `continueOn` has the steps that need it run also after its failure."""
 
 
-class Flow:
+class FlowBuilder:
     """Converts the steps of one template."""
 
     def __init__(self, book: Book, home: str, scope: Scope, limit: int | None = None) -> None:
@@ -98,7 +98,7 @@ class Flow:
             skipped = step.called.skipped if omitted or has_when else ""
             states[name] = TaskState(
                 failed=step.called.failed if step.called.is_caught else "",
-                goes_on=name not in observed or step.goes_on,
+                continues=name not in observed or step.continues,
                 skipped=skipped,
                 omitted=(step.called.skipped if not has_when else omitted) if omitted else "",
             )
@@ -152,12 +152,12 @@ class Flow:
     def _read(self, source: Fields, *, caught: bool, needs: list[str] | None) -> _Step:
         original = source.text("name") or "step"
         target = self._book.target(self._home, source)
-        go_on = source.part("continueOn")
-        goes_on = any([go_on.take("failed"), go_on.take("error")])
-        go_on.done({})
+        continue_on = source.part("continueOn")
+        continues = any([continue_on.take("failed"), continue_on.take("error")])
+        continue_on.done({})
         loop = any(name in source for name in ("withItems", "withParam", "withSequence"))
-        called = Called(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or goes_on)
-        return _Step(source, original, target, called, needs, [], goes_on)
+        called = Called(self._names.of(original), target.shape, is_loop=loop, is_caught=caught or continues)
+        return _Step(source, original, target, called, needs, [], continues)
 
     def _add(self, step: _Step, known: dict[str, Called]) -> str:
         """Add a step, and give its name, or that of the handler after it."""
@@ -252,7 +252,7 @@ class Flow:
         return str(made["name"])
 
     @staticmethod
-    def _call(target: Target, given: Any) -> Object:
+    def _call(target: CallTarget, given: Any) -> Object:
         if target.kind == "wait":
             return dict(target.wait)
         value = {"input": given} if given else {}

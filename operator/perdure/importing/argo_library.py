@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perdure.importing.fields import Fields, Object, Report
+from perdure.importing.fields import ConversionReport, Fields, Object
 
 
 class Library:
@@ -36,7 +36,7 @@ class Library:
 class Templates:
     """Finds templates. A home is where a template was found: names inside it are looked up there."""
 
-    def __init__(self, spec: Object, path: str, library: Library, report: Report) -> None:
+    def __init__(self, spec: Object, path: str, library: Library, report: ConversionReport) -> None:
         self._library = library
         self._report = report
         self._defaults = spec.get("templateDefaults") or {}

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from perdure.importing.argo_scope import ROOTS, PodScope
 from perdure.importing.expressions import TAG, UntranslatableError, template
-from perdure.importing.fields import Fields, Object, Report
+from perdure.importing.fields import ConversionReport, Fields, Object
 from perdure.importing.programs import Output, not_expanded, option_of, returning
 
 _NOT_EVALUATED: Final = (
@@ -22,7 +22,7 @@ def is_tag(content: str) -> bool:
 class Containers:
     """Converts the containers of one template."""
 
-    def __init__(self, scope: PodScope, report: Report) -> None:
+    def __init__(self, scope: PodScope, report: ConversionReport) -> None:
         self._scope = scope
         self._report = report
 

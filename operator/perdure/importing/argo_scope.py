@@ -60,7 +60,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Workflow:
+class WorkflowFacts:
     """What is known of the workflow before it runs."""
 
     labels: Mapping[str, str]
@@ -144,7 +144,7 @@ class Scope:
 
     params: str
     """Where its inputs are: `params` in a block, `input` in the main steps."""
-    workflow: Workflow
+    workflow: WorkflowFacts
     steps: Mapping[str, Called] = field(default_factory=dict)
     template: str = ""
     step: str = ""
@@ -181,7 +181,7 @@ class Scope:
         raise UntranslatableError(f"`{'.'.join(path)}` has no counterpart here; remove the reference")
 
 
-def of_workflow(path: tuple[str, ...], workflow: Workflow) -> str:
+def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
     """Translate a reference to the workflow.
 
     Raises:
@@ -220,7 +220,7 @@ def variable(name: str) -> str:
 class PodScope:
     """What a container can refer to: its input and the run. It has the caller pass what else it needs."""
 
-    def __init__(self, workflow: Workflow, inputs: Mapping[str, Any], paths: Mapping[str, str]) -> None:
+    def __init__(self, workflow: WorkflowFacts, inputs: Mapping[str, Any], paths: Mapping[str, str]) -> None:
         self._workflow = workflow
         self._inputs = inputs
         self._paths = paths

@@ -70,7 +70,7 @@ _JSON_PATH: Final = re.compile(r"\$?(?:\.([A-Za-z_][-A-Za-z0-9_]*)|\[([0-9]+)\]|
 
 
 class UntranslatableError(Exception):
-    """Something that has no counterpart; the message says what, and what to do."""
+    """Something has no counterpart; the message names it and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,13 @@ class Term:
 
     text: str
     kind: str = "value"
-    """`reference`, `text` and `number` (both only for what is written out), or `value`."""
+    """`reference`, `text` and `number` (both only for literals), or `value`."""
     atom: bool = True
     """Whether it needs no parentheses."""
 
     @property
     def closed(self) -> str:
-        """With parentheses where needed."""
+        """The expression, in parentheses if needed."""
         return self.text if self.atom else f"({self.text})"
 
     @property
@@ -127,13 +127,13 @@ def reference(text: str, resolve: Resolve) -> str:
 
 
 def tag(content: str, resolve: Resolve) -> str:
-    """Translate what stands between `{{` and `}}`."""
+    """Translate the text between `{{` and `}}`."""
     content = content.strip()
     return expression(content[1:], resolve) if content.startswith("=") else reference(content, resolve)
 
 
 def _truth(term: Term) -> str:
-    """A condition; a value that is text, such as that of a parameter, counts as true if it says so."""
+    """A condition; a text, such as the value of a parameter, is true if it is `true`."""
     return term.text if term.kind == "value" else f"{term.as_string} == 'true'"
 
 
@@ -145,7 +145,7 @@ class _Tokens:
         self.at = 0
 
     def error(self) -> UntranslatableError:
-        """What to raise about the next token."""
+        """Create the error about the next token."""
         rest = self.source[self.at :].strip()
         where = f" at `{rest[:30]}`" if rest else ""
         return UntranslatableError(f"`{self.source}` cannot be translated{where}; write it in CEL")
@@ -359,7 +359,7 @@ def _closed_truth(term: Term) -> str:
 
 
 def _joined(sign: str, left: Term, right: Term) -> Term:
-    """Two terms with an operator. What is compared with a text is compared as text, and by order as a number."""
+    """Join two terms by an operator. A term that is compared with text becomes text; order compares numbers."""
     if sign in {"&&", "||"}:
         return Term(f"{_closed_truth(left)} {sign} {_closed_truth(right)}", atom=False)
     if sign in _EQUALITY:
@@ -415,7 +415,7 @@ def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda 
     Args:
         text: The text.
         resolve: Translates references.
-        known: Whether what stands between braces is a tag of the system; other text is kept.
+        known: Whether the text between braces is a tag of the system; other text is kept.
 
     Raises:
         UntranslatableError: A tag has no counterpart.

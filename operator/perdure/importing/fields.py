@@ -19,7 +19,7 @@ _CEL_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that the author of a manifest should know about its conversion."""
+    """A remark about the conversion of a manifest, for its author."""
 
     path: str
     """Where it is in the original."""
@@ -27,13 +27,13 @@ class Remark:
 
 
 @dataclass(slots=True)
-class Report:
+class ConversionReport:
     """What a conversion could not do, and what it does differently."""
 
     gaps: list[Remark] = field(default_factory=list)
     """What has no counterpart, and is missing in the result."""
     notes: list[Remark] = field(default_factory=list)
-    """What came over, but behaves differently."""
+    """What was converted, but behaves differently."""
 
     def gap(self, path: str, message: str) -> None:
         """Report something that has no counterpart, once."""
@@ -49,9 +49,9 @@ class Report:
 
 
 class Fields:
-    """A map of the original. Each field is taken once; `done` reports those that nobody took."""
+    """A map of the original. Each field is taken once; `done` reports the fields that were not taken."""
 
-    def __init__(self, data: Any, path: str, report: Report) -> None:
+    def __init__(self, data: Any, path: str, report: ConversionReport) -> None:
         self.data: Object = dict(data) if isinstance(data, dict) else {}
         self.path = path
         self.report = report
@@ -62,7 +62,7 @@ class Fields:
         return self.data.get(name) is not None
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Take a field, whatever it is; the default if it is absent or null."""
+        """Take a field of any type; the default if it is absent or null."""
         value = self.data.pop(name, None)
         return default if value is None else value
 
@@ -161,7 +161,7 @@ class Names:
         self._taken: set[str] = set()
 
     def of(self, *key: str) -> str:
-        """The name for a key, whose last part is the wish; always the same for the same key."""
+        """The name for a key, whose last part is the preferred name; always the same for the same key."""
         if key not in self._given:
             self._given[key] = self.fresh(key[-1])
         return self._given[key]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from perdure.importing.fields import Object, Report
+from perdure.importing.fields import ConversionReport, Object
 
 
 @dataclass(slots=True)
@@ -12,7 +12,7 @@ class Imported:
     source: str
     """Kind and name of the original."""
     manifests: list[Object] = field(default_factory=list)
-    report: Report = field(default_factory=Report)
+    report: ConversionReport = field(default_factory=ConversionReport)
     cron: Object | None = None
     """A CronWorkflow that names the Workflow among the manifests: what is left to convert."""
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.importing.fields import Report, shown
+from perdure.importing.fields import ConversionReport, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class Shapes:
     opaque: Collection[str] = ()
     """Fields whose content is the user's own."""
 
-    def checked(self, value: Any, path: str, report: Report) -> Any:
+    def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
         """A value without the fields that have another shape; these are reported."""
         if isinstance(value, list):
             return [self.checked(each, f"{path}[{i}]", report) for i, each in enumerate(value)]

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
-from perdure.importing.fields import Fields, Object, Report, as_text, literal, valid_name
+from perdure.importing.fields import ConversionReport, Fields, Object, as_text, literal, valid_name
 from perdure.importing.imported import Imported, name_of
 from perdure.importing.shapes import Shapes
 from perdure.importing.tekton_pipeline import Pipeline, Place
-from perdure.importing.tekton_task import Volume
+from perdure.importing.tekton_workspaces import WorkspaceBinding
 
 KINDS: Final = ("Pipeline", "Task", "PipelineRun", "TaskRun")
 _SHAPES: Final = Shapes(
@@ -110,7 +110,7 @@ class _Conversion:
 
     def __init__(self, document: Object, catalog: _Catalog, done: Imported) -> None:
         self._catalog = catalog
-        self._report: Report = done.report
+        self._report: ConversionReport = done.report
         self._metadata: Object = document.get("metadata") or {}
         self._done = done
         spec = Fields(document.get("spec"), "spec", self._report)
@@ -244,7 +244,7 @@ class _Conversion:
 
     def _place(self, bound: list[Fields], pod: Object) -> Place:
         """The workspaces of a run: claim templates become workspaces of Perdure, everything else volumes of the pods."""
-        made: dict[str, Volume] = {}
+        made: dict[str, WorkspaceBinding] = {}
         claims: list[Object] = []
         for each in bound:
             name, path = each.text("name") or "", each.text("subPath") or ""
@@ -254,7 +254,7 @@ class _Conversion:
             if template.data:
                 claims.append({"name": workspace, "volumeClaimTemplate": {"spec": template.take("spec", {})}})
             each.done({})
-            made[name] = Volume(source, path, workspace)
+            made[name] = WorkspaceBinding(source, path, workspace)
         return Place(workspaces=made, pod=pod, claims=claims)
 
     def _add(self, kind: str, spec: Object) -> None:

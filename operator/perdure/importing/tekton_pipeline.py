@@ -5,11 +5,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from perdure.importing.expressions import UntranslatableError
-from perdure.importing.fields import Fields, Names, Object, Report, as_text, literal, member, valid_name
+from perdure.importing.fields import ConversionReport, Fields, Names, Object, as_text, literal, member, valid_name
 from perdure.importing.tekton_conditions import conditions
 from perdure.importing.tekton_matrix import items
 from perdure.importing.tekton_scope import VARIABLE, PipelineScope, Ran, results_read, translated
-from perdure.importing.tekton_task import Setting, TaskBuilder, Volume
+from perdure.importing.tekton_task import Setting, TaskBuilder
+from perdure.importing.tekton_workspaces import WorkspaceBinding
 
 _ADVICE: Final = {
     "pipelineRef": "import the file with the pipeline together with this one",
@@ -35,7 +36,7 @@ class Catalog(Protocol):
 class Place:
     """Where the tasks of a run run."""
 
-    workspaces: Mapping[str, Volume] = field(default_factory=dict)
+    workspaces: Mapping[str, WorkspaceBinding] = field(default_factory=dict)
     pod: Object = field(default_factory=dict)
     pods: Mapping[str, Object] = field(default_factory=dict)
     """Fields of the pod spec, by the name of the task in the pipeline."""
@@ -47,7 +48,7 @@ class Place:
 class Pipeline:
     """Converts one pipeline: its tasks become activities and steps."""
 
-    def __init__(self, catalog: Catalog, place: Place, report: Report) -> None:
+    def __init__(self, catalog: Catalog, place: Place, report: ConversionReport) -> None:
         self._catalog = catalog
         self._place = place
         self._report = report
@@ -249,7 +250,7 @@ class Pipeline:
                 whole = "/".join(part for part in (volume.sub_path, path) if part)
                 if VARIABLE.search(whole) and not volume.workspace:
                     each.gap("subPath", "must be known before the run; write it here")
-                made[name] = Volume(volume.source, whole, volume.workspace)
+                made[name] = WorkspaceBinding(volume.source, whole, volume.workspace)
         embedded = "taskSpec" in task
         return {**self._place.workspaces, **made} if embedded else made
 
@@ -299,7 +300,7 @@ def _with_propagated(name: str, value: Any, known: Mapping[str, Any]) -> Any:
     return {**{key: f"$(params.{name}.{key})" for key in whole if key not in value}, **value}
 
 
-def _propagate(spec: Fields, workspaces: Mapping[str, Volume]) -> None:
+def _propagate(spec: Fields, workspaces: Mapping[str, WorkspaceBinding]) -> None:
     """Declare the workspaces of the run that an embedded task uses without a declaration."""
     declared = spec.data.get("workspaces") or []
     names = {str(each.get("name")) for each in declared}

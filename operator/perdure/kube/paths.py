@@ -5,6 +5,20 @@ from typing import Final
 
 CORE: Final = "/api/v1"
 PERDURE: Final = "/apis/perdure.dev/v1alpha1"
+PLURALS: Final = frozenset(
+    {
+        "workflows",
+        "workflowruns",
+        "schedules",
+        "retrypolicies",
+        "workflowlimits",
+        "operations",
+        "deadletters",
+        "historysegments",
+        "payloads",
+    }
+)
+"""The resource names of all kinds of `PERDURE`."""
 COORDINATION: Final = "/apis/coordination.k8s.io/v1"
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 EVENTS: Final = "/apis/events.k8s.io/v1"

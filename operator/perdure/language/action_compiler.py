@@ -1,4 +1,4 @@
-"""From a step and its compiled templates to its action."""
+"""Compiles a step and its templates to an action."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -114,7 +114,7 @@ def hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None:
 
 
 def timeout_of(templates: Templates, key: str, given: timedelta | str | None) -> Timeout:
-    """A timeout as it is given, or the template of its expression."""
+    """A constant timeout, or the template of its expression."""
     return templates[key] if isinstance(given, str) else given
 
 

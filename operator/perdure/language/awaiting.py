@@ -1,4 +1,4 @@
-"""Which signals a run waits for, and which ones its definition knows at all."""
+"""The signals that a run waits for, and those that its definition mentions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Awaited:
     """Path of the step."""
     signal: str
     until: datetime | None = None
-    """When the wait times out: its own limit, or that of its step or of a block that it is in. None: never."""
+    """When the wait times out, by its own limit or that of its step or of an enclosing block. None: never."""
 
 
 def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]) -> list[Awaited]:
@@ -27,11 +27,11 @@ def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]
 
     Args:
         program: What the run runs.
-        memory: Where it stands.
+        memory: Its state.
         timers: Its open timers, by id.
 
     Returns:
-        The one waited for longest first.
+        The longest wait first.
     """
     found = []
     for path in (*memory.signal_waiters, *memory.condition_waiters):
@@ -42,7 +42,7 @@ def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]
 
 
 def known_signals(program: Program) -> frozenset[str] | None:
-    """Find the signals that any step waits for or any expression reads; None where an expression may read all of them."""
+    """Find the signals that any step waits for or any expression reads; None if an expression may read all of them."""
     actions = [step.action for flow in program.flows.values() for step in flow.steps]
     names = {action.name for action in actions if isinstance(action, WaitForSignal)}
     for template in program.templates():
@@ -54,10 +54,10 @@ def known_signals(program: Program) -> frozenset[str] | None:
 
 
 def unknown_signal(program: Program, name: str) -> str:
-    """Say that nothing in a definition will ever take a signal of that name.
+    """Report that nothing in a definition will ever consume a signal of that name.
 
     Returns:
-        A clause for people; empty where something may take it.
+        A clause for people; empty if something may consume it.
     """
     known = known_signals(program)
     if known is None or name in known:

@@ -1,4 +1,4 @@
-"""From what an expression gives to what a step wants: lengths, moments, texts."""
+"""Converts the values of expressions to those that steps need: durations, times, texts."""
 
 import json
 import re
@@ -10,15 +10,15 @@ from perdure.api.durations import DURATION_MESSAGE, LONGEST, parse_duration
 from perdure.api.fields import TIME_MESSAGE, parse_time
 
 _COMPUTED_DURATION = re.compile("(-?)([0-9]{1,12})(?:[.]([0-9]{1,6}))?s")
-"""How an expression writes a duration that it has computed: in seconds alone, also where they are days."""
+"""The text of a computed duration: always in seconds, even for days."""
 _SHOWN = 120
 
 
 def as_length(value: Any) -> timedelta:
-    """The length that a value means; a negative one has passed already.
+    """Convert a value to a duration; a negative one has already passed.
 
     Raises:
-        ValueError: it means none.
+        ValueError: It is not one.
     """
     if isinstance(value, timedelta):
         return value
@@ -33,10 +33,10 @@ def as_length(value: Any) -> timedelta:
 
 
 def as_moment(value: Any) -> datetime:
-    """The time that a value means.
+    """Convert a value to a time.
 
     Raises:
-        ValueError: it means none.
+        ValueError: It is not one.
     """
     if isinstance(value, datetime):
         return value
@@ -47,7 +47,7 @@ def as_moment(value: Any) -> datetime:
 
 
 def as_text(value: Any) -> str:
-    """A value where text is wanted, written as in longer text; nothing is no text."""
+    """Convert a value to text, as within longer text; null becomes empty."""
     if value is None:
         return ""
     return value if isinstance(value, str) else _json(value)

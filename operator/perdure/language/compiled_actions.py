@@ -1,4 +1,4 @@
-"""Actions: what each kind of step does, compiled. One class for each kind; `Action` is their union."""
+"""Actions: the compiled kinds of steps. Each kind has a class; `Action` is their union."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from perdure.api.steps import ActivityCall, ChildWorkflow
 from perdure.language.expressions import Template
 
 Timeout = timedelta | Template | None
-"""A duration, or the expression that gives it; None: no limit."""
+"""A duration, or its expression; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""From a definition to a program; everything that is wrong with it is found on the way.
+"""Compiles a definition to a program, and collects all errors.
 
-What is found here cannot be interpreted at all. What can, and would only fail or surprise, is found by `perdure.language.checks`.
+These errors make interpretation impossible. `perdure.language.checks` finds what can be interpreted, but would fail or surprise.
 """
 
 import re
@@ -32,9 +32,9 @@ from perdure.language.schemas import InputSchemaError
 from perdure.language.timeouts import OF_ACTIVITY
 
 ROOTS = frozenset({"input", "steps", "vars", "signals", "run", "schedule", "now"})
-"""The names an expression may start from, wherever it stands."""
+"""The names that any expression may read."""
 LIMIT_ROOTS = frozenset({"input", "schedule"})
-"""The names that the key of a limit may start from."""
+"""The names that the key of a limit may read."""
 _UNKNOWN_NAME = re.compile("unknown name `([^`]*)`")
 HANDLERS = {"on_cancel": "onCancel", "on_failure": "onFailure", "finally_": "finally"}
 
@@ -43,7 +43,7 @@ def compile_program(spec: WorkflowSpec) -> Program:
     """Check and compile a definition.
 
     Raises:
-        InvalidWorkflowError: it cannot be run.
+        InvalidWorkflowError: It cannot run.
     """
     program, findings = compile_as_far(spec)
     if findings:
@@ -52,9 +52,9 @@ def compile_program(spec: WorkflowSpec) -> Program:
 
 
 def compile_as_far(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
-    """Compile a definition as far as it goes, and tell everything that keeps it from running.
+    """Compile a definition as far as possible, and return all errors that keep it from running.
 
-    Where something was found, the program only serves for further checks: what is wrong in it is left out.
+    If there are errors, the program only serves for further checks: its invalid parts are left out.
     """
     compiler = _WorkflowCompiler(spec)
     return compiler.compile(), compiler.findings
@@ -97,7 +97,7 @@ class _WorkflowCompiler:
         return replace(program, outputs_read=outputs_read(program.templates()), limits=self.limits())
 
     def limits(self) -> tuple[CompiledLimit, ...]:
-        """What a run takes before it starts, so that its expressions can only use what is known before."""
+        """Compile the limits. A run takes them before it starts, so their expressions can only read its input."""
         compiled = [
             CompiledLimit(use, self.template(f"spec.limits[{i}].key", use.key, LIMIT_ROOTS))
             for i, use in enumerate(self.spec.limits)
@@ -113,7 +113,7 @@ class _WorkflowCompiler:
         flows[""] = Flow(main.steps, main.by_name, main.dependants, main.output, frozenset(asked), main.params)
 
     def check_continuing(self) -> None:
-        """What runs while the run closes cannot continue it as new."""
+        """Report `continueAsNew` in blocks that run while the run closes."""
         entries = [(f"spec.{name}", getattr(self.spec, field)) for field, name in HANDLERS.items()]
         lists = [("spec", self.spec.steps), *((f"spec.blocks[{i}]", b.steps) for i, b in enumerate(self.spec.blocks))]
         for path, steps in lists:
@@ -189,7 +189,7 @@ class _WorkflowCompiler:
             self.found(path, message)
 
     def elsewhere(self, name: str) -> str:
-        """In which other list of steps a step stands; steps see only those of their own."""
+        """The other list of steps that contains a step; steps can only read those of their own list."""
         lists = [("the main steps", self.spec.steps), *((f"block `{b.name}`", b.steps) for b in self.spec.blocks)]
         where = next((where for where, steps in lists if any(step.name == name for step in steps)), None)
         if where is None:
@@ -197,7 +197,7 @@ class _WorkflowCompiler:
         return f" (it stands in {where}: hand what you need on, as `input` of a block or as its `output`)"
 
     def looping(self, message: str) -> str:
-        """Which loop an unknown name belongs to; it is known only there."""
+        """The loop that defines an unknown name; the name is only known there."""
         unknown = _UNKNOWN_NAME.match(message)
         steps = [*self.spec.steps, *(step for block in self.spec.blocks for step in block.steps)]
         loops = [step for step in steps if step.for_each and unknown and unknown[1] in {step.for_each.as_, "index"}]
@@ -273,7 +273,7 @@ class _FlowCompiler:
         )
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
-        """What each step needs; what cannot be is reported and left out."""
+        """The needs of each step; invalid ones are reported and left out."""
         names = [step.name for step in steps]
         needs: dict[str, tuple[str, ...]] = {}
         for i, step in enumerate(steps):
@@ -342,7 +342,7 @@ class _FlowCompiler:
 
 
 def calls_of(step: Step) -> Iterator[tuple[str, Any]]:
-    """The blocks that a step names, and where."""
+    """The blocks that a step calls, and the paths of the calls."""
     calls = (("onStart", step.on_start), ("call", step.call), ("onEnd", step.on_end))
     yield from ((where, call) for where, call in calls if call)
     if step.parallel:
@@ -391,11 +391,11 @@ _VALUES = (
     *((json_name(name), f"activity.{name}") for name in OF_ACTIVITY),
     *((f"compensate/{json_name(name)}", f"compensate.activity.{name}") for name in OF_ACTIVITY),
 )
-"""The parts of a step that may hold expressions, but for lists: key, and where it stands."""
+"""The parts of a step that may contain expressions, except lists: key and path."""
 
 
 def values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
-    """The parts of a step that may hold expressions: key, where it stands, value, names known only there."""
+    """The parts of a step that may contain expressions: key, path, value, and names that only they can read."""
     for key, fields in _VALUES:
         value: Any = step
         for field in fields.split("."):
@@ -430,7 +430,7 @@ def ancestors(needs: Mapping[str, tuple[str, ...]]) -> dict[str, set[str]]:
 
 
 def _cycle(needs: Mapping[str, tuple[str, ...]]) -> list[str] | None:
-    """Steps that wait for each other in a ring, if there are any."""
+    """Find steps that wait for each other in a cycle."""
     done: set[str] = set()
     for start in needs:
         trail: list[str] = []

@@ -1,10 +1,11 @@
 """Expressions in activities that pods run.
 
-In containers, they stand in `image`, `args` and the `value` of `env`; in a script, also in its `source`; in an HTTP request and
-in an action on a Kubernetes object, everywhere. They also stand in the `subPath` of a workspace, and in artifacts.
+In containers, `image`, `args`, and the `value` of `env` can contain them; in a script, also its `source`; in an HTTP request and
+in an action on a Kubernetes object, every field. The `subPath` of a workspace, and artifacts, can contain
+them, too.
 
-They are evaluated when the pod of an attempt is made, from what that attempt has been given: the same attempt gives the same
-pod, also after a restart of the operator. Everything else of a container is taken as it is.
+They are evaluated when the pod of an attempt is built, from the inputs of that attempt: the same attempt gives the same pod,
+even after a restart of the operator. All other fields of a container are used unchanged.
 """
 
 import re
@@ -25,22 +26,22 @@ NAMES: Final = frozenset({"input", "run", "attempt"})
 _CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
 _NOT_EXPANDED: Final = (".image", ".source", ".subPath")
-"""Fields in which Kubernetes takes `$` as it is."""
+"""Fields in which Kubernetes does not expand `$`."""
 _ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
-"""Where an expression that is the whole text keeps the type of its value."""
+"""Places where an expression that is the whole text keeps the type of its value."""
 _REFERENCE: Final = re.compile(r"artifacts\.inputs\[\d+\]\.from")
-"""Where it must be the whole text, because its value is an artifact."""
+"""Places where it must be the whole text, because its value is an artifact."""
 _PATCH: Final = "podSpecPatch"
 _EXPANDED: Final = re.compile(r"\.(command|args)\[|\.env\[")
 """Where Kubernetes expands `$(NAME)` in a patch."""
 _OF_HTTP: Final = ("url", "query", "headers", "body")
 _OF_RESOURCE: Final = ("manifest", "patch")
 _Change = Callable[[str, str], Any]
-"""Gives what stands at a place instead of a text. The place is relative to the activity."""
+"""Returns the replacement of the text at a path, which is relative to the activity."""
 
 
 def places(definition: Activity) -> Iterator[tuple[str, str]]:
-    """The texts of an activity that may hold expressions, and where each stands, relative to the activity."""
+    """The texts of an activity that may contain expressions, with their paths relative to the activity."""
     found: list[tuple[str, str]] = []
 
     def note(path: str, text: str) -> str:
@@ -55,9 +56,9 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
     """The definition for one attempt: every expression in its containers is replaced by its value.
 
     Args:
-        definition: Of the activity; not changed.
+        definition: Definition of the activity; not modified.
         input: Input of the activity.
-        run: What expressions know as `run`.
+        run: The value of `run` in expressions.
         attempt: Number of the attempt, from 1.
 
     Raises:
@@ -97,10 +98,10 @@ def with_placeholders(definition: Activity) -> Activity:
 
 
 def without_expressions(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec of a pod that was written for Kubernetes: a `${` in it, such as a shell's, stays what it is.
+    """Escape the spec of a pod that was written for Kubernetes: a `${` in it, such as a shell's, stays as it is.
 
     Args:
-        spec: As in a pod; not changed.
+        spec: The spec of a pod; not modified.
     """
     return _of_pod(spec, "", lambda _, text: text.replace("${", "$${"))
 
@@ -111,7 +112,7 @@ def has_computed_image(definition: Activity) -> bool:
 
 
 def _writer(path: str) -> Callable[[Any], str] | None:
-    """How values are written at a place; None where they keep their type."""
+    """Return how values are written at a path; None if they keep their type."""
     if path.startswith(_ANY_VALUE) or _REFERENCE.fullmatch(path):
         return None
     if path.startswith(_PATCH):
@@ -125,7 +126,7 @@ def _literal(value: Any) -> str:
 
 
 def _changed(definition: Activity, change: _Change) -> Activity:
-    """The definition with other texts where expressions may stand; only texts with a `${` are looked at."""
+    """The definition with replaced texts wherever expressions are allowed; only texts with a `${` are replaced."""
     if any("${" in mount.sub_path for mount in definition.workspaces):
         mounts = [
             mount.model_copy(update={"sub_path": _changed_text(f"workspaces[{i}].subPath", mount.sub_path, change)})
@@ -145,7 +146,7 @@ def _changed(definition: Activity, change: _Change) -> Activity:
 
 
 def _changed_work(definition: Activity, change: _Change) -> dict[str, Any]:
-    """The field that says what runs the activity, changed."""
+    """The field that defines the work of the activity, with replaced texts."""
     if definition.container is not None:
         fields = _of_container(definition.container.dump(), "container", change)
         return {"container": definition.container.model_copy(update=fields)}
@@ -168,7 +169,7 @@ def _changed_work(definition: Activity, change: _Change) -> dict[str, Any]:
 def _changed_fields(
     given: Http | KubernetesResource, path: str, names: Sequence[str], change: _Change
 ) -> Http | KubernetesResource:
-    """A model with all texts in some of its fields changed."""
+    """A model with all texts in some of its fields replaced."""
     fields = {name: _of_value(getattr(given, name), f"{path}.{name}", change) for name in names}
     return given.model_copy(update=fields)
 
@@ -178,7 +179,7 @@ def _changed_text(path: str, value: Any, change: _Change) -> Any:
 
 
 def _of_value(value: Any, path: str, change: _Change) -> Any:
-    """A value with all its texts changed."""
+    """A value with all its texts replaced."""
     if isinstance(value, HttpHeader):
         return value.model_copy(update={"value": _changed_text(f"{path}.value", value.value, change)})
     if isinstance(value, dict):
@@ -204,7 +205,7 @@ def _of_artifact(artifact: InputArtifact, path: str, change: _Change) -> InputAr
 
 
 def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:
-    """The spec of a pod, with the texts of its containers changed."""
+    """The spec of a pod, with the texts of its containers replaced."""
     fields = {
         key: [
             {**one, **_of_container(one, f"{path}{key}[{i}]", change)} if isinstance(one, dict) else one
@@ -217,7 +218,7 @@ def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, An
 
 
 def _of_container(container: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:
-    """The fields of a container that may hold expressions, changed."""
+    """The fields of a container that may contain expressions, with replaced texts."""
 
     def text(where: str, value: Any) -> Any:
         return _changed_text(f"{path}.{where}", value, change)

@@ -1,11 +1,11 @@
-"""Texts with ``${…}``: where each expression begins and ends."""
+"""Finds the expressions in texts with ``${…}``."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 _SHOWN: Final = 120
-"""Characters of an expression that messages show."""
+"""Maximum characters of an expression in messages."""
 
 
 class ExpressionError(Exception):
@@ -16,9 +16,9 @@ class ExpressionError(Exception):
         self.expression = expression
         """The CEL source, without ``${`` and ``}``."""
         self.path = path
-        """Where in the value it stands: ``input.items[0]``."""
+        """Its path in the value: ``input.items[0]``."""
         self.message = message
-        """What is wrong, and what to do."""
+        """The problem, and how to fix it."""
 
     def __str__(self) -> str:
         where = f"{self.path}: " if self.path else ""
@@ -27,7 +27,7 @@ class ExpressionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExpressionSource:
-    """What is between the braces."""
+    """The text between the braces."""
 
     source: str
 
@@ -56,7 +56,7 @@ def split(text: str, path: str) -> Iterator[str | ExpressionSource]:
 
 
 def _closing(text: str, at: int) -> int:
-    """Where the expression that begins at `at` ends: at the first } outside of braces, strings and comments."""
+    """The end of the expression that begins at `at`: the first } outside of braces, strings, and comments."""
     depth = 0
     while at < len(text):
         char = text[at]

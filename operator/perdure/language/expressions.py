@@ -2,12 +2,12 @@
 
 cel-expr-python (cel-cpp) parses and type-checks an expression, in 16 us where cel-python takes 130 us without knowing
 `cel.bind`, `split` or optionals. An evaluator of our own runs what it compiled (3 us for a condition, as cel-cpp itself),
-because cel-cpp's goes through maps in another order in each process and has no bound on one step (200 calls of replace()
-on a payload held the interpreter for 1.9 s): the figures stand in docs/expressions.md, the worst of some fifty attacks
-on ours takes 75 ms.
+because cel-cpp's iterates over maps in a different order in each process and does not bound a single step (200 calls of replace()
+on a payload blocked the interpreter for 1.9 s). docs/expressions.md has the figures; the worst of about fifty attacks on our
+evaluator takes 75 ms.
 
-A template is compiled once. Evaluating it is a function of the scope alone: no clock, no I/O, the same value on every
-machine, and never more than `cel.limits.BUDGET` units of work for the template as a whole.
+A template is compiled once. Its value depends on the scope alone: no clock, no I/O, the same value on every machine, and at
+most `cel.limits.BUDGET` units of work for the whole template.
 """
 
 import json
@@ -32,9 +32,9 @@ from perdure.language.cel import (
 from perdure.language.expression_text import ExpressionError, split
 
 MAX_EXPRESSIONS: Final = 256
-"""Expressions of one template."""
+"""Maximum number of expressions in one template."""
 MAX_RESULT: Final = 262_144
-"""Bytes of JSON that a template may evaluate to."""
+"""Maximum bytes of the value of a template, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class References:
     steps: frozenset[str] = frozenset()
     """The steps that it reads by name."""
     every_step: bool = False
-    """It reads `steps` in a way that does not tell which steps; any may matter."""
+    """Whether it may read any step."""
     signals: frozenset[str] = frozenset()
     """The signals that it reads by name."""
     every_signal: bool = False
-    """It reads `signals` in a way that does not tell which signals; any may matter."""
+    """Whether it may read any signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Literal:
-    """A scalar that stands for itself."""
+    """A constant scalar."""
 
     value: Any
 
@@ -95,13 +95,13 @@ class Template:
     __slots__ = ("_condition", "_part", "_path", "places", "references", "sources", "whole")
 
     sources: tuple[str, ...]
-    """The CEL sources in it, in order."""
+    """The CEL sources of its expressions, in order."""
     places: tuple[tuple[str, str], ...]
-    """Where each of them stands, and the source."""
+    """The path and the source of each expression."""
     whole: bool
-    """The value is one expression and nothing else."""
+    """Whether the value is a single expression."""
     references: References
-    """Which names it reads."""
+    """The names that it reads."""
 
     def __init__(self, part: _Part, path: str, *, condition: bool = False) -> None:
         self._part = part
@@ -125,7 +125,7 @@ class Template:
 
     @property
     def pieces(self) -> tuple[str | None, ...]:
-        """The pieces of a text: what stands for itself, and None for each expression."""
+        """The pieces of a text: literal text, and None for each expression."""
         parts = self._part.parts if isinstance(self._part, _Text) else (self._part,)
         known = (part.value if isinstance(part, _Literal) else part for part in parts)
         return tuple(piece if isinstance(piece, str) else None for piece in known)
@@ -133,11 +133,11 @@ class Template:
     def evaluate(
         self, scope: Mapping[str, Any], meter: Meter | None = None, write: Callable[[Any], str] | None = None
     ) -> Any:
-        """The value, in JSON, with every expression replaced by what it gives; raises ExpressionError.
+        """The value as JSON, with every expression replaced by its value; raises ExpressionError.
 
         Args:
             scope: The values of the names.
-            meter: Is charged for the work; without one, the template has the whole `cel.limits.BUDGET`.
+            meter: Charged for the work; None gives the template the whole `cel.limits.BUDGET`.
             write: Writes out the value of an expression as text, also of one that is the whole string. Without it, such
                 a value keeps its type.
         """
@@ -162,7 +162,7 @@ def compile_template(value: Any, *, path: str = "", names: Collection[str] | Non
     Args:
         value: The value. A string that is one ``${…}`` becomes the expression's value with its type; in longer text the
             value is written out; ``$${`` is a literal ``${``. The keys of maps are never computed.
-        path: Where the value stands, for messages.
+        path: Path of the value, for messages.
         names: The names that expressions may read; None for any.
 
     Raises:
@@ -172,7 +172,7 @@ def compile_template(value: Any, *, path: str = "", names: Collection[str] | Non
 
 
 def compile_condition(value: str, *, path: str = "", names: Collection[str] | None = None) -> Template:
-    """Compile a string that must be one ``${…}``, and give true or false when evaluated."""
+    """Compile a string that must be a single ``${…}`` with a boolean value."""
     part = _TemplateCompiler(names).part(value, path, 0)
     if not isinstance(part, _Expression):
         raise ExpressionError(
@@ -264,11 +264,11 @@ def _expressions(part: _Part) -> Iterator[_Expression]:
 
 
 class _TooLargeError(Exception):
-    """The result outgrew `MAX_RESULT`."""
+    """The result exceeds `MAX_RESULT`."""
 
 
 class _Maker:
-    """One evaluation: the scope, the budget of work, and how large the result has become."""
+    """One evaluation: the scope, the budget of work, and the size of the result so far."""
 
     def __init__(self, scope: Mapping[str, Any], meter: Meter, write: Callable[[Any], str] | None) -> None:
         self._scope = scope
@@ -294,7 +294,7 @@ class _Maker:
                 return {key: self.part(item) for key, item in entries}
 
     def finish(self, value: Any) -> None:
-        """Refuse a result whose JSON is too large; only one that may be is written out to know."""
+        """Reject a result whose JSON is too large; only a result near the limit is encoded to measure it."""
         escaped = 6  # a character of text takes at most six bytes of JSON
         if self._size * escaped > MAX_RESULT and len(_json(value).encode("utf-8", "surrogatepass")) > MAX_RESULT:
             raise _TooLargeError
@@ -325,7 +325,7 @@ class _Maker:
             raise _TooLargeError
 
     def _plain(self, value: Any, depth: int) -> Any:
-        """A value of CEL as fresh JSON."""
+        """Convert a value of CEL to new JSON."""
         form = type(value)
         if form is list:
             return self._list(value, depth)
@@ -341,7 +341,7 @@ class _Maker:
         return self._map(value, depth) if found == "map" else self._other(found, value)
 
     def _list(self, values: Collection[Any], depth: int) -> list[Any]:
-        """Fresh JSON of a list. A result can be a hundred thousand of them, so the commonest values are looked at here."""
+        """Convert a list. A result can have a hundred thousand values, so the most frequent types are handled here."""
         if depth >= MAX_DEPTH:
             raise LimitError(_TOO_DEEP)
         self._meter.charge(4 + len(values))
@@ -361,7 +361,7 @@ class _Maker:
         return made
 
     def _map(self, entries: dict[Any, Any], depth: int) -> dict[str, Any]:
-        """Fresh JSON of a map, in the same way."""
+        """Convert a map in the same way."""
         if depth >= MAX_DEPTH:
             raise LimitError(_TOO_DEEP)
         self._meter.charge(4 + 4 * len(entries))
@@ -386,7 +386,7 @@ class _Maker:
         return made
 
     def _other(self, found: str, value: Any) -> Any:
-        """What JSON has no type for, in the form it takes there; or why it has none."""
+        """Convert a value that JSON has no type for, or explain why it cannot be converted."""
         self._meter.charge(20)
         match found:
             case "double" if math.isfinite(value):
@@ -401,7 +401,7 @@ class _Maker:
 
 
 _SCALAR_SIZES: Final = {"null": 4, "bool": 4, "int": 1, "string": 2}
-"""The least that a scalar takes in JSON; a string takes its characters on top."""
+"""The minimum size of a scalar in JSON; a string adds its characters."""
 _TOO_LARGE: Final = (
     f"the result is more than {MAX_RESULT} bytes of JSON; keep large data elsewhere and pass a reference to it"
 )
@@ -415,10 +415,10 @@ _REMEDIES: Final = {
 
 
 def written(value: Any) -> str:
-    """A value within longer text: text as it is, anything else as JSON."""
+    """A value within longer text: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else _json(value)
 
 
 def _json(value: Any) -> str:
-    """JSON with its keys in order, so that text made of it is the same however a map was built."""
+    """JSON with sorted keys, so that its text does not depend on the order of a map."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))

@@ -1,7 +1,7 @@
 """Inputs of runs and blocks: defaults, and the JSON Schema that they must fit.
 
-The schemas are checked by jsonschema-rs with a regular-expression engine that cannot be made to backtrack, and nothing is
-ever fetched: a ``$ref`` stays within its schema. What a check may cost is known before it is made (`schemas`).
+jsonschema-rs validates the inputs with a regular-expression engine that never backtracks. Nothing is fetched: a ``$ref`` stays
+within its schema. The maximum cost of a check is known in advance (`schemas`).
 """
 
 import json
@@ -27,19 +27,19 @@ _UNTOLD = (
 
 
 class UncheckedError(Exception):
-    """A value of which it cannot be told where it does not fit; the text says why, and what to do."""
+    """The errors of a value cannot be found; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputCheck:
-    """What an input looks like."""
+    """The default and the schema of an input."""
 
     default: Any = None
     validator: "jsonschema_rs.Validator | None" = None
     cost: Cost | None = None
 
     def complete(self, given: Any) -> Any:
-        """What is given, over the default; field by field where both are objects."""
+        """Complete a value by the default; field by field if both are objects."""
         if given is None:
             return self.default
         if isinstance(given, dict) and isinstance(self.default, dict):
@@ -47,7 +47,7 @@ class InputCheck:
         return given
 
     def check(self, value: Any) -> list[tuple[str, str]]:
-        """Where and why a value does not fit, nothing where it does. The places are like ``.guests[0]``."""
+        """Return where and why a value does not fit; empty if it fits. Paths are like ``.guests[0]``."""
         found: list[tuple[str, str]] = []
         try:
             for error in self.errors(value):
@@ -61,10 +61,10 @@ class InputCheck:
         return found
 
     def errors(self, value: Any) -> "Iterable[jsonschema_rs.ValidationError]":
-        """What does not fit, or of a large value the first that does not.
+        """Return the errors; of a large value, only the first.
 
         Raises:
-            UncheckedError: that cannot be told with a bounded amount of work.
+            UncheckedError: Finding them takes too much work.
         """
         if self.validator is None or self.cost is None:
             return []
@@ -87,11 +87,11 @@ def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
     """Compile a schema.
 
     Args:
-        schema: JSON Schema, draft 2020-12 where `$schema` does not say otherwise; None takes everything.
-        default: Input where none is given.
+        schema: JSON Schema, draft 2020-12 unless `$schema` names another; None accepts everything.
+        default: The default input.
 
     Raises:
-        SchemaError: it is no schema, or refers to something outside of itself.
+        SchemaError: It is not a schema, or refers to something outside of itself.
     """
     if schema is None:
         return InputCheck(default)

@@ -1,8 +1,8 @@
 """The interpreter of YAML workflows: a decider.
 
-It takes events one by one and keeps its state in a `Memory` that is stored with the run, so that continuing after a restart
-needs no history. It is deterministic: expressions see only the input, what earlier steps recorded, and the time of the event
-that is being decided. The work of one decision is done by `perdure.language.execution`.
+It processes events one by one and keeps its state in a `Memory` that is stored with the run, so it needs no history to continue
+after a restart. It is deterministic: expressions only read the input, the records of earlier steps, and the time of the current
+event. `perdure.language.execution` does the work of one decision.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ class Interpreter:
 
 
 def progress(program: Program, memory: Memory) -> tuple[int, int]:
-    """How many of the main steps have succeeded or were skipped, and how many there are."""
+    """Return the number of main steps that have succeeded or were skipped, and the number of all main steps."""
     main = memory.frames.get("")
     done = sum(record.status in {Status.SUCCEEDED, Status.SKIPPED} for record in main.steps.values()) if main else 0
     return done, len(program.main.steps)

@@ -1,8 +1,8 @@
-"""The state of a run in its program: what the interpreter keeps between two events, stored with the run.
+"""The memory of the interpreter between two events; it is stored with the run.
 
-Attributes may be renamed, their names in the stored JSON may not: runs that are open are read by the next version.
-Keys of maps and entries of lists that name something open are paths (`perdure.language.paths`). Maps are looked up by path and
-never iterated to decide: the API server returns their keys in another order.
+Attributes may be renamed, but not their names in the stored JSON: the next version reads open runs.
+Keys of maps and entries of lists that name something open are paths (`perdure.language.paths`). Decisions look up maps by path
+and never iterate over them, because the API server returns their keys in a different order.
 """
 
 from datetime import datetime, timedelta
@@ -50,7 +50,7 @@ def failed(failure: Failure) -> Outcome:
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What is recorded of a step: the value of `steps.<name>` in expressions."""
+    """The record of a step: the value of `steps.<name>` in expressions."""
 
     status: Status
     start_time: datetime
@@ -99,11 +99,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     branches: dict[str, Outcome] = {}
     """The branches of a parallel step that have closed."""
     result: Outcome | None = None
-    """How the step has ended, while its `onEnd` runs."""
+    """The outcome of the step while its `onEnd` runs."""
     note: str = ""
-    """What people should know while it waits."""
+    """A message for people while it waits."""
     limits: dict[str, timedelta] = {}
-    """The timeouts that expressions gave: `timeout` of the step, `waitTimeout` of its wait."""
+    """The values of timeouts that are expressions: `timeout` of the step, `waitTimeout` of its wait."""
 
 
 class ForEachLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -140,7 +140,7 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     depth: int = 0
     input: Any = None
     timeouts: dict[str, timedelta] = {}
-    """Timeouts of the activity that expressions gave, by Python name; evaluated together with the input."""
+    """The values of timeouts of the activity that are expressions, by Python name; evaluated with the input."""
 
 
 class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -186,18 +186,18 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     """The newest last."""
     closing: Closing | None = None
     stopped: bool = False
-    """The run was asked to stop: no compensation and no handler but `finally` runs."""
+    """Whether the run must stop: no compensations run, and of the handlers only `finally`."""
     continue_as_new_suggested: bool = field(default=False, name="suggested")
 
     # Set if the last decision was split:
     agenda: tuple[str, ...] = ()
-    """What is due, in order, see `execution.agenda`."""
+    """The due work, in order; see `execution.agenda`."""
     now: datetime | None = None
     """The time of the event that is being decided."""
 
 
 def load_memory(memory: Any) -> Memory:
-    """The memory of a run: None before its first decision, plain JSON after a restart."""
+    """Load the memory of a run from None before the first decision, or from plain JSON after a restart."""
     if isinstance(memory, Memory):
         return memory
     return Memory() if memory is None else msgspec.convert(memory, Memory)

@@ -1,4 +1,4 @@
-"""Programs: a Workflow's definition, checked and compiled once, ready to be interpreted by any number of runs."""
+"""Programs: the definition of a Workflow, compiled once and shared by any number of runs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ from perdure.language.input_checks import InputCheck
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     ERROR = "Error"
-    """It cannot be run, or can only fail: no run of it is started."""
+    """It cannot run, or always fails: no run of it starts."""
     WARNING = "Warning"
-    """It is probably not what was meant."""
+    """It is probably a mistake."""
     NOTE = "Note"
-    """It may be meant so, and is worth a look."""
+    """It may be intended, but deserves a look."""
 
 
 _LONGEST_PLACE = 120
@@ -33,42 +33,42 @@ _LONGEST_PLACE = 120
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a definition."""
+    """A problem in a definition."""
 
     path: str
-    """Where: ``spec.steps[2].activity.name``."""
+    """Its path: ``spec.steps[2].activity.name``."""
     message: str
-    """What is wrong, and what to do."""
+    """The problem, and how to fix it."""
     severity: Severity = Severity.ERROR
     local: bool = False
-    """It holds whatever the rest of the definition says."""
+    """Whether it does not depend on the rest of the definition."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"
 
     @property
     def place(self) -> str:
-        """The path for messages: the middle of a long one, such as that of a value that nests deep, is left out."""
+        """The path for messages; the middle of a very long one is left out."""
         return self.path if len(self.path) <= _LONGEST_PLACE else f"{self.path[:80]}…{self.path[-39:]}"
 
     def moved(self, path: str) -> "Finding":
-        """The same, of a definition that stands elsewhere in its manifest: at `path`, in the place of ``spec``."""
+        """The same, with the definition at `path` in its manifest, instead of ``spec``."""
         return replace(self, path=path + self.path.removeprefix("spec"))
 
 
 class InvalidWorkflowError(Exception):
-    """A definition that cannot be run; `findings` tells everything that is wrong."""
+    """A definition cannot run; `findings` has all problems."""
 
     def __init__(self, findings: list[Finding], type_: str = "InvalidWorkflow") -> None:
         super().__init__("; ".join(map(str, findings)))
         self.findings = findings
         self.type = type_
-        """Type of the failure of a run that fails for it."""
+        """Type of the failure of a run with this definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledStep:
-    """A step, compiled: its action, and the modifiers of it."""
+    """A compiled step: its action and modifiers."""
 
     step: Step
     """The definition, for checks and for messages."""
@@ -102,11 +102,11 @@ class Flow:
     steps: tuple[CompiledStep, ...]
     by_name: Mapping[str, CompiledStep]
     dependants: Mapping[str, tuple[str, ...]]
-    """Which steps need a step, in the order of the list."""
+    """The steps that need a step, in the order of the list."""
     output: Template | None
     """None: the output of the last step."""
     kept: frozenset[str]
-    """The steps whose outputs an expression may still ask for; others are not remembered."""
+    """The steps whose outputs an expression may still read; other outputs are not kept."""
     params: InputCheck
 
 
@@ -138,7 +138,7 @@ class Program:
     """By the name of the field: `onCancel`, `onFailure`, `finally`."""
     input: InputCheck
     retry_policies: frozenset[str] = frozenset()
-    """The RetryPolicies that are meant by name."""
+    """The RetryPolicies that it names."""
     outputs_read: frozenset[str] = frozenset()
     """The steps whose outputs expressions read, by name."""
     limits: tuple[CompiledLimit, ...] = ()
@@ -160,24 +160,24 @@ class Program:
                 yield from step.templates.values()
 
     def check_input(self, given: Any) -> list[Finding]:
-        """What is wrong with the input of a run, defaults included."""
+        """Return the errors of the input of a run, completed by defaults."""
         return [Finding(f"spec.input{where}", message) for where, message in self.input.check(given)]
 
 
 def with_defaults(program: Program, given: Any) -> Any:
-    """The input of a run: what is given, over the default of the definition."""
+    """The input of a run, completed by the default of the definition."""
     return program.input.complete(given)
 
 
 def retry_policy(choice: RetryPolicyChoice | None) -> PolicyChoice:
-    """The engine's form of what is said of retries; None is Temporal's default."""
+    """Convert a retry policy to the engine's form; None means Temporal's default."""
     if choice is None:
         return RetryPolicy()
     return PolicyReference(choice.name) if choice.name is not None else retry_rules(choice)
 
 
 def retry_rules(rules: RetryRules, *, name: str = "", circuit_breaker: bool = False) -> RetryPolicy:
-    """The engine's form of a policy.
+    """Convert the rules of a policy to the engine's form.
 
     Args:
         rules: The spec of a RetryPolicy, or a policy that is written in place.

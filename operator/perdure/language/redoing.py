@@ -1,7 +1,7 @@
-"""What a retry of a run does again, and what it keeps. Pure.
+"""Determines what a retry of a run repeats, and what it keeps. Pure.
 
-The new run begins with the history up to the first thing that is done again. Activities that completed later, in other branches
-and items, are not done again: what they returned is kept.
+The new run begins with the history up to the first repeated step. Activities that completed later, in other branches and items,
+are not repeated: their results are kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,21 +21,21 @@ from perdure.language.resuming import last_task, newest_before
 from perdure.language.step_trace import Traced, Tracer
 
 MAX_KEPT: Final = 256 * 1024
-"""Bytes that the results kept from after the point may have, with their inputs: they are recorded with one commit."""
+"""Maximum bytes of the results that are kept from after that point, with their inputs: one commit records them."""
 _EVENTS: Final = 600
-"""Bytes that the events of an activity have beside its input and result."""
+"""Bytes of the events of an activity, without its input and result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redo:
-    """Where a retry begins, and what it keeps from after that."""
+    """Where a retry begins, and which later results it keeps."""
 
     point: int
-    """The last event that is kept: one of `history.decision_points`."""
+    """The last event to keep: one of `history.decision_points`."""
     kept: tuple[int, ...] = ()
     """Ids of later ActivityTaskCompleted events whose results are kept."""
     left_out: int = 0
-    """How many more were not kept, because together they are too large."""
+    """Number of results that are not kept because all together they are too large."""
 
 
 def redo(
@@ -47,7 +47,7 @@ def redo(
     start_time: datetime,
     steps: Sequence[str] = (),
 ) -> Redo:
-    """Find out what a retry of a closed run does again: what failed, what was compensated, and the steps that are named.
+    """Determine what a retry of a closed run repeats: what failed, what was compensated, and the named steps.
 
     Args:
         events: The whole history of the run.
@@ -55,11 +55,11 @@ def redo(
         run: What expressions know as `run`.
         input: Input of the run.
         start_time: When it started.
-        steps: Paths of steps that are done again with all that comes after them.
+        steps: Paths of steps to repeat, with everything after them.
 
     Raises:
-        NondeterminismError, UndecidableError: The program decides differently.
-        ValueError: There is nothing to redo, or a step has not started; as a sentence.
+        NondeterminismError, UndecidableError: The program decides differently than the history.
+        ValueError: There is nothing to repeat, or a step has not started; a sentence.
     """
     seen = _RedoTracer(program, run, input=input, start_time=start_time)
     history.retrace(events, seen)
@@ -90,7 +90,7 @@ def redo(
 
 
 class _Trace(dict[str, Traced]):
-    """How steps began and ended, and the event that was decided when each began."""
+    """How steps began and ended, and the event whose decision began each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class _RedoTracer(Tracer):
 
 
 def _before_failures(events: Sequence[ev.AnyEvent], points: Sequence[int], seen: _RedoTracer) -> Iterator[int]:
-    """The points before what failed and was not caught: an activity's failure, or the beginning of anything else."""
+    """The points before uncaught failures: before the failure of an activity, or before the start of anything else."""
     trace = seen.trace
     failed = [Path.parse(path) for path, each in trace.items() if each.status is Status.FAILED]
     failed = [path for path in failed if not path.is_compensation]
@@ -138,7 +138,7 @@ def _failed(trace: dict[str, Traced], path: str) -> bool:
 
 
 def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_Order") -> Iterator[tuple[int, int]]:
-    """The activities that completed after a point and are not done again: the event, and the bytes that it takes."""
+    """The activities that completed after a point and are not repeated: the event, and its size in bytes."""
     inputs = {event.event_id: event.input for event in events if isinstance(event, ev.ActivityTaskScheduled)}
     for event in events[point:]:
         if not isinstance(event, ev.ActivityTaskCompleted) or ":" in event.activity_id:
@@ -150,14 +150,14 @@ def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_O
 
 
 class _Order:
-    """Which steps come after which."""
+    """The order of the steps."""
 
     def __init__(self, program: Program, trace: dict[str, Traced]) -> None:
         self._program = program
         self._trace = trace
 
     def concerns(self, path: str, again: str) -> bool:
-        """Whether a step is part of one that is done again, or comes after it."""
+        """Whether a step is part of a repeated step, or comes after one."""
         mine, other = Path.parse(path).lineage, Path.parse(again).lineage
         for here, there in zip(mine, other, strict=False):
             if here == there:
@@ -168,7 +168,7 @@ class _Order:
         return len(mine) >= len(other)
 
     def _needs(self, frame: str, name: str, before: str) -> bool:
-        """Whether a step of a frame needs another one, directly or by way of others."""
+        """Whether a step of a frame needs another one, directly or indirectly."""
         block = self._trace[frame].block if frame in self._trace else ""
         flow = self._program.flows.get(block)
         todo, known = [name], set[str]()

@@ -1,4 +1,4 @@
-"""What is doubtful about the result of an activity: nothing where an expression reads it, or JSON that cannot be read."""
+"""Finds doubtful results of activities: an empty one that an expression reads, or invalid JSON."""
 
 import re
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from perdure.language.paths import Path
 from perdure.language.program import CompiledStep, Program
 
 _READS_OUTPUT = re.compile(r"""\bsteps(?:\.(\w+)|\[\s*(["'])([^"']+)\2\s*\])\.output\b""")
-"""An expression that takes the output of a step for granted; `.?output` does not."""
+"""An expression that assumes that a step has an output; `.?output` does not."""
 ONLY_LOGGED: Final = "what a container prints is only logged"
-"""What to know about an activity that returned nothing."""
+"""The advice for an activity that returned nothing."""
 
 
 def outputs_read(templates: Iterable[Template]) -> frozenset[str]:
@@ -23,7 +23,7 @@ def outputs_read(templates: Iterable[Template]) -> frozenset[str]:
 
 
 def doubt(program: Program, path: str, result: Any) -> str:
-    """Say what is doubtful about the result of an activity that a pod does.
+    """Explain a doubt about the result of an activity in a pod.
 
     Args:
         program: What the run runs.
@@ -31,7 +31,7 @@ def doubt(program: Program, path: str, result: Any) -> str:
         result: The result.
 
     Returns:
-        A short clause for people; empty where nothing is doubtful.
+        A short clause for people; empty if there is no doubt.
     """
     parsed = Path.parse(path)
     if parsed.is_compensation:
@@ -48,7 +48,7 @@ def doubt(program: Program, path: str, result: Any) -> str:
 
 
 def no_output(program: Program, output: Any) -> str:
-    """Say why a completed run has no output, where an activity should have given it; empty otherwise."""
+    """Explain why a completed run has no output if an activity should have returned it; empty otherwise."""
     if output is not None or program.main.output is not None or not program.main.steps:
         return ""
     last = program.main.steps[-1]
@@ -63,7 +63,7 @@ def _by_pod(program: Program, step: CompiledStep) -> bool:
 
 
 def _unreadable(result: str) -> str:
-    """What is wrong with a text that looks like a JSON object or list."""
+    """The error in a text that looks like a JSON object or list."""
     if not result.lstrip().startswith(("{", "[")):
         return ""
     try:

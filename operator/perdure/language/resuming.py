@@ -1,4 +1,4 @@
-"""Where a reset to the last workflow task begins: before the decision that ended a run, and before what failed."""
+"""Finds where a reset to the last workflow task begins: before the decision that ended a run, and before what failed."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ def last_task(
     input: Any,  # noqa: A002
     start_time: datetime,
 ) -> int:
-    """The newest decision from which a run can end in another way than it did.
+    """Find the newest decision after which a run can end differently.
 
     That is the newest decision of the main steps: compensations and handlers come after it. If that decision was about
     work that failed, or about a request to cancel the run, it is the newest one before: so the work is done again.
@@ -40,7 +40,7 @@ def last_task(
 
     Raises:
         NondeterminismError, UndecidableError: The program decides differently.
-        ValueError: Nothing was decided yet.
+        ValueError: There is no decision yet.
     """
     points = history.decision_points(events)
     if not points:
@@ -61,12 +61,12 @@ def last_task(
 
 
 class _EndObserver(Interpreter):
-    """An interpreter that notes when the main steps were bound to end, and how."""
+    """Observes when and how the end of the main steps was determined."""
 
     def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
         super().__init__(program, run, input=input, start_time=start_time)
         self.point = 0
-        """The event that was decided then; until then the newest one."""
+        """The event of that decision; before it, the newest event."""
         self.outcome: Outcome | None = None
 
     def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
@@ -80,12 +80,12 @@ class _EndObserver(Interpreter):
 
 
 def newest_before(points: Sequence[int], event_id: int) -> int:
-    """The newest point before an event; the first one where none is."""
+    """The newest point before an event; the first one if there is none."""
     return max((point for point in points if point < event_id), default=points[0])
 
 
 def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
-    """The event before which a reset must begin, so that the work that failed is done again. None: no work has failed."""
+    """The event before which a reset must begin to repeat the failed work. None: no work has failed."""
     for node in failure.chain():
         for event in reversed(events):
             begun = _begun_by(event, node)
@@ -95,7 +95,7 @@ def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
 
 
 def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
-    """The same, if an event is what a node of the failure reports.
+    """The same for one node of the failure.
 
     An open activity begins again after a reset. Children, timers and signals to others do not: their outcome is
     applied once more.

@@ -1,4 +1,4 @@
-"""What it may cost to check a value against a JSON Schema, known before it is done.
+"""Bounds the cost of checking a value against a JSON Schema, in advance.
 
 jsonschema-rs remembers, where a schema refers to itself, which part has passed which value, so telling *whether* a value
 fits costs at most one visit for each part of the schema that applies to each value. Telling *why* it does not remembers
@@ -15,17 +15,17 @@ from urllib.parse import unquote
 from perdure.language.cel import pattern_weight
 
 MAX_SCHEMA: Final = 10_000
-"""Parts of a schema, with what it refers to written out."""
+"""Maximum parts of a schema with all its references expanded."""
 MAX_SCHEMA_DEPTH: Final = 200
-"""How deep a schema may be nested, references included."""
+"""Maximum nesting of a schema, references included."""
 MAX_CHECK: Final = 1_000_000
 """Units of work of checking one value; a unit, which is a part of the schema at a value, is at most a fifth of a microsecond."""
 MAX_TELLING: Final = 500_000
-"""Characters of values that the reasons why a value does not fit may go through."""
+"""Maximum characters of values that may be read to explain why a value does not fit."""
 MAX_REASONS: Final = 16_000
-"""Reasons that there may be, each of which takes some five microseconds."""
+"""Maximum number of reasons; each takes about five microseconds."""
 _PATTERN_CHARACTERS: Final = 16
-"""Characters that go through one state of a regular expression for one unit of work."""
+"""Characters that one state of a regular expression processes for one unit of work."""
 
 _IN_PLACE: Final = ("not", "if", "then", "else")
 _IN_PLACE_LISTS: Final = ("allOf", "anyOf", "oneOf")
@@ -36,18 +36,18 @@ _BELOW: Final = (
 )
 _ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
 ALTERNATIVES: Final = frozenset({"anyOf", "oneOf"})
-"""Keywords that tell why each of their branches does not fit."""
+"""Keywords that explain for each of their branches why it does not fit."""
 
 
 class InputSchemaError(Exception):
-    """A schema that is none, or that is not taken."""
+    """A schema is invalid or not supported."""
 
 
 class Cost:
-    """What checking against one schema costs.
+    """The cost of checks against one schema.
 
     Raises:
-        SchemaError: it is too large, or refers to what cannot be seen from here.
+        SchemaError: It is too large, or refers to something outside of itself.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -66,25 +66,25 @@ class Cost:
         self._alternatives = any(ALTERNATIVES & part.keys() for part in visits.parts)
 
     def affordable(self, value: Any, length: int) -> bool:
-        """Whether it may be found out that a value fits; `length` is that of its JSON."""
+        """Whether a value may be checked; `length` is that of its JSON."""
         work = self._states * length // _PATTERN_CHARACTERS
         if work + self.parts * (length // 2 + 1) <= MAX_CHECK:  # each value takes two characters at least
             return True
         return work + self.parts * _values(value) <= MAX_CHECK
 
     def all_reasons(self, value: Any, length: int) -> bool:
-        """Whether all that does not fit may be told."""
+        """Whether all errors may be listed."""
         depth = _depth(value)
         ways: int = self.parts * max(self._branches, 1) ** depth
         return ways * depth * (length + 1) <= MAX_TELLING and ways * _values(value) <= MAX_REASONS
 
     def first_reason(self) -> bool:
-        """Whether the first of what does not fit may be told: looking for it ends there, but goes through all alternatives."""
+        """Whether the first error may be reported: the search ends there, but tries all alternatives."""
         return self._branches <= 1 and not self._alternatives
 
 
 class _Size:
-    """How large a schema is with everything that it refers to written out in place: what reading it may cost goes by that."""
+    """The size of a schema with its references expanded in place, which bounds the cost of reading it."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
@@ -107,12 +107,12 @@ class _Size:
 
 
 class _Reach:
-    """How much of a schema applies to one value at the most.
+    """The maximum parts of a schema that apply to one value.
 
     Args:
         root: The schema.
-        own: What a part counts by itself.
-        again: What a part counts for where the schema has come to it before, and so refers to itself.
+        own: The cost of a part by itself.
+        again: The cost of a part that was visited before, because the schema refers to itself.
     """
 
     def __init__(self, root: Mapping[str, Any], own: Callable[[Mapping[str, Any]], int], again: int) -> None:
@@ -125,7 +125,7 @@ class _Reach:
         self.worst = max(self._of(root))
 
     def _of(self, part: Any) -> tuple[int, int]:
-        """How much applies to the value that a part is for, and to any one value within that."""
+        """The cost for the value of a part, and for any single value within it."""
         if not isinstance(part, dict):
             return (0, 0)
         if id(part) in self._known:
@@ -144,7 +144,7 @@ class _Reach:
         return here, below
 
     def _in_place(self, part: Mapping[str, Any]) -> Iterator[Any]:
-        """What is for the same value."""
+        """The parts for the same value."""
         yield from (part[keyword] for keyword in _IN_PLACE if keyword in part)
         for keyword in _IN_PLACE_LISTS:
             yield from part[keyword] if isinstance(part.get(keyword), list) else ()
@@ -164,7 +164,7 @@ class _Reach:
 
 
 def _below(part: Mapping[str, Any]) -> Iterator[list[Any]]:
-    """What is for the values within: groups of which each value meets one."""
+    """The parts for the values within: groups, one of which applies to each value."""
     yield from ([part[keyword]] for keyword in _BELOW if keyword in part)
     if isinstance(part.get("properties"), dict):
         yield list(part["properties"].values())
@@ -176,7 +176,7 @@ def _below(part: Mapping[str, Any]) -> Iterator[list[Any]]:
 
 
 def _target(root: Mapping[str, Any], reference: str) -> Any:
-    """What a `$ref` refers to; raises SchemaError where that is not within the schema."""
+    """The target of a `$ref`; raises SchemaError if it is not within the schema."""
     if reference != "#" and not reference.startswith("#/"):
         raise InputSchemaError(
             f"`$ref: {reference}` must be `#` or begin with `#/`; nothing is fetched: put it under `$defs`"
@@ -194,7 +194,7 @@ def _target(root: Mapping[str, Any], reference: str) -> Any:
 
 
 def _compared(part: Mapping[str, Any]) -> int:
-    """What a part costs by itself, and by what it compares with. Choices that are all texts, or all integers, are looked up."""
+    """The cost of a part and its comparisons. Choices that are all strings, or all integers, are looked up."""
     found = 1 + (_values(part["const"]) if isinstance(part.get("const"), dict | list) else 0)
     choices = part.get("enum")
     if isinstance(choices, list) and {type(each) for each in choices} not in ({str}, {int}):
@@ -203,7 +203,7 @@ def _compared(part: Mapping[str, Any]) -> int:
 
 
 def _patterns_of(part: Mapping[str, Any]) -> int:
-    """What the regular expressions of a part weigh."""
+    """The weight of the regular expressions of a part."""
     patterns = [part["pattern"]] if isinstance(part.get("pattern"), str) else []
     if isinstance(part.get("patternProperties"), dict):
         patterns += part["patternProperties"]
@@ -211,7 +211,7 @@ def _patterns_of(part: Mapping[str, Any]) -> int:
 
 
 def _values(value: Any) -> int:
-    """How many values there are in one, with itself."""
+    """The number of values within a value, itself included."""
     count, waiting = 0, [value]
     while waiting:
         each = waiting.pop()
@@ -224,7 +224,7 @@ def _values(value: Any) -> int:
 
 
 def _depth(value: Any) -> int:
-    """How many levels there are in a value; one in a text."""
+    """The number of levels of a value; a string has one."""
     depth, level = 0, [value]
     while level:
         depth += 1

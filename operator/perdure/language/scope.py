@@ -1,4 +1,4 @@
-"""What expressions see of a run's memory."""
+"""The values of a run's memory that expressions can read."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from perdure.language.memory import Closing, Outcome, Status, StepRecord
 from perdure.language.step_failures import as_variable
 
 _PHASES: Final = {Status.SUCCEEDED: "Completed", Status.FAILED: "Failed", Status.CANCELLED: "Cancelled"}
-"""`run.status` by the ending of the main steps: the phases of a run."""
+"""`run.status` by the outcome of the main steps: the phases of a run."""
 
 
 def step_as_json(record: StepRecord) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def step_as_json(record: StepRecord) -> dict[str, Any]:
 
 
 def ended_as_json(outcome: Outcome) -> dict[str, Any]:
-    """The value of `step` in the input of `onEnd`: how the step has ended."""
+    """The value of `step` in the input of `onEnd`: the outcome of the step."""
     failure = outcome.failure
     return {
         "status": outcome.status.value,
@@ -33,7 +33,7 @@ def ended_as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def outcome_as_json(closing: Closing | None) -> dict[str, Any]:
-    """The values of `run.status` and `run.failure`: how the main steps have ended, for compensations and handlers."""
+    """The values of `run.status` and `run.failure`: the outcome of the main steps, for compensations and handlers."""
     if closing is None:
         return {"status": "Running", "failure": None}
     failure = closing.outcome.failure

@@ -1,4 +1,4 @@
-"""Failures of steps: made, matched, and as expressions see them."""
+"""Failures of steps: how they are built, matched, and shown to expressions."""
 
 from collections.abc import Collection
 from typing import Any
@@ -13,7 +13,7 @@ EXPRESSION_ERROR = "ExpressionError"
 
 
 class StepError(Exception):
-    """A step fails, and this is how."""
+    """A step fails with this failure."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
@@ -21,7 +21,7 @@ class StepError(Exception):
 
 
 def application(type_: str, message: str) -> Failure:
-    """A failure that the interpreter finds; trying again would find it again."""
+    """A failure that the interpreter finds. It is final: a retry would fail in the same way."""
     return Failure(kind=FailureKind.APPLICATION, type=type_, message=message, non_retryable=True)
 
 
@@ -33,7 +33,7 @@ def timeout(message: str) -> Failure:
 def activity_failure(
     event: ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled, activity: str
 ) -> Failure:
-    """An activity that did not complete, as its step sees it."""
+    """The failure of a step whose activity did not complete."""
     if isinstance(event, ev.ActivityTaskCanceled):
         cause = Failure(kind=FailureKind.CANCELLED, message="cancelled", details=event.details)
         why, retry_state = "was cancelled", None
@@ -65,7 +65,7 @@ ChildEnded = (
 
 
 def child_failure(event: ChildEnded) -> Failure:
-    """A child that did not complete, as its step sees it."""
+    """The failure of a step whose child did not complete."""
     match event:
         case ev.StartChildWorkflowExecutionFailed():
             cause, what = event.failure, "could not be started"
@@ -97,7 +97,7 @@ def matches(failure: Failure, types: Collection[str]) -> bool:
 
 
 def as_json(failure: Failure) -> dict[str, Any]:
-    """A failure tree as people see it: every node has a `type`, which `catch` could name."""
+    """A tree of failures as JSON: every node has a `type` that `catch` can name."""
     data: dict[str, Any] = msgspec.to_builtins(failure)
     data.setdefault("type", min(failure.type_names()))
     if failure.cause:
@@ -108,7 +108,7 @@ def as_json(failure: Failure) -> dict[str, Any]:
 
 
 def as_variable(failure: Failure, types: Collection[str]) -> dict[str, Any]:
-    """What expressions see as `error`: the node that was looked for, and the whole tree as `failure`.
+    """The value of `error` in expressions: the matching node, with the whole tree as `failure`.
 
     With no types that is the first failure that is not only about another: an application's own, or a timeout.
     """

@@ -1,19 +1,18 @@
 """Blobs: payloads too large for the status of a run, in Payload objects of their own. Pure.
 
-The status of a run is one object, of which etcd takes 1.5 MiB, and which each commit writes. So what an SDK gives or returns
-stays in it only up to 16 KiB. What is larger is a blob: the bytes of Temporal's `Payloads`, in Payload objects. The history only
-refers to it::
+The status of a run is one object. Each commit writes it, and etcd accepts at most 1.5 MiB. So payloads of SDKs stay in it only
+up to 16 KiB. Larger ones become blobs: the bytes of Temporal's `Payloads`, in Payload objects. The history only refers to them::
 
     {"payloads": {"hash": "<SHA-256>", "name": "payload-<32 hex digits>", "sizeBytes": 2000000}}
 
-A reference is a value like any other to the engine. A blob of 2 MiB has three objects, since base64 makes a third more of it: the
-first one bears the name, and belongs to the runs whose history refers to it; the others belong to the first. The garbage
-collector removes them with the last of these runs. Nobody changes them.
+To the engine, a reference is a value like any other. A blob of 2 MiB has three objects, because base64 adds a third. The first
+one has the name of the blob and is owned by the runs whose history refers to it; the first one owns the others. The garbage
+collector removes them with the last of these runs. They never change.
 
-    frontend: Reference with its bytes ─▶ engine ─▶ commit: Payloads are made, then the status that refers to them is written
+    frontend: Reference with its bytes ─▶ engine ─▶ commit: creates Payloads, then writes the status that refers to them
 
-What is made for a commit that fails is removed, unless the next commit refers to it. Names are random and belong to one request
-in one process, so it is certain who else may use them; a request that is sent again to the API server finds its own.
+If a commit fails, its Payloads are removed unless the next commit refers to them. Names are random and belong to one request in
+one process, so no other client can use them; a request that is sent to the API server again finds its own Payload.
 """
 
 import base64
@@ -31,9 +30,9 @@ from perdure.engine.opaque import referred_to
 from perdure.runtime.attempts import KubeObject
 
 INLINE: Final = 16 * 1024
-"""Bytes up to which payloads stand in the status: the tail of a history, 48 KiB, still has room for several."""
+"""Maximum bytes of payloads in the status: the tail of a history, 48 KiB, has room for several."""
 PART: Final = 768 * 1024
-"""Bytes in one object: 1 MiB as base64, where etcd takes 1.5 MiB with everything around it."""
+"""Bytes in one object: 1 MiB as base64. etcd accepts 1.5 MiB, metadata included."""
 
 _NAME = re.compile(r"payload-[0-9a-f]{32}")
 _FIELDS = {"hash", "name", "sizeBytes"}
@@ -42,7 +41,7 @@ Json = dict[str, Any]
 
 
 class Reference(Json):
-    """Refers to a blob. One that was just made has its bytes too, until they are stored; JSON has only the fields."""
+    """Refers to a blob. A new reference also has the bytes until they are stored; its JSON never has them."""
 
     content: bytes | None = None
     version: object = None
@@ -55,7 +54,7 @@ class Reference(Json):
 
 
 def refer(content: bytes) -> Json:
-    """The value that stands for a blob in a history.
+    """Return the value that represents a blob in a history.
 
     Args:
         content: Temporal's message `Payloads`, in bytes.
@@ -68,7 +67,7 @@ def refer(content: bytes) -> Json:
 
 
 def reference_in(value: Any) -> Mapping[str, Any] | None:
-    """The reference that a value is; None if it is another value."""
+    """The reference in a value; None if the value is not a reference."""
     if not isinstance(value, Mapping) or set(value) != {"payloads"}:
         return None
     found = value["payloads"]
@@ -79,7 +78,7 @@ def reference_in(value: Any) -> Mapping[str, Any] | None:
 
 
 def given_to(run: KubeObject) -> dict[str, int]:
-    """Names and sizes of the blobs that a run begins with: in its spec, and in its annotations, which are JSON."""
+    """Names and sizes of the blobs that a run begins with: those in its spec and in its annotations, which are JSON."""
     annotations = (run["metadata"].get("annotations") or {}).values()
     found = referred_to(msgspec.json.encode(run.get("spec")))
     for text in annotations:
@@ -112,7 +111,7 @@ def _within(value: Any) -> Iterable[Any]:
 
 
 def owner_of(run: KubeObject) -> Json:
-    """The owner reference that makes a blob stay as long as a run."""
+    """The owner reference that keeps a blob as long as a run exists."""
     meta = run["metadata"]
     return owner(meta["name"], meta["uid"])
 
@@ -123,12 +122,12 @@ def owner(name: str, uid: str, kind: str = "WorkflowRun") -> Json:
 
 
 def first_part(reference: Reference, namespace: str, owned_by: Json | None) -> KubeObject:
-    """The Payload that bears the name of a blob.
+    """The Payload with the name of a blob.
 
     Args:
         reference: With its bytes.
         namespace: Of the run.
-        owned_by: The run; None for one that is about to be made.
+        owned_by: The run; None if it does not exist yet.
     """
     return _part(reference, namespace, 0, owned_by)
 
@@ -162,7 +161,7 @@ def _part(reference: Reference, namespace: str, number: int, owned_by: Json | No
 
 
 def joined(parts: Sequence[KubeObject], wanted: str) -> bytes | None:
-    """The bytes of a blob; None if they are not those with the hash that is wanted."""
+    """The bytes of a blob; None if they do not have the expected hash."""
     try:
         content = b"".join(
             base64.b64decode((part.get("spec") or {}).get("data") or "", validate=True) for part in parts

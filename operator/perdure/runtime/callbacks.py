@@ -1,7 +1,7 @@
-"""What the end of a run or of an update completes: Nexus operations of other runs. Pure.
+"""Nexus operations of other runs that the end of a run or of an update completes. Pure.
 
-A handler that starts or updates a workflow for an operation hands on the callback that it was called with. The token in it says
-whose operation that is; the request ID in the token is a secret, without which nothing is completed.
+A handler that starts or updates a workflow for an operation passes on the callback that it was called with. The token in the
+callback identifies the operation. The request ID in the token is a secret: without it, no operation is completed.
 """
 
 import base64
@@ -27,14 +27,14 @@ class CallbackToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     namespace: str
     name: str
-    """Of the WorkflowRun that has scheduled it."""
+    """Of the WorkflowRun that scheduled it."""
     workflow_id: str
     run_id: str
     scheduled_event_id: int
     request_id: str
 
     def text(self) -> str:
-        """As one word."""
+        """Encode it as one word."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
 
@@ -58,7 +58,7 @@ class OperationEnding:
 
 
 def token_of(callback: Callback) -> CallbackToken | None:
-    """The token of a callback; None if it is not one of ours."""
+    """The token of a callback; None if the callback does not belong to this server."""
     text = callback.header.get(TOKEN_HEADER, "")
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=CallbackToken)
@@ -67,7 +67,7 @@ def token_of(callback: Callback) -> CallbackToken | None:
 
 
 def ending_of(closing: ev.AnyEvent, *, standalone: bool = False) -> OperationEnding:
-    """How a workflow or standalone activity that has closed with this event, and is not continued, ends an operation.
+    """How a workflow or standalone activity ends an operation when it closes with this event and does not continue.
 
     As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
     """
@@ -92,7 +92,7 @@ def ending_of_update(ended: ev.WorkflowExecutionUpdateCompleted | None, rejectio
     """How an update ends an operation (mutable_state_impl.go: GetNexusUpdateCompletion).
 
     Args:
-        ended: The event that records its outcome; None if there is none: it was rejected, or its workflow has closed before.
+        ended: The event that records its outcome; None if it was rejected, or if its workflow closed first.
         rejection: Why a worker rejected it.
     """
     failure = ended.failure if ended is not None else rejection or UPDATE_LOST

@@ -1,4 +1,4 @@
-"""One spelling for JSON that survives the API server: what is hashed before a write is what is hashed after a read. Pure."""
+"""Canonical JSON: a value has the same hash before it is written to the API server and after it is read back. Pure."""
 
 import re
 from typing import Any, Final
@@ -6,10 +6,10 @@ from typing import Any, Final
 import orjson
 
 _LARGEST_INTEGER: Final = 2**63
-"""The API server keeps integers below this whole; beyond, it makes a floating-point number of them."""
+"""The API server keeps integers below this bound; it turns larger ones into floating-point numbers."""
 
 _RESPELLED: Final = re.compile(rb"[:\[,]-?(?:\d+\.\d+|\d+(?:\.\d+)?[eE][-+]?\d+|\d{19,})[,\]}]")
-"""A number that the API server may spell differently. What looks like one inside a text only costs time."""
+"""A number that the API server may write differently. A match inside a string only costs time."""
 
 
 def canonical(value: dict[str, Any] | list[Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Circuit breakers: what the shared state of one says of an attempt that wants to start, and what an attempt's end does to it.
+"""Circuit breakers: whether an attempt may start, and how the end of an attempt changes the shared state.
 
 Closed ──failureThreshold failures in a row──▶ Open ──openDuration──▶ HalfOpen ──successThreshold successes──▶ Closed
 ▲                       │ one attempt at a time
@@ -14,7 +14,7 @@ from perdure.engine.state import CircuitReport, CircuitResult
 from perdure.runtime.attempts import RunRef
 
 REMEMBERED: Final = 100
-"""How many of the attempts that were counted last are remembered, so that none is counted twice after a crash."""
+"""Number of recently counted attempts to remember, so that none is counted twice after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,17 @@ class Held:
 
     reason: str
     until: datetime | None
-    """None: until the attempt that is let through has ended."""
+    """None: until the trial attempt has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """An attempt, as it is named in `status.circuit`."""
+    """An attempt, as `status.circuit` names it."""
 
     run: str
     """Name of the WorkflowRun, for people."""
     uid: str
-    """Its UID: a run that was deleted and made again under its name is another."""
+    """Its UID: a run that was deleted and re-created under the same name is a different run."""
     event: int
     """The event that scheduled the activity."""
     attempt: int
@@ -44,13 +44,13 @@ def holder(run: RunRef, key: str) -> str:
 
     Args:
         run: Its run.
-        key: Which one of that run's, as `State.reports` has it: ``<scheduled event>/<attempt>``.
+        key: The attempt within the run, as in `State.reports`: ``<scheduled event>/<attempt>``.
     """
     return f"{run.name}/{run.uid}/{key}"
 
 
 def read_holder(text: str) -> Holder | None:
-    """Read such a name; None for one that is none."""
+    """Read such a name; None if it is not valid."""
     parts = text.split("/")
     if len(parts) != 4 or not all(parts):  # noqa: PLR2004 (as `holder` writes it)
         return None
@@ -70,7 +70,7 @@ def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circu
         now: The time.
 
     Returns:
-        The state to be recorded before the attempt starts, and None; or the same state, and why it has to wait.
+        The state to record before the attempt starts, and None; or the same state, and why the attempt must wait.
     """
     match circuit.state:
         case CircuitState.CLOSED:
@@ -92,18 +92,18 @@ def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circu
 
 
 def count(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitReport) -> Circuit:
-    """Take in how an attempt has ended. The same report counts once.
+    """Count the end of an attempt. The same report counts once.
 
-    An attempt that started before the circuit opened, and ends while it is open or tried, changes nothing: what it tells is old.
+    An attempt that started before the circuit opened and ends while it is open or half-open changes nothing: its report is stale.
 
     Args:
-        breaker: How the breaker is set.
+        breaker: The settings of the breaker.
         circuit: Its state.
         who: The attempt.
         report: How it ended.
 
     Returns:
-        The state after that; the same object where nothing has changed.
+        The new state; the same object if nothing has changed.
     """
     if who in circuit.counted:
         return circuit
@@ -114,7 +114,7 @@ def count(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitRe
 
 
 def release(circuit: Circuit, who: str) -> Circuit:
-    """Let the next attempt through in the place of one that will not tell how it ended: its run is gone."""
+    """Admit another trial attempt in place of one that will never report its end, because its run no longer exists."""
     return circuit.model_copy(update={"trial": None}) if circuit.trial == who else circuit
 
 
@@ -140,7 +140,7 @@ def _while_closed(breaker: CircuitBreaker, circuit: Circuit, report: CircuitRepo
 
 
 def _tried(breaker: CircuitBreaker, circuit: Circuit, report: CircuitReport) -> dict[str, object]:
-    """The one attempt that was let through has ended."""
+    """Count the end of the trial attempt."""
     successes = circuit.consecutive_successes + 1
     if report.result is CircuitResult.FAILED:
         return _opened(breaker, circuit, report)
@@ -164,5 +164,5 @@ def _opened(breaker: CircuitBreaker, circuit: Circuit, report: CircuitReport) ->
 
 
 def _older(report: CircuitReport, circuit: Circuit) -> bool:
-    """Whether a success came before the last failure: told late, after a crash, it does not end the row of failures."""
+    """Whether a success is older than the last failure: if it is reported late, it does not end the series of failures."""
     return circuit.last_failure_time is not None and report.time < circuit.last_failure_time

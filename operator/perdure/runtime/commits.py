@@ -1,4 +1,4 @@
-"""What makes an edit of a status visible: each commit has a number and a digest of all that the operator goes by. Pure.
+"""Detects edits of a status: each commit has a number and a digest of everything that the operator relies on. Pure.
 
     status: { …, commit: { number: 12, uid: <of the object>, digest: sha256 of number, uid and the covered fields } }
 
@@ -6,7 +6,7 @@ An edit leaves a digest that does not match. A status that was removed, or an ol
 lower one; the API server refuses both (a rule of the CRD), and an operator that has seen the higher number notices them too. A
 status that a backup tool has given to a new object has the UID of the old one.
 
-Conditions are not covered, nor is what only serves people: an edit of them changes nothing about what is done.
+Conditions and fields that only serve people are not covered: editing them does not change what the operator does.
 """
 
 import hashlib
@@ -26,26 +26,26 @@ OF_RUNS: Final = (
     *("attempt", "completionTime", "definition", "failure", "firstRunId", "history", "output", "phase", "runId"),
     *("startTime", "state"),
 )
-"""Fields of a run's status that the operator goes by.
+"""Fields of a run's status that the operator relies on.
 
 The API server fills in defaults at each read: one in these fields that commits do not write would look like an edit."""
 OF_SCHEDULES: Final = ("lastCompletionResult", "lastFailure", "state")
-"""Fields of a Schedule's status that the operator goes by."""
+"""Fields of a Schedule's status that the operator relies on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Which commit a status is of."""
+    """The commit that wrote a status."""
 
     number: int
     """From 1; each commit of an object has a higher one."""
     uid: str
-    """Of the object that it was made for."""
+    """UID of the object that it belongs to."""
     digest: str
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Self | None:
-        """What a status says; None where it says nothing, as one that an earlier version has written."""
+        """Read it from a status; None if the status has none, for example because an earlier version wrote it."""
         stored = status.get("commit")
         return cls(number=stored["number"], uid=stored["uid"], digest=stored["digest"]) if stored else None
 
@@ -61,13 +61,13 @@ def digest(status: Mapping[str, Any], fields: tuple[str, ...], number: int, uid:
 
 
 def committed(status: Json, fields: tuple[str, ...], uid: str, after: int) -> Json:
-    """A status as it is written: with the commit that it is.
+    """Return the status to write, with its commit.
 
     Args:
         status: The status.
-        fields: Those that are covered.
+        fields: The fields that are covered.
         uid: Of its object.
-        after: Number of the commit before; 0 for none.
+        after: Number of the previous commit; 0 if there is none.
 
     Raises:
         ValueError: it cannot be written as JSON.
@@ -77,7 +77,7 @@ def committed(status: Json, fields: tuple[str, ...], uid: str, after: int) -> Js
 
 
 def edited(status: Mapping[str, Any], fields: tuple[str, ...]) -> str:
-    """How it shows that a status was edited; empty where it does not."""
+    """Why a status must have been edited; empty if it is intact."""
     commit = Commit.of(status)
     if commit is None:
         return ""
@@ -91,7 +91,7 @@ def edited(status: Mapping[str, Any], fields: tuple[str, ...]) -> str:
 
 
 def fingerprint(status: Mapping[str, Any], fields: tuple[str, ...], uid: str) -> str:
-    """What names a status of an object as it is, intact or not: 16 hexadecimal digits.
+    """Identify a status of an object, intact or not, by 16 hexadecimal digits.
 
     Raises:
         ValueError: it cannot be written as JSON.
@@ -101,38 +101,38 @@ def fingerprint(status: Mapping[str, Any], fields: tuple[str, ...], uid: str) ->
 
 
 class Witness:
-    """What is known of the commits of one object, to judge a status that anyone may have written."""
+    """What is known about the commits of one object, to verify a status that any client may have written."""
 
     def __init__(self, fields: tuple[str, ...], uid: str, *, starts_work: bool) -> None:
-        """Begin to watch over an object.
+        """Begin to verify the status of an object.
 
         Args:
-            fields: Those of its status that are covered.
+            fields: The covered fields of its status.
             uid: Of the object.
-            starts_work: Whether the object, without a status, starts from its beginning.
+            starts_work: Whether the object starts from the beginning if it has no status.
         """
         self._fields = fields
         self._uid = uid
         self._starts_work = starts_work
         self._known: Commit | None = None
         self._events = 0
-        """The next event id of the newest status, of a run."""
+        """The next event ID in the newest status of a run."""
         self.accepted = False
-        """Whether the newest status is a damaged one that an administrator has accepted."""
+        """Whether the newest status is damaged and an administrator has accepted it."""
 
     def commit(self, status: Json, before: Mapping[str, Any]) -> Json:
-        """The status to write after another one."""
+        """Return the status to write after the current one."""
         numbers = (each.number for each in (self._known, Commit.of(before)) if each is not None)
         return committed(status, self._fields, self._uid, max(numbers, default=0))
 
     def recorded(self, status: Mapping[str, Any]) -> None:
-        """A status was written, or judged intact."""
+        """Record a status that was written or found intact."""
         self.accepted = False
         self._known = Commit.of(status) or self._known
         self._events = _next_event(status)
 
     def damage(self, obj: Mapping[str, Any]) -> str:
-        """What is wrong with the status of an object as the API server has it; empty where nothing is, or it was accepted.
+        """The problem with the status of an object in the API server; empty if it is intact or was accepted.
 
         Args:
             obj: The object, with its metadata.
@@ -147,7 +147,7 @@ class Witness:
         return ""
 
     def is_accepted(self, obj: Mapping[str, Any]) -> bool:
-        """Whether an administrator has accepted the status of an object as it is."""
+        """Whether an administrator has accepted the current status of an object."""
         accepted = (obj["metadata"].get("annotations") or {}).get(labels.ACCEPT_STATE_ANNOTATION)
         return bool(accepted) and accepted == self._fingerprint(obj.get("status") or {})
 

@@ -21,7 +21,7 @@ from perdure.runtime.chains import continuation_of, reset_of, retry_policy_json
 from perdure.runtime.commits import OF_RUNS, edited
 
 STEP: Final = "redrive"
-"""Name of the one step of a run that re-drives."""
+"""Name of the only step of a re-drive."""
 
 
 def dead_letter(
@@ -31,14 +31,14 @@ def dead_letter(
     activities: Sequence[Mapping[str, Any]],
     number: int = 0,
 ) -> KubeObject:
-    """The DeadLetter of an activity that has failed for good.
+    """Build the DeadLetter of an activity that has failed permanently.
 
     Args:
         run: Its run.
-        marker: What the run has noted of it.
-        scheduled: The event that scheduled it: input, timeouts and retry policy as they were then.
+        marker: The marker that the run recorded for it.
+        scheduled: The event that scheduled it, with its input, timeouts, and retry policy.
         activities: The activities of the run's definition.
-        number: Which name it gets: from 0, one more for each that another DeadLetter has.
+        number: Selects the name: the first is 0; one more for each name that another DeadLetter has.
     """
     details = marker.details if isinstance(marker.details, dict) else {}
     failure = details.get("failure") or {}
@@ -71,7 +71,7 @@ def dead_letter(
 
 
 def is_same_letter(found: KubeObject, letter: KubeObject) -> bool:
-    """Whether a DeadLetter is the one that was to be written, not another one of its name: a re-drive runs what it says."""
+    """Whether a DeadLetter is the expected one and not another of the same name: a re-drive runs what it contains."""
     same = ("workflowRun", "step", "activity", "definition", "input")
     return all(found["spec"].get(field) == letter["spec"].get(field) for field in same)
 
@@ -89,18 +89,18 @@ def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> 
 
 
 def next_number(letter: KubeObject) -> int:
-    """Number of the next re-drive of a DeadLetter, from 1; its status counts all so far."""
+    """Number of the next re-drive of a DeadLetter, from 1; the status counts all previous ones."""
     redrives: int = (letter.get("status") or {}).get("redrives", 0)
     return redrives + 1
 
 
 def redrive_run(letter: KubeObject, request_id: str, number: int) -> KubeObject:
-    """The run that does the activity of a DeadLetter again; its name is a lock: there is one for each re-drive.
+    """Build the run that repeats the activity of a DeadLetter. Its name is a lock: each re-drive has one run.
 
     Args:
-        letter: The DeadLetter, one that there is no `refusal` for.
-        request_id: Who asks for it: the UID of an Operation.
-        number: Which re-drive it is: `next_number`, or a later one where others have taken the name.
+        letter: The DeadLetter; it must have no `refusal`.
+        request_id: UID of the Operation that requests it.
+        number: Number of the re-drive: `next_number`, or a later one if the name is taken.
     """
     meta, spec = letter["metadata"], letter["spec"]
     definition = spec["definition"]
@@ -134,12 +134,12 @@ def redrive_run(letter: KubeObject, request_id: str, number: int) -> KubeObject:
 
 
 def asked_by(run: KubeObject) -> str | None:
-    """UID of the Operation that has asked for a re-drive."""
+    """UID of the Operation that requested a re-drive."""
     return (run["metadata"].get("annotations") or {}).get(labels.REQUEST_ANNOTATION)
 
 
 def redrives(run: KubeObject, letter: KubeObject) -> bool:
-    """Whether a run re-drives this DeadLetter, or continues a run that does."""
+    """Whether a run re-drives this DeadLetter or continues such a run."""
     return bool((run["metadata"].get("labels") or {}).get(labels.DEAD_LETTER_LABEL) == letter["metadata"]["uid"])
 
 
@@ -152,15 +152,15 @@ def letter_of(run: KubeObject) -> str | None:
 
 
 def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime) -> dict[str, Any]:
-    """The status of a DeadLetter, by the runs that re-drive it.
+    """Compute the status of a DeadLetter from the runs that re-drive it.
 
-    A re-drive continues in the runs that its run is reset to, retried or continued by; the newest of them counts. Runs may be
+    A re-drive includes the runs that a reset, a retry, or continue-as-new creates from its run; the newest counts. Runs may be
     deleted after their retention time: their results stay. A run that is deleted before it has ended has failed. A run whose
     status was edited has not ended, even if the status says so.
 
     Args:
         letter: The DeadLetter.
-        runs: Those that there are.
+        runs: The existing runs.
         now: The time, for conditions that change.
     """
     before: dict[str, Any] = letter.get("status") or {}
@@ -191,7 +191,7 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
 
 
 def _without_its_run(letter: KubeObject, now: datetime) -> dict[str, Any]:
-    """The status of a DeadLetter when the run of its last re-drive is gone."""
+    """The status of a DeadLetter when the run of its last re-drive no longer exists."""
     before: dict[str, Any] = letter.get("status") or {}
     if not runs_again(letter):
         return before  # its end was reported before
@@ -215,19 +215,19 @@ def _condition(
 
 
 def runs_again(letter: KubeObject) -> bool:
-    """Whether a DeadLetter says that it is re-driven now."""
+    """Whether the status of a DeadLetter says that a re-drive is in progress."""
     told = (letter.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in told)
 
 
 def waits_for(letter: KubeObject, run: KubeObject) -> bool:
-    """Whether a DeadLetter does not say yet how a run has ended that re-drives it."""
+    """Whether the status of a DeadLetter does not record yet how a run that re-drives it has ended."""
     number, known = _number(run), (letter.get("status") or {}).get("redrives", 0)
     return number > known or (number == known and runs_again(letter))
 
 
 def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
-    """Why a DeadLetter is not re-driven now; None: it may be."""
+    """Why a DeadLetter cannot be re-driven now; None if it can."""
     if not letter["spec"].get("definition"):
         return (
             ConditionReason.NOT_SUPPORTED,
@@ -249,7 +249,7 @@ def refusal(letter: KubeObject) -> tuple[ConditionReason, str] | None:
 
 
 def tie_of(run: KubeObject) -> KubeObject:
-    """What ties a run to the re-drives of a DeadLetter, without its input, output and history."""
+    """The parts of a run that relate it to the re-drives of a DeadLetter, without its input, output, and history."""
     status = run.get("status") or {}
     return {
         "metadata": {key: value for key, value in run["metadata"].items() if key != "managedFields"},
@@ -259,7 +259,7 @@ def tie_of(run: KubeObject) -> KubeObject:
 
 
 def newest_of(runs: Sequence[KubeObject]) -> KubeObject | None:
-    """The newest run of the last re-drive: no other run continues it."""
+    """The newest run of the last re-drive, which no other run continues."""
     gone_on_from = {tie.run_id for run in runs if (tie := continuation_of(run)) is not None}
     gone_on_from |= {reset.base.run_id for run in runs if (reset := reset_of(run)) is not None}
     last = [run for run in runs if run["metadata"]["uid"] not in gone_on_from]
@@ -273,6 +273,6 @@ def _order(run: KubeObject) -> tuple[int, bool, str, str]:
 
 
 def _number(run: KubeObject) -> int:
-    """Which re-drive it is, from 1: all runs of one have the workflow id of its first."""
+    """Number of the re-drive, from 1: all its runs have the workflow ID of the first one."""
     ending = str(run["spec"].get("workflowId") or run["metadata"]["name"]).rpartition("-")[2]
     return int(ending) if ending.isdecimal() else 0

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 _FIRST_YEAR = 1971
-"""Kubernetes and container runtimes write 0001 or 1970 where they have no time."""
+"""Kubernetes and container runtimes write a year of 0001 or 1970 if they have no time."""
 
 
 def read_time(text: Any) -> datetime | None:
@@ -14,7 +14,7 @@ def read_time(text: Any) -> datetime | None:
         text: Such as `2026-01-31T12:00:00Z` or `2026-01-31T12:00:00.000000Z`; anything else is invalid.
 
     Returns:
-        The time in UTC, or None where there is none.
+        The time in UTC; None if there is none.
     """
     if not isinstance(text, str):
         return None
@@ -27,7 +27,7 @@ def read_time(text: Any) -> datetime | None:
 
 
 def write_micro_time(time: datetime) -> str:
-    """Write a time the way a Lease's `renewTime` wants it.
+    """Write a time in the format of a Lease's `renewTime`.
 
     Args:
         time: An aware time.

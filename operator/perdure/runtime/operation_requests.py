@@ -1,4 +1,4 @@
-"""What an Operation asks of a run: read from its manifest, and written as the engine takes it. Pure."""
+"""The request of an Operation to a run, converted from its manifest to an input of the engine. Pure."""
 
 import dataclasses
 from typing import Any, Final
@@ -15,17 +15,17 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.attempts import KubeObject
 
 MAX_PAYLOAD: Final = 128 * 1024
-"""Bytes of JSON that one Operation may give to a run: with more, a few of them would fill the run's status."""
+"""Maximum bytes of JSON that one Operation may pass to a run: a few larger ones would fill the run's status."""
 
 MAX_DEPTH: Final = 100
-"""Levels that the JSON of an Operation may nest: within the status of a run it stands deeper still, and has to be written."""
+"""Maximum nesting of the JSON of an Operation: within the status of a run it is nested deeper, and must still be writable."""
 
 
 class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The signal that a run was started for. It stands on the run, so that the one is never there without the other."""
+    """The signal that a run was started for. It is stored on the run, so neither exists without the other."""
 
     request_id: str
-    """UID of the Operation, or what a client has given."""
+    """UID of the Operation, or the ID that a client chose."""
     signal_name: str
     input: Any = None
     identity: str = ""
@@ -37,7 +37,7 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def request(self) -> inputs.SignalRequested:
-        """The signal, as the engine takes it."""
+        """The signal as an input of the engine."""
         return inputs.SignalRequested(
             request_id=self.request_id,
             signal_name=self.signal_name,
@@ -51,16 +51,16 @@ class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = "") -> inputs.Request:
-    """What the engine is asked.
+    """Convert a request to an input of the engine.
 
     Args:
-        spec: The spec of the Operation, which requests something else of a run than a reset.
+        spec: The spec of the Operation; its request is not a reset.
         uid: UID of the Operation: the ID of the request, so that it is applied once.
-        identity: Who asks, for the history.
+        identity: The requester, for the history.
         principal: The user that created it, authenticated by the API server; empty if it is not known.
 
     Raises:
-        ValueError: it asks nothing that the engine could be asked.
+        ValueError: The request is none that the engine accepts.
     """
     if spec.complete_activity is not None:
         return dataclasses.replace(_answered(spec.complete_activity, uid), principal=principal)
@@ -114,7 +114,7 @@ def _answered(answer: CompleteActivity, uid: str) -> inputs.ActivityAnswered:
 
 
 def payload_of(request: inputs.Request) -> Any:
-    """What a request carries into the history of a run; None where it carries nothing but words."""
+    """The payload that a request adds to the history of a run; None if it has none."""
     match request:
         case inputs.SignalRequested():
             return request.input
@@ -131,7 +131,7 @@ def payload_of(request: inputs.Request) -> Any:
 
 
 def too_much(request: inputs.Request) -> str | None:
-    """Why a request carries more than a run can take; None if it can."""
+    """Why a request is too large for a run; None if it fits."""
     payload = payload_of(request)
     if payload is None:
         return None
@@ -144,11 +144,11 @@ def too_much(request: inputs.Request) -> str | None:
 
 
 def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeObject:
-    """The WorkflowRun that a `signalWithStart` makes where none is open; its name is a lock.
+    """Build the WorkflowRun that a `signalWithStart` creates if none is open; its name is a lock.
 
     Args:
         operation: The Operation, valid.
-        signal: What it asks: it comes with the run's first event, or not at all.
+        signal: The signal: it is applied with the run's first event, or never.
     """
     meta, spec = operation["metadata"], operation["spec"]
     workflow_id = spec["target"]["workflowId"]
@@ -173,11 +173,11 @@ def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeO
 
 
 def start_signal_of(run: KubeObject) -> StartSignal | None:
-    """The signal that a run was started for; None for one that was started otherwise."""
+    """The signal that a run was started for; None if there is none."""
     return read_annotation(run, labels.START_SIGNAL_ANNOTATION, StartSignal)
 
 
 def arrival(operation: KubeObject) -> int:
-    """The place of an Operation in the order in which they were made: resourceVersions are numbers that grow (KEP-5504)."""
+    """The position of an Operation in the order of creation: resourceVersions are increasing numbers (KEP-5504)."""
     noted = (operation.get("status") or {}).get("arrival")
     return int(operation["metadata"]["resourceVersion"] if noted is None else noted)

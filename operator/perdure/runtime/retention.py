@@ -1,4 +1,4 @@
-"""Which finished runs of a namespace are removed before their time, so that they do not fill etcd. Pure."""
+"""Selects the finished runs of a namespace to remove early, so that they do not fill etcd. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much each namespace may keep of runs that have finished; 0 for no limit."""
+    """How many finished runs each namespace may keep; 0 means no limit."""
 
     runs: int = 10_000
     """Finished runs. About a day of one run every nine seconds, and at most 10 MiB of the operator's memory."""
@@ -22,7 +22,7 @@ class Limits:
     """Bytes of finished runs and their HistorySegments. An eighth of etcd's default quota of 2 GiB."""
 
     def exceeded_by(self, tally: "Tally") -> str:
-        """Why some have to be removed; empty where none have to be."""
+        """Why some must be removed; empty if none must."""
         if 0 < self.runs < tally.runs:
             return f"the namespace has {tally.runs} finished runs, and may have {self.runs}"
         if 0 < self.size < tally.size:
@@ -39,12 +39,12 @@ class Tally:
     """Bytes."""
 
     def add(self, size: int) -> None:
-        """One more run."""
+        """Add a run."""
         self.runs += 1
         self.size += size
 
     def remove(self, size: int) -> None:
-        """One run less."""
+        """Remove a run."""
         self.runs -= 1
         self.size -= size
 
@@ -64,7 +64,7 @@ class Finished(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes, with its HistorySegments."""
+        """Its size in bytes, with its HistorySegments."""
         ...
 
 
@@ -72,12 +72,12 @@ _Run = TypeVar("_Run", bound=Finished)
 
 
 def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run], bool]) -> list[_Run]:
-    """The runs to remove, the oldest first, until the rest is within the limits.
+    """Return the runs to remove, the oldest first, until the rest is within the limits.
 
     Args:
         finished: All finished runs of a namespace.
         limits: What the namespace may keep.
-        removable: Whether a run may be removed. One that may not counts, and younger ones go in its place.
+        removable: Whether a run may be removed. A run that may not be removed still counts, so younger ones are removed instead.
     """
     oldest_first = sorted(finished, key=lambda run: (run.closed, run.uid))
     left = Tally(len(oldest_first), sum(run.size for run in oldest_first))
@@ -92,7 +92,7 @@ def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run]
 
 
 def stored_size(run: dict[str, Any]) -> int:
-    """Bytes that a run takes: its object as JSON, the events in its HistorySegments, and the large payloads of its history."""
+    """The size of a run in bytes: its object as JSON, and the events and large payloads of its history."""
     history = (run.get("status") or {}).get("history") or {}
     whole = int(history.get("sizeBytes") or 0)
     try:

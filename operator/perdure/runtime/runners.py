@@ -45,7 +45,7 @@ def runner_pod(definition: Activity, settings: PodSettings) -> KubeObject:
 
 
 def _secrets(definition: Activity) -> list[KubeObject]:
-    """Variables with what the request takes from Secrets and ConfigMaps: only the pod reads them."""
+    """Variables with the values that the request reads from Secrets and ConfigMaps: only the pod sees them."""
     http = definition.http
     if http is None:
         return []

@@ -1,4 +1,4 @@
-"""Search attributes: how a run carries what it can be found by. Pure."""
+"""Search attributes, and how they are stored on a run. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from perdure.api.searching import text_of, unfit
 
 
 def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Labels where the value fits into one, annotations where not; of what is no text, its JSON.
+    """Store a value as a label if it fits, otherwise as an annotation; values other than text as JSON.
 
-    Attributes that a run cannot store as labels are left out, so that the others still find it.
+    Attributes that a run cannot store as labels are left out, so the run can still be found by the others.
     """
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """HistorySegments: built, and verified. Pure.
 
-The status of a run holds the newest events, its tail. Once that is long it is sealed: copied into a HistorySegment, which nobody
-can change, and dropped from the status by the next commit. Each segment has the hash of its events and of the segment before; the
-run's status has the hash of the last. So what is missing, or was put in its place, shows.
+The status of a run holds the newest events, its tail. A long tail is sealed: it is copied into a HistorySegment, which is
+immutable, and the next commit removes it from the status. Each segment has the hash of its events and of the previous segment;
+the status of the run has the hash of the last one. So a missing or replaced segment is detected.
 
     segment 0 ◀── previousHash ── segment 1 ◀── previousHash ── segment 2 ◀── lastSegmentHash ── status: tail
 """
@@ -22,28 +22,28 @@ from perdure.runtime.attempts import KubeObject, RunRef
 from perdure.runtime.canonical import canonical
 
 MAX_TAIL_EVENTS: Final = 200
-"""Events; a longer tail is sealed."""
+"""Maximum events of a tail; a longer one is sealed."""
 MAX_TAIL_BYTES: Final = 48 * 1024
-"""Bytes of events; a larger tail is sealed."""
+"""Maximum bytes of a tail; a larger one is sealed."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What is wrong with a history."""
+    """The damage of a history."""
 
     reason: ConditionReason
     message: str
-    """A sentence: which segment, and what is wrong with it."""
+    """A sentence that names the segment and its problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A history put together from its segments and its tail."""
+    """A history assembled from its segments and its tail."""
 
     events: list[Json]
-    """In order; with gaps where segments are missing."""
+    """In order, with gaps if segments are missing."""
     damage: tuple[Damage, ...]
 
 
@@ -53,15 +53,15 @@ def is_due(tail: Sequence[Json]) -> bool:
 
 
 def size_of(events: Iterable[Json]) -> int:
-    """How large events are, in bytes of JSON."""
+    """The size of events, in bytes of JSON."""
     return sum(len(orjson.dumps(event)) for event in events)
 
 
 def build(run: RunRef, index: int, events: Sequence[Json], previous: str | None) -> KubeObject:
-    """The HistorySegment of some events.
+    """Build the HistorySegment of some events.
 
     Args:
-        run: The run that they belong to; the segment goes with it.
+        run: The run that they belong to; it owns the segment.
         index: Number of the segment, from 0.
         events: The events, at least one, in order.
         previous: Hash of the segment before; None for the first.
@@ -98,10 +98,10 @@ def build(run: RunRef, index: int, events: Sequence[Json], previous: str | None)
 
 
 def digest(previous: str | None, events: Sequence[Json]) -> str:
-    """The hash of events and of the segment before.
+    """Compute the hash of events and of the previous segment.
 
     Raises:
-        ValueError: the events are too deep to be events.
+        ValueError: The events are nested too deeply.
     """
     try:
         content = canonical(list(events))
@@ -111,10 +111,10 @@ def digest(previous: str | None, events: Sequence[Json]) -> str:
 
 
 def fault(segment: KubeObject, uid: str, index: int, previous: str | None) -> str | None:
-    """What is wrong with a segment; None if it is the one that was sealed.
+    """The problem with a segment; None if it is the sealed one.
 
     Args:
-        segment: A HistorySegment as the API server has it.
+        segment: A HistorySegment as the API server returned it.
         uid: Of the run.
         index: Its number.
         previous: Hash of the segment before; None for the first.
@@ -135,19 +135,19 @@ def fault(segment: KubeObject, uid: str, index: int, previous: str | None) -> st
 
 
 def continues(segment: KubeObject, tail: Sequence[Json]) -> bool:
-    """Whether a segment without fault has exactly the first events of a tail."""
+    """Whether an intact segment has exactly the first events of a tail."""
     spec = segment["spec"]
     count = len(spec["events"])
     return count <= len(tail) and digest(spec.get("previousHash"), tail[:count]) == spec["hash"]
 
 
 def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
-    """Put a history together, and verify it.
+    """Assemble a history and verify it.
 
     Args:
         run: The WorkflowRun.
-        found: Its HistorySegments, in any order. One more than the status knows of is about to be committed: its events stand
-            in the tail too.
+        found: Its HistorySegments, in any order. One that the status does not mention is about to be committed: its events are
+            also in the tail.
     """
     meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
     by_name = {segment["metadata"]["name"]: segment for segment in found}
@@ -178,20 +178,20 @@ def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
 
 
 def missing(name: str) -> Damage:
-    """A segment is gone."""
+    """Report a missing segment."""
     return Damage(ConditionReason.SEGMENT_MISSING, f"HistorySegment `{name}` is missing: it was deleted")
 
 
 def changed(name: str, wrong: str) -> Damage:
-    """A segment is not what was sealed."""
+    """Report a segment that differs from the sealed one."""
     return Damage(ConditionReason.SEGMENT_CHANGED, f"HistorySegment `{name}` {wrong}")
 
 
 def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mapping[str, Any]]:
-    """Divide a whole history into segments and a tail, for a run that begins with it.
+    """Split a whole history into segments and a tail, for a run that begins with it.
 
     Returns:
-        The segments, always the same for the same events; and what `status.history` says with them.
+        The segments, always the same for the same events, and the matching `status.history`.
     """
     sealed: list[KubeObject] = []
     tail: list[Json] = []

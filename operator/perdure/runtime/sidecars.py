@@ -1,9 +1,9 @@
-"""The sidecar: a native one (an init container that keeps running), which does what `perdure.activity` does, by files.
+"""The native sidecar (an init container that keeps running). It does through files what `perdure.activity` does in code.
 
     activity's container                          sidecar                                    API server
-    writes $PERDURE_FILES/heartbeat        ──▶    heartbeats with what stands in it    ──▶   Lease
-    reads  $PERDURE_FILES/cancelled        ◀──    the answer says that it should stop  ◀──
-    writes $PERDURE_FILES/result, exits 0  ──▶    is stopped after it, hands it over   ──▶   its termination message, or the Lease
+    writes $PERDURE_FILES/heartbeat        ──▶    heartbeats with its contents         ──▶   Lease
+    reads  $PERDURE_FILES/cancelled        ◀──    the response requests a stop         ◀──
+    writes $PERDURE_FILES/result, exits 0  ──▶    is stopped, then delivers it         ──▶   its termination message, or the Lease
 
 Kubernetes stops native sidecars once the other containers have ended; an attempt has succeeded when both have.
 """
@@ -16,16 +16,16 @@ from perdure.runtime.attempts import KubeObject, PodSettings
 
 _ACCOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _ACCOUNT_SECONDS: Final = 3607
-"""What Kubernetes itself asks for."""
+"""The path and the lifetime of tokens that Kubernetes itself mounts."""
 _FILES_SIZE: Final = "8Mi"
 
 
 def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
-    """The container, without what `give_files` adds.
+    """Build the container, without the parts that `give_files` adds.
 
     Args:
-        given: What the activity says of it.
-        settings: What the operator decides.
+        given: Its definition in the activity.
+        settings: The operator's settings.
     """
     return {
         "name": SIDECAR,
@@ -39,16 +39,16 @@ def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
 def give_files(
     spec: KubeObject, main: KubeObject, sidecar: KubeObject, environment: list[KubeObject], given: Sidecar
 ) -> None:
-    """Give both containers the folder that they share, and the sidecar what it has to know and a token.
+    """Give both containers their shared folder, and the sidecar its settings and a token.
 
-    The token is the sidecar's alone: the activity's container cannot reach the API server with it.
+    Only the sidecar gets the token: the activity's container cannot use it to reach the API server.
 
     Args:
-        spec: The pod's spec, changed.
-        main: The activity's container, changed.
-        sidecar: The sidecar, changed.
-        environment: The variables that the activity's container gets.
-        given: What the activity says of the sidecar.
+        spec: The pod's spec, modified in place.
+        main: The activity's container, modified in place.
+        sidecar: The sidecar, modified in place.
+        environment: The variables of the activity's container.
+        given: The definition of the sidecar in the activity.
     """
     token: list[dict[str, Any]] = [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": _ACCOUNT_SECONDS}},

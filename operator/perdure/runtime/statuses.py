@@ -1,4 +1,4 @@
-"""What a pod's status says about its containers, read once and named."""
+"""The containers of a pod as its status reports them, parsed once."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -27,25 +27,25 @@ SIGNALS: Final = {
     25: "SIGXFSZ",
     31: "SIGSYS",
 }
-"""Linux' numbers, whatever the operator itself runs on."""
+"""Linux signal numbers, whatever system the operator runs on."""
 
 _DEFAULT_GRACE: Final = 30
-"""Seconds that Kubernetes gives containers to end where the pod's spec says nothing."""
+"""Seconds that Kubernetes gives containers to stop unless the pod's spec sets a grace period."""
 
 BY_SIGNAL: Final = 128
-"""A process that a signal ended has this plus the signal's number as its exit code."""
+"""The exit code of a process that a signal ended is this plus the signal's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedContainer:
-    """A container that ran and does not run any more."""
+    """A container that has ended."""
 
     name: str
     exit_code: int
     reason: str
-    """Kubernetes' word: `Completed`, `Error`, `OOMKilled`, `StartError`, …; empty where there is none."""
+    """Kubernetes' reason: `Completed`, `Error`, `OOMKilled`, `StartError`, …; empty if there is none."""
     message: str
-    """Its termination message: what it wrote, or the end of its log where it failed without writing."""
+    """Its termination message: what it wrote, or the end of its log if it failed without writing one."""
     signal: str | None
     """The signal that ended it, by name."""
     started: datetime | None
@@ -55,14 +55,14 @@ class EndedContainer:
     def status_unknown(self) -> bool:
         """Whether the node does not know how it ended.
 
-        Its exit code is then an invention: of the kubelet (137), or of containerd after a reboot (255).
+        The kubelet (137), or containerd after a reboot (255), then invents the exit code.
         """
         return self.reason in {"ContainerStatusUnknown", "Unknown"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStatus:
-    """A pod's status, by the questions that readers ask."""
+    """The status of a pod, as its readers need it."""
 
     name: str
     uid: str
@@ -75,9 +75,9 @@ class PodStatus:
     containers: tuple[dict[str, Any], ...]
     init_containers: tuple[dict[str, Any], ...]
     container_count: int
-    """Containers of all sorts; they share the room for termination messages."""
+    """Number of containers of all kinds; they share the space for termination messages."""
     sidecars: frozenset[str]
-    """Init containers that run beside the others; their end decides nothing."""
+    """Init containers that run alongside the others; their end decides nothing."""
     delete_requested: datetime | None
     """When the deletion of the pod was first requested; None if it was not."""
     delete_deadline: datetime | None
@@ -90,7 +90,7 @@ class PodStatus:
         """Read a pod.
 
         Args:
-            pod: A Pod as the API server has it.
+            pod: A Pod as the API server returned it.
 
         Returns:
             Its status.
@@ -126,12 +126,12 @@ class PodStatus:
             kind: Its type.
 
         Returns:
-            The condition, or None where the pod has none of that type.
+            The condition; None if the pod has none of that type.
         """
         return next((item for item in self.conditions if item.get("type") == kind), None)
 
     def running_since(self, container: str) -> datetime | None:
-        """Tell since when a container runs.
+        """Return when a container started, if it is running.
 
         Args:
             container: Its name.
@@ -143,7 +143,7 @@ class PodStatus:
         return None if running is None else read_time(running.get("startedAt"))
 
     def ended(self, container: str) -> EndedContainer | None:
-        """Tell how a container ended.
+        """Return how a container ended.
 
         Args:
             container: Its name.
@@ -155,7 +155,7 @@ class PodStatus:
         return None if terminated is None else _ended(container, terminated)
 
     def ended_sidecar(self, container: str) -> EndedContainer | None:
-        """Tell how a sidecar ended.
+        """Return how a sidecar ended.
 
         Args:
             container: Its name.
@@ -167,10 +167,10 @@ class PodStatus:
         return None if terminated is None else _ended(container, terminated)
 
     def failed_init_container(self) -> EndedContainer | None:
-        """Find the init container because of which the others were not started.
+        """Find the init container that kept the others from starting.
 
         Returns:
-            The first that ended with another exit code than 0; None where all is well so far.
+            The first with a nonzero exit code; None if all have succeeded so far.
         """
         for status in self.init_containers:
             terminated = (status.get("state") or {}).get("terminated")
@@ -179,10 +179,10 @@ class PodStatus:
         return None
 
     def anything_ran(self) -> bool:
-        """Tell whether any container was ever started.
+        """Return whether any container was ever started.
 
         Returns:
-            False as long as the pod waited: for a node, for volumes, for images.
+            False if the pod has only waited: for a node, volumes, or images.
         """
         states = [status.get("state") or {} for status in (*self.containers, *self.init_containers)]
         return any(

@@ -43,7 +43,7 @@ def _given(value: Any, before: str = "") -> str:
     return "" if value is None else f"{before}{shown(value)}"
 
 
-def tell(event: ev.AnyEvent) -> Told | None:
+def describe_event(event: ev.AnyEvent) -> Told | None:
     """The entry of an event; None for those that the entries of attempts cover."""
     return _of_step(event) or _of_run(event)
 

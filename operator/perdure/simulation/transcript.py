@@ -23,7 +23,7 @@ from perdure.simulation.players import (
     outcome_of,
 )
 from perdure.simulation.scripted_pods import Started
-from perdure.simulation.timeline import Moment, length, tell, why
+from perdure.simulation.timeline import Moment, describe_event, length, why
 
 _MANY = 50
 """Attempts or runs that may be why a simulation does not end."""
@@ -159,7 +159,7 @@ class Transcript:
                 del run.tries[key]
         for event in events:
             self._without_pod(run, event)
-            told = tell(event)
+            told = describe_event(event)
             if told is not None:
                 self.note(run, *told)
         self.dead_letters += [

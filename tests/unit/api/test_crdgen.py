@@ -14,6 +14,7 @@ from perdure.api.crdgen import KINDS, chart_template, crd_yaml, custom_resource_
 from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import Json
 from perdure.api.schema import SchemaError, structural_schema
+from perdure.kube.paths import PLURALS
 
 Schema = dict[str, Any]
 
@@ -37,6 +38,21 @@ def every_field() -> list[tuple[str, Schema]]:
         for path, field in fields(structural_schema(kind), kind.__name__)
         if not path.endswith(".metadata")
     ]
+
+
+def test_the_group_has_these_kinds() -> None:
+    assert [kind.info.plural for kind in KINDS] == [
+        "workflows",
+        "workflowruns",
+        "schedules",
+        "retrypolicies",
+        "workflowlimits",
+        "operations",
+        "deadletters",
+        "historysegments",
+        "payloads",
+    ]
+    assert {kind.info.plural for kind in KINDS} == PLURALS
 
 
 def test_files_of_the_checkout_are_fresh() -> None:

@@ -5,20 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from perdure.frontend.endpoints import CONFIG_MAP
+from perdure.kube.paths import PLURALS
 from unit.chart.conftest import CHART, Helm, Render
 from unit.chart.manifests import EVERYTHING, NAMESPACED, granted, named, of_kind, operator_container, rules
-
-PERDURE_KINDS = {
-    "workflows",
-    "workflowruns",
-    "schedules",
-    "retrypolicies",
-    "workflowlimits",
-    "operations",
-    "deadletters",
-    "historysegments",
-    "payloads",
-}
 
 pytestmark = pytest.mark.cluster
 
@@ -98,9 +87,9 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     manifests = render()
     view = granted(named(manifests, "ClusterRole", "perdure-view"), "perdure.dev")
     edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
-    assert set(view) == PERDURE_KINDS
+    assert set(view) == PLURALS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
-    assert set(edit) == PERDURE_KINDS - {"historysegments", "payloads"} | {"workflowruns/tasks"}
+    assert set(edit) == PLURALS - {"historysegments", "payloads"} | {"workflowruns/tasks"}
     assert edit["deadletters"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
     of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]
@@ -111,7 +100,7 @@ def test_who_is_on_call_reads_everything_and_writes_operations_only(render: Rend
     role = named(render("rbac.aggregate=false"), "ClusterRole", "perdure-on-call")
     assert not [key for key in role["metadata"]["labels"] if "aggregate" in key]
     may = granted(role, "perdure.dev")
-    assert set(may) == PERDURE_KINDS
+    assert set(may) == PLURALS
     assert may.pop("operations") == {"get", "list", "watch", "create", "delete"}
     assert all(verbs == {"get", "list", "watch"} for verbs in may.values())
 

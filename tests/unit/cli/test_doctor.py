@@ -10,9 +10,9 @@ from typer.testing import CliRunner, Result
 
 from perdure import __version__
 from perdure.cli.app import build
-from perdure.cli.doctor.installation import KINDS
 from perdure.controller.fleet.member_lease import MemberSettings, lease, renewal
 from perdure.kube import clock
+from perdure.kube.paths import PLURALS
 from unit.cli.apiserver import ApiServer, items
 
 OURS = "/apis/perdure.dev/v1alpha1"
@@ -79,19 +79,19 @@ def healthy(server: ApiServer) -> ApiServer:
 
 def make_healthy(server: ApiServer) -> ApiServer:
     """Have a server answer as a cluster in which everything works."""
-    names = [*KINDS, *(f"{kind}/status" for kind in KINDS)]
+    names = [*PLURALS, *(f"{kind}/status" for kind in PLURALS)]
     fence, binding = policy("perdure-runs", "Deny")
     server.answers |= {
         "/version": {"major": "1", "minor": "34+", "gitVersion": "v1.34.1"},
         OURS: {"resources": [{"name": name} for name in names]},
-        CRDS: items(*map(crd, KINDS)),
+        CRDS: items(*map(crd, PLURALS)),
         POLICIES: items(fence),
         BINDINGS: items(binding),
         DEPLOYMENTS: items(deployment()),
         PODS: items(),
         LEASES: lambda: items(member("op-1", "op-1", "op-2"), member("op-2", "op-1", "op-2")),
         "/api/v1/namespaces/shop/pods": items(),
-        **{f"{IN_SHOP}/{kind}": items() for kind in KINDS},
+        **{f"{IN_SHOP}/{kind}": items() for kind in PLURALS},
     }
     return server
 
@@ -119,7 +119,7 @@ def test_a_line_for_each_check_of_a_healthy_cluster() -> None:
 
 def test_every_kind_is_checked() -> None:
     crds = Path(__file__).resolve().parents[3] / "crds"
-    assert {file.stem.removeprefix("perdure.dev_") for file in crds.glob("*.yaml")} == KINDS
+    assert {file.stem.removeprefix("perdure.dev_") for file in crds.glob("*.yaml")} == PLURALS
 
 
 def test_a_failed_check_shows_what_to_do_and_the_status_is_1(healthy: ApiServer) -> None:
@@ -145,8 +145,8 @@ def test_no_cluster_is_an_error(healthy: ApiServer) -> None:
     [
         ("/version", {"major": "1", "minor": "31"}, "API server: Failed", "1.31 is too old"),
         (OURS, {"resources": []}, "CRDs: Failed", "no kind"),
-        (OURS, {"resources": [{"name": n} for n in KINDS - {"payloads"}]}, "CRDs: Failed", "no payloads"),
-        (OURS, {"resources": [{"name": n} for n in KINDS]}, "CRDs: Failed", "No status subresource"),
+        (OURS, {"resources": [{"name": n} for n in PLURALS - {"payloads"}]}, "CRDs: Failed", "no payloads"),
+        (OURS, {"resources": [{"name": n} for n in PLURALS]}, "CRDs: Failed", "No status subresource"),
         (CRDS, items(crd("schedules", "0.0.9")), "Versions: Warning", "0.0.9"),
         (DEPLOYMENTS, items(deployment(version="0.0.9")), "Versions: Warning", "operator 0.0.9"),
         (POLICIES, items(), "Admission policies: Warning", "None"),
@@ -294,7 +294,7 @@ def test_without_permission_a_result_is_unknown(healthy: ApiServer, path: str, c
 
 
 def test_all_namespaces(healthy: ApiServer) -> None:
-    healthy.answers |= {f"{OURS}/{kind}": items() for kind in KINDS}
+    healthy.answers |= {f"{OURS}/{kind}": items() for kind in PLURALS}
     healthy.answers |= {"/api/v1/pods": items(), f"{OURS}/workflowruns": items(created(600))}
     found = findings("-A")
     assert "`shop/order` has been pending" in found["Runs"]["message"]

@@ -184,14 +184,13 @@ async def test_the_forward_leads_to_the_service_and_is_started_again(
     kubectl(
         tmp_path,
         monkeypatch,
-        f'echo "$*" >> {tmp_path}/calls; echo "Forwarding from 127.0.0.1:4$(wc -l < {tmp_path}/calls) -> 8080"\n'
-        f"test -e {tmp_path}/lost || exec sleep 60",
+        f'echo "$*" >> {tmp_path}/calls; call=$(wc -l < {tmp_path}/calls)\n'
+        'echo "Forwarding from 127.0.0.1:4$call -> 8080"\n'
+        "test $call = 1 || exec sleep 60",  # the first one is lost
     )
     forward = PortForward("perdure-system", "perdure-ui", 8080, ["--context=kind"])
-    (tmp_path / "lost").touch()
     try:
         assert await forward.address() == "http://127.0.0.1:41"
-        (tmp_path / "lost").unlink()
         assert forward.process is not None
         await forward.process.wait()
         assert await forward.address() == "http://127.0.0.1:42"

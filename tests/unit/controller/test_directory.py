@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from perdure.api import labels
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
-from perdure.controller.directory import Directory, Go, Standing, Wait
+from perdure.controller.directory import Directory
+from perdure.controller.run_entries import Standing
+from perdure.controller.workflow_id_claims import Go, Wait
 from perdure.kube import client as kube
 
 
@@ -79,7 +81,8 @@ class Operator:
         if entry is None or entry.standing.value != "waiting":
             return
         reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.FAIL
-        if isinstance(self.directory.claim(entry, reuse=reuse, conflict=conflict), Go):
+        others = self.directory.sharing(entry)
+        if isinstance(self.directory.claims.claim(entry, others, reuse=reuse, conflict=conflict), Go):
             self.going.append(self.known[uid])
 
     def land(self) -> None:
@@ -143,8 +146,11 @@ def test_who_was_told_to_go_is_not_overtaken_by_one_that_was_made_earlier_and_he
     operator.hear(early)
     entry = operator.directory.get("a")
     assert entry is not None
-    verdict = operator.directory.claim(
-        entry, reuse=WorkflowIdReusePolicy.ALLOW_DUPLICATE, conflict=WorkflowIdConflictPolicy.FAIL
+    verdict = operator.directory.claims.claim(
+        entry,
+        operator.directory.sharing(entry),
+        reuse=WorkflowIdReusePolicy.ALLOW_DUPLICATE,
+        conflict=WorkflowIdConflictPolicy.FAIL,
     )
     assert isinstance(verdict, Wait)
     assert verdict.other.uid == "b"

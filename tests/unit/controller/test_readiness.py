@@ -121,9 +121,9 @@ async def test_a_workflow_is_looked_at_again_when_the_policies_that_it_names_com
             pods = Pods(client, ActivityIdentity(client, "perdure-activity"), PodSettings())
             readiness = Readiness(client, Definitions(client), pods, policies, recorder)
             with pytest.raises(NotYetError) as compiling:
-                await readiness.tell("shop", "order", T0)
+                await readiness.reconcile("shop", "order", T0)
             await asyncio.wait([compiling.value.awaited])
-            await readiness.tell("shop", "order", T0)
+            await readiness.reconcile("shop", "order", T0)
             told = str(written[-1])
             assert "RetryPolicyNotFound" in told
             assert "spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`" in told
@@ -131,7 +131,7 @@ async def test_a_workflow_is_looked_at_again_when_the_policies_that_it_names_com
             known.append(policy)
             policies.observe(policy)
             assert readiness.stale("shop") == ["order"]
-            await readiness.tell("shop", "order", T0)
+            await readiness.reconcile("shop", "order", T0)
             assert "Accepted" in str(written[-1])
             assert readiness.stale("shop") == []
             policies.observe(policy, deleted=True)

@@ -32,8 +32,8 @@ def beat(key: str, identity: str = "", **fields: object) -> WorkerHeartbeat:
 
 def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = KnownWorkers(TaskQueues())
-    workers.tell("default", [beat("a"), beat("b")])
-    workers.tell("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTTING_DOWN)])
+    workers.record("default", [beat("a"), beat("b")])
+    workers.record("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTTING_DOWN)])
     assert [each.worker_instance_key for each in workers.all("default")] == ["a", "b"]
     assert not workers.all("other")
     assert workers.get("other", "a") is None
@@ -41,7 +41,7 @@ def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monke
     assert found is not None
     assert field_of(found, "Status") == "ShuttingDown"
     assert listed(found).host_name == "node"
-    workers.tell("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTDOWN)])
+    workers.record("default", [beat("a", status=WorkerStatus.WORKER_STATUS_SHUTDOWN)])
     assert [each.worker_instance_key for each in workers.all("default")] == ["b"]
 
     def later() -> datetime:
@@ -49,15 +49,15 @@ def test_who_tells_of_itself_is_known_until_it_has_been_silent_for_minutes(monke
 
     monkeypatch.setattr(of_workers, "now", later)
     assert not workers.all("default")
-    workers.tell("default", [beat("c")])
+    workers.record("default", [beat("c")])
     assert [each.worker_instance_key for each in workers.all("default")] == ["c"]
 
 
 def test_of_very_many_workers_those_that_told_last_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_workers, "MOST", 3)
     workers = KnownWorkers(TaskQueues())
-    workers.tell("default", [beat(key) for key in "abc"])
-    workers.tell("default", [beat("a"), beat("d"), beat("")])
+    workers.record("default", [beat(key) for key in "abc"])
+    workers.record("default", [beat("a"), beat("d"), beat("")])
     assert [each.worker_instance_key for each in workers.all("default")] == ["a", "c", "d"]
 
 
@@ -66,7 +66,7 @@ async def test_who_only_polls_is_listed_by_its_polls() -> None:
     workers = KnownWorkers(queues)
     assert await queues.poll(QUEUE, "silent", 0.01, allowed) is None
     assert await queues.poll(QUEUE, "telling", 0.01, allowed) is None
-    workers.tell("default", [beat("key", "telling")])
+    workers.record("default", [beat("key", "telling")])
     assert [(each.worker_identity, each.task_queue) for each in workers.all("default")] == [
         ("silent", "orders"),
         ("telling", "orders"),
@@ -160,13 +160,13 @@ def test_what_a_worker_tells_too_much_is_refused_and_of_all_together_so_much_is_
     monkeypatch.setattr(of_workers, "MOST_BYTES", 25_000)
     workers = KnownWorkers(TaskQueues())
     with pytest.raises(UnfitError, match="Worker heartbeat size exceeds limit"):
-        workers.tell("default", [beat("large", sdk_name="x" * 17_000)])
+        workers.record("default", [beat("large", sdk_name="x" * 17_000)])
     broken = beat("broken")
     broken.start_time.seconds = 2**60
     with pytest.raises(UnfitError, match="start_time"):
-        workers.tell("default", [broken])
-    workers.tell("default", [beat(key, sdk_name="x" * 10_000) for key in "abc"])
-    workers.tell("default", [beat("b", sdk_name="x" * 10_000)])
+        workers.record("default", [broken])
+    workers.record("default", [beat(key, sdk_name="x" * 10_000) for key in "abc"])
+    workers.record("default", [beat("b", sdk_name="x" * 10_000)])
     assert [each.worker_instance_key for each in workers.all("default")] == ["b", "c"]
 
 

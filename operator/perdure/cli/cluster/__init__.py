@@ -1,6 +1,6 @@
-"""Asking the cluster; whatever goes wrong becomes one sentence.
+"""Requests to the cluster; every error becomes one sentence.
 
-What speaks to an API server is slow to import: it is imported when something is asked, not when help is shown.
+The client of the API server is slow to import, so it is imported with the first request, not to show help.
 """
 
 from perdure.cli.cluster.cluster import LOG_STREAMS, Cluster, connect

@@ -1,4 +1,4 @@
-"""The cluster that a command is about, and how to reach it."""
+"""The cluster that a command works on, and how to reach it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOG_STREAMS = 100
 
 
 class Cluster:
-    """The objects of Perdure in the namespace that was asked for, or in all."""
+    """The objects of Perdure in the selected namespace, or in all namespaces."""
 
     def __init__(self, requests: Requests) -> None:
         self.namespace = requests.namespace
@@ -85,7 +85,7 @@ class Cluster:
             selectors: Which objects.
 
         Returns:
-            The objects, and what to ask for the next page with; empty where there is none.
+            The objects, and the token of the next page; empty if there is none.
 
         Raises:
             NoNamespaceError: there are none, and the namespace does not exist.
@@ -122,7 +122,7 @@ class Cluster:
         return found
 
     async def create(self, plural: str, body: Object, *, dry_run: bool = False) -> Object:
-        """Create an object in the namespace, or only have it validated; return it as the API server has it then.
+        """Create an object in the namespace, or only validate it; returns the object from the API server.
 
         Raises:
             CliError: it was refused.
@@ -134,7 +134,7 @@ class Cluster:
         return made
 
     async def delete(self, kind: str, plural: str, name: str, *, orphan: bool = False, uid: str | None = None) -> None:
-        """Delete an object, and what belongs to it unless that is to stay.
+        """Delete an object, and its dependents unless they must stay.
 
         Args:
             kind: Its kind.

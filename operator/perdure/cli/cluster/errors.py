@@ -1,10 +1,10 @@
-"""What can go wrong when the cluster is asked."""
+"""Errors of requests to the cluster."""
 
 from perdure.cli.errors import CliError, ExitCode
 
 
 class UnreachableError(CliError):
-    """The API server could not be asked, or could not answer; it may be able to later."""
+    """The API server cannot be reached, or cannot answer now."""
 
 
 class ForbiddenError(CliError):

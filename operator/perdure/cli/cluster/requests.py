@@ -1,4 +1,4 @@
-"""Requests to the API server; whatever goes wrong becomes one sentence that says what to do."""
+"""Requests to the API server; every error becomes one sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Requests:
     """Sends requests, and explains those that fail."""
 
     def __init__(self, client: LightClient, namespace: str, program: str) -> None:
-        """`program`: how the command was called."""
+        """`program`: the name that the command was called by."""
         self.client = client
         self.namespace = namespace
         self.program = program

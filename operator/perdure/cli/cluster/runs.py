@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class ClusterRuns:
     """Finds runs, and reads what belongs to one.
 
-    What belongs to a run is read in the namespace of the run, which may be another one than that of the requests.
+    Dependents are read in the namespace of the run, which can differ from that of the requests.
     """
 
     def __init__(self, requests: Requests) -> None:
@@ -41,7 +41,7 @@ class ClusterRuns:
         return await self._requests.read("WorkflowRun", "workflowruns", name)
 
     async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
-        """Read a WorkflowRun that is named, or the one of a workflow ID: the open one, else the one that closed last.
+        """Read a WorkflowRun by its name or workflow ID: the open one, otherwise the one that closed last.
 
         Raises:
             CliError: there is none, or it cannot be read.
@@ -91,7 +91,7 @@ class ClusterRuns:
         return list(found.values())
 
     async def of_schedules(self, schedule: str | None = None, *, everywhere: bool = False) -> list[Object]:
-        """Read the runs of one Schedule, or of all; none where the user may not.
+        """Read the runs of one Schedule, or of all; none if the user has no permission.
 
         Raises:
             CliError: they cannot be read.
@@ -106,7 +106,7 @@ class ClusterRuns:
     # What belongs to a run
 
     async def seen(self, run: Object) -> Seen | None:
-        """See a run's pods with their Leases, why pods were refused, and its children.
+        """Read a run's pods with their Leases, the reasons for rejected pods, and its children.
 
         Returns:
             The result; None if the user has no permission, or the API is not available.
@@ -189,7 +189,7 @@ class ClusterRuns:
             raise requests.unreachable(error) from error
 
     async def past(self, run: Object) -> Past:
-        """Read the whole history of a run, sealed segments included, and say what is wrong with it.
+        """Read the whole history of a run, sealed segments included, and report its damage.
 
         Raises:
             CliError: the segments cannot be read.
@@ -204,7 +204,7 @@ class ClusterRuns:
         return gather(run, found)
 
     async def with_past(self, run: Object) -> Object:
-        """Return the run with all that is left of its history in its status.
+        """Return the run with its whole remaining history in its status.
 
         Raises:
             CliError: the segments cannot be read.
@@ -218,7 +218,7 @@ class ClusterRuns:
 
 
 def _standing(run: Object) -> tuple[bool, bool, str, str]:
-    """Of the runs of a workflow ID the open one is the greatest; of the closed ones that which has run last."""
+    """Sort key of the runs of a workflow ID: the open one is the greatest, then the one that closed last."""
     status = run.get("status") or {}
     refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
     return (

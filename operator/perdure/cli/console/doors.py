@@ -1,4 +1,4 @@
-"""Whose requests the API server sees: always those of the user, with the user's own permissions."""
+"""Access to the API server: always as the user, with the user's own permissions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class ApiServerDoor(Protocol):
-    """Leads to the API server."""
+    """Gives access to the API server."""
 
     def open(self, request: Request, namespace: str) -> AbstractAsyncContextManager[Cluster]:
         """Reach a namespace as the user who sends the request."""
 
 
 class OwnDoor:
-    """The one user of a laptop: the kubeconfig says who that is."""
+    """For the single user of a laptop, whom the kubeconfig identifies."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -42,10 +42,10 @@ class OwnDoor:
 
 
 class TokenDoor:
-    """The users of a server in the cluster: each request has a token, which is passed on to the API server."""
+    """For the users of a server in the cluster: the token of each request is passed on to the API server."""
 
     def __init__(self, access: Access) -> None:
-        """`access` says where the API server is; it has no credentials."""
+        """`access` has the address of the API server, without credentials."""
         self._access = access
 
     @asynccontextmanager

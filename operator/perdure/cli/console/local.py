@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def serving(door: ApiServerDoor, settings: ConsoleSettings, port: int) -> AsyncIterator[RequestGuard]:
-    """Serve on a port until the end of the block; 0: a free one.
+    """Serve on a port until the end of the block; 0 selects a free port.
 
     Yields:
-        What knows the address.
+        The server, which knows its address.
 
     Raises:
         CliError: the port is in use.
@@ -66,7 +66,7 @@ async def served(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
 
 
 class _ConsoleServer(uvicorn.Server):
-    """A server that leaves signals to the command."""
+    """A server that leaves the handling of signals to the command."""
 
     def capture_signals(self) -> object:  # type: ignore[override]
         """Capture none."""
@@ -76,14 +76,14 @@ class _ConsoleServer(uvicorn.Server):
 
 
 class _Guarded:
-    """Lets only the browser of the user in."""
+    """Admits only the browser of the user."""
 
     def __init__(self, app: ASGIApp, guard: RequestGuard) -> None:
         self._app = app
         self._guard = guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it here."""
+        """Pass a request on, or reject it."""
         response = None if scope["type"] != "http" else self._answer(Request(scope))
         await (response or self._app)(scope, receive, send)
 

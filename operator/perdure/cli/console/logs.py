@@ -1,4 +1,4 @@
-"""The log of an attempt as text that comes as its container writes it."""
+"""Streams the log of an attempt as its container writes it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,9 +9,9 @@ from perdure.cli.errors import CliError
 from perdure.cli.view.logs import Lines, LogOf
 
 TAIL = 2_000
-"""Lines that are read of a log that is already there."""
+"""Maximum lines of an existing log to read."""
 _TRIES = 5
-"""How often the log is asked for in vain."""
+"""How often reading the log may fail."""
 _PAUSE = 1.0
 
 

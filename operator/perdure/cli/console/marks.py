@@ -1,4 +1,4 @@
-"""An icon and a tone for each status. The word always stands next to them: nobody needs to see colors."""
+"""An icon and a tone for each status. The word is always next to them, so colors are not needed."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -34,7 +34,7 @@ _OTHERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What stands next to a word."""
+    """The icon and the tone next to a word."""
 
     icon: str
     tone: str

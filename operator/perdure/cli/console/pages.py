@@ -1,4 +1,4 @@
-"""The pages: what is read for each, and which template shows it. They only read."""
+"""The pages: the objects that each one reads, and its template. They change nothing."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
     "retrypolicies": ("retrypolicies", listed.retry_policy),
     "deadletters": ("deadletters", listed.dead_letter),
 }
-"""By the last part of the path: the resource, and what makes a row of an object."""
+"""By the last part of the path: the resource, and the function that turns an object into a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
-    """Where things are."""
+    """The settings of the console."""
 
     namespace: str
     """The namespace that is shown first."""
@@ -90,11 +90,11 @@ class Pages:
         ]
 
     async def first(self, request: Request) -> Response:
-        """Lead to the runs of the first namespace."""
+        """Redirect to the runs of the first namespace."""
         return RedirectResponse(f"{request.scope.get('root_path', '')}/namespaces/{self._settings.namespace}/runs")
 
     async def go(self, request: Request) -> Response:
-        """Lead to another namespace, as the form in the head of each page asks."""
+        """Redirect to the namespace that the form at the top of each page selects."""
         namespace = request.query_params.get("namespace", "").strip() or self._settings.namespace
         if not _NAME.fullmatch(namespace):
             raise HTTPException(404, "No namespace can have this name.")
@@ -146,7 +146,7 @@ class Pages:
         )
 
     def _in_web_ui(self, run: ShownRun) -> str:
-        """The path of a run in Temporal's Web UI, without the names; empty where there is none."""
+        """The path of a run in Temporal's Web UI, without the names; empty if there is none."""
         return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
 
     async def log(self, request: Request) -> Response:
@@ -175,7 +175,7 @@ class Pages:
         return StreamingResponse(sent(), media_type="text/plain")
 
     def _open(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
-        """Reach the namespace that the path names."""
+        """Connect to the namespace in the path."""
         for part in ("namespace", "name"):
             if not _NAME.fullmatch(request.path_params.get(part, "a")):
                 raise HTTPException(404, "No object can have this name.")
@@ -236,7 +236,7 @@ def shown(
     Args:
         templates: All of them.
         request: What is answered.
-        settings: Where things are.
+        settings: The settings of the console.
         template: Name of the template.
         status: Of the response.
         values: What it shows.

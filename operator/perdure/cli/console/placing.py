@@ -1,6 +1,6 @@
-"""Where each step of a run is drawn. Pure.
+"""Lays out the steps of a run. Pure.
 
-Steps stand below those that they need; the branches of a step, its items, and what handles its failure stand inside its box.
+Steps are below those that they need; the branches, items, and failure handlers of a step are inside its box.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +15,9 @@ HEIGHT: Final = 58
 GAP: Final = 28
 PADDING: Final = 12
 ACROSS: Final = 4
-"""Boxes side by side; more make a further row."""
+"""Maximum boxes in a row; more start another row."""
 MOST: Final = 300
-"""Boxes of one graph."""
+"""Maximum boxes in a graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Graph:
     width: float
     height: float
     shapes: tuple[Shape, ...]
-    """What is drawn; later ones cover earlier ones."""
+    """The shapes; later ones cover earlier ones."""
     hidden: int
     """Number of steps that are not drawn."""
 
@@ -81,7 +81,7 @@ class _Piece:
 
 
 def place(steps: Sequence[ShownStep], definition: Mapping[str, Any]) -> Graph:
-    """Place the steps of a run.
+    """Lay out the steps of a run.
 
     Args:
         steps: The steps.
@@ -147,7 +147,7 @@ class _Placer:
 
 
 def needs_of(names: Sequence[str], definition: Sequence[Json]) -> dict[str, tuple[str, ...]]:
-    """Which steps of a block each of them needs.
+    """Return the steps of a block that each of them needs.
 
     Args:
         names: The steps.
@@ -167,7 +167,7 @@ def needs_of(names: Sequence[str], definition: Sequence[Json]) -> dict[str, tupl
 
 
 def ranks(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Sort steps into rows: each one below all that it needs. What needs itself in a circle comes last."""
+    """Sort steps into rows: each one below all that it needs. Steps in a cycle come last."""
     rows: list[list[str]] = []
     left, done = dict(needs), set[str]()
     while left:
@@ -180,7 +180,7 @@ def ranks(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
 
 def _stacked(rows: Sequence[Sequence[tuple[str, _Piece]]], needs: Mapping[str, Sequence[str]]) -> _Piece:
-    """Put rows below each other, each in the middle, with lines from each piece to those that need it."""
+    """Stack rows, each centered, with lines from each piece to those that need it."""
     widths = [sum(piece.width for _, piece in row) + GAP * (len(row) - 1) for row in rows]
     width = max(widths, default=0)
     shapes, heads, y = list[Shape](), dict[str, tuple[Box, float]](), 0.0

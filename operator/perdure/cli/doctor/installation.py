@@ -7,17 +7,6 @@ from perdure.cli.doctor.deployment import OperatorDeployment
 from perdure.cli.doctor.finding import CheckResult, counted, failed, ok, some, warning
 from perdure.kube import paths
 
-KINDS = {
-    "workflows",
-    "workflowruns",
-    "schedules",
-    "retrypolicies",
-    "workflowlimits",
-    "operations",
-    "deadletters",
-    "historysegments",
-    "payloads",
-}
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _OLDEST = (1, 32)
@@ -43,14 +32,14 @@ async def kinds(api: Diagnosis) -> CheckResult:
     """Check that the API server serves all kinds."""
     served = await api.read(paths.PERDURE) or {}
     names = {str(each["name"]) for each in served.get("resources") or ()}
-    missing = sorted(KINDS - names)
+    missing = sorted(paths.PLURALS - names)
     if missing:
-        what = "no kind of perdure.dev/v1alpha1" if KINDS.isdisjoint(names) else f"no {', '.join(missing)}"
+        what = "no kind of perdure.dev/v1alpha1" if paths.PLURALS.isdisjoint(names) else f"no {', '.join(missing)}"
         return failed("CRDs", f"The API server serves {what}", _UPGRADE)
     without_status = sorted(kind for kind in ("workflowruns", "schedules") if f"{kind}/status" not in names)
     if without_status:
         return failed("CRDs", f"No status subresource for {', '.join(without_status)}", _UPGRADE)
-    return ok("CRDs", f"{counted(len(KINDS), 'kind')} of perdure.dev/v1alpha1")
+    return ok("CRDs", f"{counted(len(paths.PLURALS), 'kind')} of perdure.dev/v1alpha1")
 
 
 async def versions(api: Diagnosis, deployment: OperatorDeployment | None) -> CheckResult:
@@ -69,7 +58,7 @@ async def versions(api: Diagnosis, deployment: OperatorDeployment | None) -> Che
 
 async def crd_versions(api: Diagnosis) -> list[str]:
     """Return the versions of the CRDs: one, if nothing is wrong."""
-    named = {f"{kind}.perdure.dev" for kind in KINDS}
+    named = {f"{kind}.perdure.dev" for kind in paths.PLURALS}
     crds = [each for each in await api.list(_CRDS) if each["metadata"]["name"] in named]
     return sorted({_version(each) for each in crds} - {""})
 

@@ -1,4 +1,4 @@
-"""Findings of `doctor`: a line for each, and what to do about those that did not pass."""
+"""Findings of `doctor`: a line for each, with the fix if it did not pass."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What is stuck: runs, pods of activities, and definitions and Schedules that cannot be used."""
+"""Checks for stuck work: runs, pods of activities, and invalid definitions and Schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of Temporal's HTTP API, as far as commands need it."""
+"""The calls of Temporal's HTTP API that commands need."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _COMPLETED = "UPDATE_WORKFLOW_EXECUTION_LIFECYCLE_STAGE_COMPLETED"
 
 
 class RequestRefusedError(CliError):
-    """The workflow or the frontend has refused."""
+    """The workflow or the frontend rejected the request."""
 
     status = ExitCode.NO
 
 
 class LateError(CliError):
-    """No answer came in time."""
+    """The request timed out."""
 
     status = ExitCode.TIMEOUT
 

@@ -1,4 +1,4 @@
-"""A port-forward to a Service, by kubectl: it logs in like the user does, whatever the kubeconfig says."""
+"""A port-forward to a Service, by kubectl: it logs in as the user does, with any kubeconfig."""
 
 import asyncio
 import re
@@ -14,15 +14,15 @@ _SECONDS = 30
 
 
 class PortForward:
-    """A forward to one port of a Service; it is started when its address is needed, and again when it has ended."""
+    """A forward to one port of a Service. It starts when its address is needed, and restarts after it has ended."""
 
     def __init__(self, namespace: str, service: str, port: int, options: Sequence[str] = ()) -> None:
-        """`options`: those of kubectl that say how to reach the cluster, and as whom."""
+        """`options`: the options of kubectl for the cluster and the user."""
         target = [f"--namespace={namespace}", "--address=127.0.0.1", f"service/{service}", f":{port}"]
         self._command = ["port-forward", *options, *target]
         self._what = f"Service `{service}` in namespace `{namespace}`"
         self.process: Process | None = None
-        """kubectl, once it has been started."""
+        """kubectl, once it has started."""
         self._address = ""
         self._drain: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -67,7 +67,7 @@ class PortForward:
         self._drain = asyncio.create_task(_read_all(process), name="output of kubectl")
 
     async def _complaint(self, process: Process) -> str:
-        """What kubectl says about its failure."""
+        """The error message of kubectl."""
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.terminate()

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from perdure.cli.cluster.cluster import Cluster
 
 _EARLY = timedelta(minutes=5)
-"""A token is renewed so long before it expires."""
+"""How long before it expires a token is renewed."""
 
 
 class KubeconfigToken:
-    """The token that the kubeconfig logs in with."""
+    """The token of the kubeconfig."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Look for it.

@@ -22,14 +22,14 @@ _PORT = 8080
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorLoad:
-    """What is known about one operator."""
+    """The state of one operator."""
 
     name: str
     """Of its pod."""
     usage: Object
     """CPU and memory of its containers, as the metrics server reports them; empty if it does not respond."""
     metrics: str
-    """What it serves at `/metrics`; empty if that cannot be read."""
+    """Its metrics from `/metrics`; empty if they cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

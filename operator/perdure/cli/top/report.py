@@ -118,7 +118,7 @@ def as_data(counted: Iterable[Counted], found: Iterable[OperatorLoad]) -> dict[s
 
 
 def _figures(load: OperatorLoad) -> dict[str, float]:
-    """Return what is known about an operator; the metrics server knows the memory of all its containers."""
+    """Return the figures of an operator; the metrics server has the memory of all its containers."""
     values = dict[str, float]()
     for family in text_string_to_metric_families(load.metrics):
         for sample in family.samples:

@@ -65,8 +65,8 @@ def command(
             connect(context=cluster, namespace=namespace, program=program_of(context)) as found,
         ):
             run = await _ended(found, str((await found.runs.chosen(name, workflow_id))["metadata"]["name"]))
-            while run.chain.goes_on_as:
-                run = await _ended(found, run.chain.goes_on_as)
+            while run.chain.continued_as:
+                run = await _ended(found, run.chain.continued_as)
             return run
 
     try:

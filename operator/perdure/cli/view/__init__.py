@@ -1,1 +1,1 @@
-"""What the command shows: from objects of the API server to lines of text. Pure: no I/O, and `now` is an argument."""
+"""The output of the command: turns objects of the API server into lines of text. Pure: no I/O, and `now` is an argument."""

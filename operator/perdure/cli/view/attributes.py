@@ -1,4 +1,4 @@
-"""What tells most of an event, in one line."""
+"""The most useful attributes of an event, in one line."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -13,22 +13,22 @@ from perdure.cli.view.recorded import by_worker
 
 Event = Mapping[str, Any]
 Told = list[str | None]
-"""The attributes of an event to show; None and empty texts are left out."""
+"""The attributes of an event to show, without None and empty texts."""
 
 ALWAYS = ("eventId", "eventTime", "eventType")
-"""What every event has; it stands in columns of its own."""
+"""The attributes of every event, which have their own columns."""
 _IDS = ("activityId", "timerId", "childId", "signalId")
 _BESIDE = (*ALWAYS, *_IDS, "scheduledEventId", "startedEventId", "initiatedEventId")
 
 
 def short(event: Event) -> str:
-    """Tell an event's attributes.
+    """Show an event's attributes.
 
     Args:
         event: The event.
 
     Returns:
-        One line: the step first, where it is about one.
+        One line, beginning with the step if there is one.
     """
     step = next((str(event[key]) for key in _IDS if event.get(key)), None)
     tell = _TELLING.get(str(event.get("eventType")))
@@ -63,12 +63,12 @@ def _durations(name: str, given: Any) -> Any:
 
 
 def _value(name: str) -> Callable[[Event], Told]:
-    """A value that a user gave, with its name."""
+    """A value of the user, with its name."""
     return lambda event: [f"{name} {text.value(event[name])}" if name in event else None]
 
 
 def _text(*names: str) -> Callable[[Event], Told]:
-    """Attributes as they are."""
+    """All attributes, unchanged."""
     return lambda event: [str(event[name]) if event.get(name) else None for name in names]
 
 
@@ -77,7 +77,7 @@ def _failure(event: Event) -> Told:
 
 
 def _asked(event: Event) -> Told:
-    """By whom something was asked for, and why."""
+    """Who requested something, and why."""
     who = event.get("identity")
     return [f"by {who}" if who else None, str(event.get("cause") or event.get("reason") or "")]
 
@@ -149,7 +149,7 @@ def _operation(event: Event) -> Told:
 
 
 def _of_operation(tell: Callable[[Event], Told] = lambda _: []) -> Callable[[Event], Told]:
-    """What happens to a Nexus operation: it has no name but the event that has scheduled it."""
+    """A later event of a Nexus operation, which only has the ID of the event that scheduled it."""
     return lambda event: [f"operation {event.get('scheduledEventId')}", *tell(event)]
 
 

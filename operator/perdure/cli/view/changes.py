@@ -1,4 +1,4 @@
-"""What has changed between two looks at a run: a line for each change."""
+"""The changes between two reads of a run: a line for each."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _QUIET = frozenset({"Pending", "NotReached"})
 
 
 def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[str]:
-    """Tell what has changed.
+    """Show the changes.
 
     Args:
         before: The run as it was; None at first.
@@ -21,7 +21,7 @@ def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[st
         page: What it is shown on.
 
     Yields:
-        A line for each step that stands otherwise, and one for the run if it does.
+        A line for each step whose status has changed, and one for the run if its status has changed.
     """
     known = {step.path: step for step in before.every_step()} if before else {}
     for step in after.every_step():
@@ -33,13 +33,13 @@ def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[st
 
 
 def why(run: ShownRun) -> str:
-    """Why a run stands as it does, in one line.
+    """The reason for a run's status, in one line.
 
     Args:
         run: The run.
 
     Returns:
-        The failure, or reason and message; empty where there is nothing to say.
+        The failure, or reason and message; empty if there is none.
     """
     told = summary(run.failure) if run.failure else run.message
     return text.one_line(text.join((run.reason if run.reason != run.phase else None, told)))
@@ -60,7 +60,7 @@ def _stand(step: ShownStep | None) -> tuple[object, ...]:
 
 
 def _tries(step: ShownStep) -> str:
-    """Which attempt it is, where its note does not say so."""
+    """The number of the attempt, unless its note contains it."""
     tells = step.state in {"BackingOff", "Scheduled"}
     return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not tells else ""
 

@@ -1,6 +1,6 @@
 """The steps of a run of code, in the order in which they began: activities, timers, children, Nexus operations, signals.
 
-Their ids are no paths, and each kind counts for itself: activity `1` and timer `1` have nothing to do with each other.
+Their IDs are not paths, and each kind has its own: activity `1` and timer `1` are unrelated.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _PHASES = {
     "ChildWorkflowExecutionTimedOut": "TimedOut",
     "ChildWorkflowExecutionTerminated": "Terminated",
 }
-"""Outcomes of a child that have other words than those of an activity."""
+"""Outcomes of a child whose names differ from those of an activity."""
 
 
 def coded_steps(source: Source) -> tuple[ShownStep, ...]:
@@ -28,7 +28,7 @@ def coded_steps(source: Source) -> tuple[ShownStep, ...]:
         source: What a status tells.
 
     Returns:
-        One for each thing that was begun.
+        One step for each activity, timer, child, Nexus operation, and signal.
     """
     reader = _CodedStepReader(source)
     return tuple(reader.step(told) for told in reader.begun())
@@ -44,7 +44,7 @@ class _CodedStepReader:
         self.paths: set[str] = set()
 
     def begun(self) -> Iterator[HistoryEntry]:
-        """All that was begun; first what is open since before the events that are there."""
+        """All steps; first those that opened before the available events."""
         recorded = self.source.history.begun.values()
         known = {(told.kind, _id(told)) for told in recorded if told.ended is None}
         for activity in self.activities.values():
@@ -109,7 +109,7 @@ class _CodedStepReader:
         )
 
     def path(self, told: HistoryEntry) -> str:
-        """What tells it from all others: the id of an activity, which `complete` asks for; of the rest the kind as well."""
+        """Its unique path: the ID of an activity, as `complete` takes it; for other kinds, the kind and the ID."""
         named = _id(told) if told.kind == "activity" else f"{told.kind.removesuffix('Workflow')} {_id(told)}"
         path = named if named not in self.paths else f"{named} ({told.event_id})"
         self.paths.add(path)
@@ -129,5 +129,5 @@ class _CodedStepReader:
 
 
 def _id(told: HistoryEntry) -> str:
-    """What users know it by."""
+    """The ID that users know."""
     return told.path if told.kind in {"activity", "timer", _NEXUS} else told.workflow_id

@@ -48,7 +48,7 @@ def widths_of(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[
 
 
 def ago(time: datetime | None, page: Page) -> str:
-    """How long ago a time was, or the time itself, as the page wants it; empty for none."""
+    """How long ago a time was, or the time itself, as the page is set; empty for none."""
     if time is None:
         return ""
     return text.iso(time) if page.iso else text.age(page.now - time)

@@ -16,7 +16,7 @@ _NAMES = {
     "details": "heartbeatDetails",
     "end": "completionTime",
     "fires": "fireTime",
-    "goes_on_as": "newWorkflowRun",
+    "continued_as": "newWorkflowRun",
     "continues": "continuedWorkflowRun",
     "heartbeat": "lastHeartbeatTime",
     "last_start": "lastAttemptStartTime",
@@ -35,20 +35,20 @@ _NAMES = {
     "waits_for": "waitingReason",
 }
 _THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
-"""What users and their programs gave: it is not touched."""
+"""Values of users and their programs, which are not converted."""
 _OF_STEPS = ("open", "timer", "limit", "child", "operation")
-"""They stand under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
+"""They are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
 
 
 def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
-    """Give what `describe` shows as data.
+    """Return the output of `describe` as data.
 
     Args:
         run: The run.
         page: How commands are written.
 
     Returns:
-        JSON values under the names that the status of a run uses; what is not known is left out.
+        JSON with the names of a run's status; unknown values are left out.
     """
     data = asdict(run)
     for name in ("seen", "observed"):
@@ -77,7 +77,7 @@ def _prune(step: dict[str, Any]) -> None:
 
 
 def _clean(data: Any) -> Any:
-    """JSON as Kubernetes writes it: camelCase, times as text, durations in seconds, nothing for nothing."""
+    """JSON as Kubernetes writes it: camelCase, times as text, durations in seconds, and no empty values."""
     match data:
         case datetime():
             return text.iso(data)

@@ -14,7 +14,7 @@ _WORDS = {"True": "Succeeded", "False": "Failed", "Unknown": "Running", "": "No"
 
 
 def redriven(letter: Mapping[str, Any]) -> str:
-    """Status of the condition `Redriven`: True, False, Unknown; empty where it was not re-driven."""
+    """Status of the condition `Redriven`: True, False, Unknown; empty if it was not re-driven."""
     conditions = (letter.get("status") or {}).get("conditions") or ()
     return next((str(c["status"]) for c in conditions if c["type"] == "Redriven"), "")
 
@@ -51,7 +51,7 @@ def table(letters: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool 
 
 
 def _type(node: Mapping[str, Any]) -> str:
-    """What the last attempt failed with: the innermost failure's title."""
+    """The failure of the last attempt: the title of the innermost failure."""
     while isinstance(node.get("cause"), dict):
         node = node["cause"]
     return failure.title(node)

@@ -106,7 +106,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
 
 
 def _chain(run: ShownRun) -> Iterator[Text]:
-    """Which runs it belongs to."""
+    """The runs that it is related to."""
     chain = run.chain
     if chain.parent:
         yield _field("Parent", chain.parent)
@@ -114,8 +114,8 @@ def _chain(run: ShownRun) -> Iterator[Text]:
         yield _field("Attempt", str(chain.attempt))
     if chain.continues:
         yield _field("After", chain.continues)
-    if chain.goes_on_as:
-        yield _field("Continues as", chain.goes_on_as)
+    if chain.continued_as:
+        yield _field("Continues as", chain.continued_as)
 
 
 def _workspaces(run: ShownRun) -> Iterator[Text]:
@@ -124,7 +124,7 @@ def _workspaces(run: ShownRun) -> Iterator[Text]:
 
 
 def status(run: ShownRun, page: Page) -> Iterator[Text]:
-    """Show how a run stands, and why.
+    """Show the status of a run and its reason.
 
     Args:
         run: The run.
@@ -166,7 +166,7 @@ def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
 
 
 def _asked(request: OpenRequest, page: Page) -> str:
-    """When something was asked for, by whom and why."""
+    """When something was requested, by whom, and why."""
     when = page.moment(request.time) if request.time else "yes"
     return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
 

@@ -1,4 +1,4 @@
-"""Where a definition decides otherwise than a history tells."""
+"""The first difference between the decisions of a definition and a history."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from perdure.cli.view.attributes import readable
 from perdure.cli.view.page import Page
 
 _NAMES = ("activity_id", "activity_type", "timer_id", "child_id", "signal_id", "workflow_id", "signal_name")
-"""What tells which step it is: always shown."""
+"""Attributes that identify the step; always shown."""
 _ALWAYS = (*_NAMES, "start_to_fire_timeout", "input", "result", "failure")
 _BESIDE = {"event_id", "event_time", "event_type", "successor", "new_run_backoff"}
-"""What no definition decides."""
+"""Attributes that no definition decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class Difference:
     """The first event that the definition does not lead to."""
 
     number: int
-    """Its id; of the event after the last one where the history ends too early."""
+    """Its ID; if the history ends too early, that of the event after the last one."""
     event: Any
-    """The event; None where the history has ended."""
+    """The event; None if the history has ended."""
     command: Any
-    """What the definition asks for in its place; None where it asks for nothing."""
+    """The command of the definition instead; None if it has none."""
 
 
 def show(difference: Difference, page: Page) -> Iterator[Text]:
@@ -68,7 +68,7 @@ def _attributes(side: Any, other: Any, width: int) -> Iterator[tuple[str, Any, b
 
 
 def _parts(path: str, shown: dict[str, Any], against: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Of two long objects, the parts that differ."""
+    """The differing parts of two long objects."""
     for key in sorted(shown.keys() | against.keys()):
         here, there = shown.get(key), against.get(key)
         if here == there:

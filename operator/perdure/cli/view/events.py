@@ -19,7 +19,7 @@ class GapError(ValueError):
 
 
 def check(events: Sequence[Event]) -> None:
-    """Make sure that a history is whole.
+    """Check that a history is complete.
 
     Args:
         events: The events.

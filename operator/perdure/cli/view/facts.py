@@ -1,7 +1,6 @@
-"""What a WorkflowRun says of itself, read once and named: the run, its steps, what is open.
+"""Parses a WorkflowRun: the run, its steps, and what is open.
 
-Nothing here insists: a status may come from a newer operator, or be just half written by an older one. What cannot be
-understood is left out.
+Parsing is lenient: a status may come from a newer operator, or lack fields of an older one. Unknown parts are left out.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,7 +43,7 @@ class OpenRequest:
     time: datetime | None
     reason: str
     identity: str
-    """Who; empty where nobody said."""
+    """The requester; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,29 +59,29 @@ class ShownCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownChain:
-    """The runs beside this one: its parent, and those before and after it in its chain."""
+    """The related runs: its parent, and the previous and next run of its chain."""
 
     attempt: int = 1
-    """Number of the attempt, where the run has a retry policy."""
+    """Number of the attempt, if the run has a retry policy."""
     first_run_id: str = ""
-    """Id of the first run; empty where that is this one."""
+    """ID of the first run; empty if this is the first one."""
     continues: str = ""
-    """Name of the run before."""
-    goes_on_as: str = ""
-    """Name of the run after."""
+    """Name of the previous run."""
+    continued_as: str = ""
+    """Name of the next run."""
     parent: str = ""
-    """Name of the run that has started it, or would have to."""
+    """Name of the run that started it, or must start it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRun:
-    """A run, as far as its object tells."""
+    """A run, as its object describes it."""
 
     name: str
     namespace: str
     uid: str
     workflow: str | None
-    """Name of the Workflow, or type; None where the definition stands in the run."""
+    """Name of the Workflow, or type; None if the run contains the definition."""
     activity: str | None
     """Type of a standalone activity; None for any other run."""
     operation: str | None
@@ -90,11 +89,11 @@ class ShownRun:
     endpoint: str
     """Of a standalone Nexus operation; empty for any other run."""
     code: ShownCode | None
-    """None where it runs steps."""
+    """None if it runs steps."""
     task_queue: str
-    """Of its workers; empty where pods do the work."""
+    """Of its workers; empty if pods do the work."""
     versioning: str
-    """The version of its workers and its versioning behavior; empty where it has none."""
+    """The version of its workers and its versioning behavior; empty if it has none."""
     workflow_id: str
     """Of a standalone activity or Nexus operation, its ID."""
     phase: str
@@ -115,9 +114,9 @@ class ShownRun:
     """Its workspaces that are PersistentVolumeClaims, and the names of these."""
     conditions: tuple[ShownCondition, ...]
     paused: OpenRequest | None
-    """None where it is not."""
+    """None if it is not paused."""
     cancel: OpenRequest | None
-    """None where nobody has asked it to cancel itself."""
+    """None if no cancellation was requested."""
     steps: tuple[ShownStep, ...]
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
@@ -127,13 +126,13 @@ class ShownRun:
     signals: tuple[OpenSignal, ...]
     undecided: Undecided | None
     removed_at: datetime | None
-    """When it will be removed, where it is closed."""
+    """When it will be removed, if it is closed."""
     seen: Seen | None
-    """None where the cluster was not looked at."""
+    """None if the cluster was not queried."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether it has ended for good."""
         return self.phase in CLOSED
 
     def every_step(self) -> Iterator[ShownStep]:
@@ -226,7 +225,7 @@ def read_run(
 
 
 def _versioning(told: Mapping[str, Any]) -> str:
-    """The versioning of a run, such as ``shop:v1 (Pinned)``; empty where it has none."""
+    """The versioning of a run, such as ``shop:v1 (Pinned)``; empty if it has none."""
     override = mapping(told.get("override"))
     behavior = str(override.get("behavior") or told.get("behavior") or "")
     if not behavior:
@@ -239,7 +238,7 @@ def _versioning(told: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A value; in place of one that is deeper than any run may carry, and than JSON can be written, a note that says so."""
+    """A value, or a note in place of one that is nested too deeply to be written as JSON."""
     return f"(nests more than {MAX_DEPTH} levels deep)" if nests_deeper(value) else value
 
 
@@ -260,7 +259,7 @@ def _chain(metadata: Json, status: Json, told: ShownHistory) -> ShownChain:
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
-        goes_on_as=str(told.last.get("newWorkflowRun") or ""),
+        continued_as=str(told.last.get("newWorkflowRun") or ""),
         parent=name_in(annotations.get(PARENT_ANNOTATION)),
     )
 

@@ -1,4 +1,4 @@
-"""Failures: in one line beside a step, and as the whole chain of causes."""
+"""Failures: in one line next to a step, and as the whole chain of causes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _TRACE_LINES = 8
 
 
 def title(failure: Mapping[str, Any]) -> str:
-    """What sort of failure it is, in one word.
+    """The kind of failure, in one word.
 
     Args:
         failure: One failure of the chain.
@@ -28,7 +28,7 @@ def title(failure: Mapping[str, Any]) -> str:
 
 
 def summary(failure: Mapping[str, Any]) -> str:
-    """A failure in one line, with its cause where it has one.
+    """A failure in one line, with its cause if it has one.
 
     Args:
         failure: The outermost failure.
@@ -44,13 +44,13 @@ def summary(failure: Mapping[str, Any]) -> str:
 
 
 def task_failure(event: Mapping[str, Any]) -> str:
-    """How a workflow task has failed, in one line.
+    """The failure of a workflow task, in one line.
 
     Args:
         event: The WorkflowTaskFailed or WorkflowTaskTimedOut.
 
     Returns:
-        For instance `WorkflowWorkerUnhandledFailure: no such step`, with the first line of what the worker has said.
+        For instance `WorkflowWorkerUnhandledFailure: no such step`, with the first line of the worker's message.
     """
     cause = str(event.get("cause") or "") or f"{event.get('timeoutType')} timeout"
     said = str(mapping(event.get("failure")).get("message") or "").strip().partition("\n")[0]
@@ -92,7 +92,7 @@ def _sentence(failure: Mapping[str, Any]) -> str:
 
 
 def chain(failure: Mapping[str, Any], page: Page) -> Iterator[Text]:
-    """Show a failure and its causes, each further to the right than the one it caused.
+    """Show a failure and its causes, each indented below the failure that it caused.
 
     Args:
         failure: The outermost failure.
@@ -123,7 +123,7 @@ def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
 
 
 def _own_message(node: Mapping[str, Any]) -> str:
-    """What a failure says beside what its causes say, which is shown below it."""
+    """The message of a failure without the messages of its causes, which are shown below it."""
     message = str(node.get("message") or "").strip()
     for other in reversed([mapping(node.get("cause")), *mappings(node.get("suppressed"))]):
         said = str(other.get("message") or "").strip()

@@ -24,7 +24,7 @@ class Member:
     fleet: str
     name: str
     shards: int
-    """How many shards it owns, by the members that it names; none if its Lease has expired."""
+    """Number of shards that it owns, by the members that it knows; zero if its Lease has expired."""
     renewed: datetime | None
     expired: bool
     release: str

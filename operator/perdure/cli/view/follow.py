@@ -1,4 +1,4 @@
-"""A run that is being followed: what fits on the screen, and what is left to read when it has ended."""
+"""A run that is followed: the part that fits on the screen, and the final output."""
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -11,11 +11,11 @@ from perdure.cli.view.page import Page
 from perdure.cli.view.tree import rows
 
 _AHEAD = 2
-"""Steps that are shown below the last one that was reached."""
+"""Number of steps to show below the last one that has started."""
 
 
 def window(run: ShownRun, page: Page, height: int) -> list[Text]:
-    """Show how a run stands on one screen: where it is too long, the part in which something happens.
+    """Show the status of a run on one screen: if it is too long, the part that is active.
 
     Args:
         run: The run.
@@ -23,7 +23,7 @@ def window(run: ShownRun, page: Page, height: int) -> list[Text]:
         height: Lines of the screen.
 
     Returns:
-        Fewer lines than the screen has, where it has at least ten.
+        Fewer lines than the screen has, if it has at least ten.
     """
     head = summary(run, page)
     if not run.steps:
@@ -77,7 +77,7 @@ def summary(run: ShownRun, page: Page) -> Text:
         page: What it is shown on.
 
     Returns:
-        Name, status, progress, duration and why.
+        Name, status, progress, duration, and reason.
     """
     line = Text(f"{text.one_line(run.name)}  ").append_text(page.status(run.phase))
     length = run.duration(page.now)

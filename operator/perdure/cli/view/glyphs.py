@@ -9,13 +9,13 @@ class Glyphs:
     """The characters beside letters."""
 
     icons: Mapping[str, str]
-    """By the word they stand beside; each is one column wide."""
+    """Icons by word; each is one column wide."""
     branch: str
     last: str
     pipe: str
     ellipsis: str
     dash: str
-    """Shown where a value is missing."""
+    """Shown for a missing value."""
     bars: str
     """Of a timeline: waiting, starting, running, and the time around them."""
 

@@ -30,7 +30,7 @@ def hints(run: ShownRun, page: Page) -> list[Hint]:
         page: How commands are written.
 
     Returns:
-        What for, and the command; the most useful first.
+        The purpose and the command; the most useful first.
     """
     found = _BY_PHASE.get(run.phase, _of_closed)
     return list(found(run, page))
@@ -164,8 +164,8 @@ def _of_completed(run: ShownRun, page: Page) -> Iterator[Hint]:
 
 
 def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
-    if run.chain.goes_on_as:
-        yield "the run that continues it", page.perdure(run.namespace, "describe", run.chain.goes_on_as)
+    if run.chain.continued_as:
+        yield "the run that continues it", page.perdure(run.namespace, "describe", run.chain.continued_as)
     failed = [step for step in run.every_step() if step.state in {"Failed", "Stopped"}]
     logs = [(step, [name for name in step.pods if _exists(name, run)]) for step in failed]
     for step, pods in [(step, pods) for step, pods in logs if pods][:_MAX_ACTIVITIES]:
@@ -174,7 +174,7 @@ def _of_closed(run: ShownRun, page: Page) -> Iterator[Hint]:
         yield f"{what} of `{step.path}`", _logs(pods[-1], step.failure if last else None, run, page)
     yield from _of_prints(run, page)
     if (
-        not run.chain.goes_on_as
+        not run.chain.continued_as
         and run.activity is None
         and run.operation is None
         and (run.steps or run.code is not None)

@@ -1,4 +1,4 @@
-"""What `lint` shows: a line for each finding, as compilers write it, and a summary."""
+"""The output of `lint`: a line for each finding, as in compilers, and a summary."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ _STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE
 
 
 def show(linted: Linted, page: Page) -> Iterator[Text]:
-    """Show what was found.
+    """Show the findings.
 
     Args:
         linted: What was found.

@@ -1,4 +1,4 @@
-"""Whose logs there are: the attempts that have a pod, and those whose pod is gone. Pure."""
+"""Finds logs: the attempts that have a pod, and those whose pod no longer exists. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ class LogOf:
     pod: str
     """Name of the pod."""
     container: str = ""
-    """The container that says most of it: the activity's own, or an init container that failed."""
+    """The most relevant container: the activity's own, or an init container that failed."""
     init: bool = False
     """Whether that is an init container."""
     readable: bool = False
@@ -39,28 +39,28 @@ class LogOf:
     """Sorts attempts by when they began."""
 
     def title(self, *, with_run: bool = False) -> str:
-        """What its lines begin with, such as `charge#2`."""
+        """The prefix of its lines, such as `charge#2`."""
         container = f"/{self.container}" if self.init else ""
         return f"{f'{self.run}/' if with_run else ''}{self.step}#{self.attempt}{container}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which logs are wanted."""
+    """The selected logs."""
 
     steps: Sequence[str] = ()
-    """Paths of steps, with all that is in them; none: all steps."""
+    """Paths of steps, which include the steps inside them; empty: all steps."""
     attempt: int | None = None
     failed: bool = False
 
     def takes(self, log: LogOf) -> bool:
-        """Whether a log is wanted."""
+        """Whether a log is selected."""
         named = not self.steps or any(is_part_of(log.step, step) for step in self.steps)
         return named and self.attempt in {None, log.attempt} and (log.failed or not self.failed)
 
 
 def is_part_of(path: str, step: str) -> bool:
-    """Tell whether a step is another one, an item of it, or in a block of it."""
+    """Whether a step is another one, an item of it, or in a block of it."""
     return path == step or path.startswith((f"{step}/", f"{step}["))
 
 
@@ -72,14 +72,14 @@ def logs_of(run: ShownRun, pods: Iterable[Json]) -> list[LogOf]:
         pods: Its pods.
 
     Returns:
-        The logs, the oldest attempt first. A pod that is no attempt's is left out.
+        The logs, the oldest attempt first, without pods that belong to no attempt.
     """
     found = [log for pod in pods if (log := _log_of(run.name, pod)) is not None]
     return sorted(found, key=lambda log: log.order)
 
 
 def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
-    """Find the attempts whose pods do not exist any more.
+    """Find the attempts whose pods no longer exist.
 
     Args:
         run: The run.
@@ -149,7 +149,7 @@ def _has_failed(container: Json) -> bool:
 
 
 class Lines:
-    """The lines of one log, each once, also where the log is read again from its last line on."""
+    """The lines of one log, each once, even if the log is read again from its last line."""
 
     def __init__(self, *, timestamps: bool, pattern: re.Pattern[str] | None) -> None:
         self._timestamps = timestamps
@@ -157,20 +157,20 @@ class Lines:
         self._at_last = 0
         self._skip = 0
         self.last = ""
-        """The time of the last line, as its node writes it; empty while there was none."""
+        """The time of the last line, as its node writes it; empty before the first line."""
 
     def again(self) -> None:
-        """The log is read again, from the second of the last line on."""
+        """Prepare to read the log again from the second of the last line."""
         self._skip = self._at_last
 
     def take(self, raw: bytes) -> str | None:
-        """Return what to show of a line.
+        """Return the text of a line to show.
 
         Args:
             raw: The line, as the API server gives it with `timestamps`.
 
         Returns:
-            The text; None for a line that was there before, or that does not match.
+            The text; None for a line that was shown before, or that does not match.
         """
         time, _, text = raw.decode(errors="replace").rstrip("\r").partition(" ")
         if not _TIME.fullmatch(time):  # a part of a very long line, or what a node says of itself

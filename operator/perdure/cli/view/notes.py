@@ -17,7 +17,7 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
         page: What it is shown on.
 
     Returns:
-        One line; empty where there is nothing to know.
+        One line; empty if there is no note.
     """
     match step.state:
         case "Succeeded" | "Compensated":
@@ -38,7 +38,7 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
 
 
 def _pending(step: ShownStep, page: Page) -> str:
-    """What an open step waits for."""
+    """The state of an open step: what it waits for."""
     if step.open is not None:
         return _attempt(step.open, page)
     if step.child is not None:
@@ -108,7 +108,7 @@ def heartbeat(activity: OpenActivity, page: Page) -> str:
         page: What it is shown on.
 
     Returns:
-        One line; empty where there was none.
+        One line; empty if there was none.
     """
     details = "" if activity.details is None else text.value(activity.details)
     if activity.heartbeat is None:

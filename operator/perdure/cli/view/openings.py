@@ -1,4 +1,4 @@
-"""What is open in a run: activities, timers, children, Nexus operations, signals that nobody has taken."""
+"""What is open in a run: activities, timers, children, Nexus operations, and unconsumed signals."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _LIMIT = ":timeout"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What the cluster shows of an attempt just now: the status of a run hears of it only with the next commit."""
+    """The current state of an attempt in the cluster: the status of a run records it only with the next commit."""
 
     started: datetime | None = None
     ended: bool = False
@@ -30,25 +30,25 @@ class Sight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSight:
-    """What the cluster shows of a child just now: of the newest run of its chain."""
+    """The current state of a child in the cluster: that of the newest run of its chain."""
 
     name: str
     phase: str
     progress: str = ""
     waits_for: str | None = None
-    """Why it does not continue, where something is in its way."""
+    """Why it cannot continue, if something blocks it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the cluster shows of a run's attempts and children."""
+    """The state of a run's attempts and children in the cluster."""
 
     pods: frozenset[str] = frozenset()
     """The pods that exist and are not being deleted; those of failed attempts stay for their logs."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
     """By the names of pods."""
     children: Mapping[int, ChildSight] = field(default_factory=dict)
-    """By the ids of the events that asked for them."""
+    """By the IDs of the events that requested them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +62,12 @@ class OpenActivity:
     maximum_attempts: int
     """0: no limit."""
     losses: int
-    """How many of the attempts before were lost to the infrastructure; they do not count."""
+    """Number of earlier attempts that were lost to the infrastructure; they do not count."""
     pod: str | None
     task_queue: str
-    """Where the workers poll that do it; empty where pods do."""
+    """The task queue of its workers; empty if it runs in a pod."""
     worker: str
-    """The one that has the attempt; empty where none is known to have it."""
+    """The worker that has the attempt; empty if unknown."""
     scheduled: datetime | None
     started: datetime | None
     next_attempt: datetime | None
@@ -85,7 +85,7 @@ class Timer:
     """A timer that has not fired."""
 
     step: str
-    """Its id: the path of its step, with `:timeout` where it limits the step."""
+    """Its ID: the path of its step, with `:timeout` if it limits the step."""
     fires: datetime
 
     @property
@@ -104,15 +104,15 @@ class OpenChild:
     """A child that has not closed."""
 
     step: str
-    """Its step; where code has started it, which knows no steps, its workflow id."""
+    """Its step; its workflow ID if code started it, because code has no steps."""
     workflow_id: str
     workflow_run: str
-    """Name of its newest run that is known; of its first one where the cluster was not looked at."""
+    """Name of its newest known run; of its first one if the cluster was not queried."""
     child_run_id: str
-    """Id of its first run; empty until that has started."""
+    """ID of its first run; empty until that has started."""
     parent_close_policy: str
     phase: str | None
-    """None where the cluster was not looked at, or has no such run yet."""
+    """None if the cluster was not queried, or has no such run yet."""
     progress: str
     waits_for: str | None
 
@@ -124,9 +124,9 @@ class OpenCancellation:
     state: str
     """Scheduled or BackingOff; Succeeded or Failed once the handler has answered; empty until the operation has started."""
     attempt: int | None
-    """Number of the call that is due, or was answered; None until the operation has started."""
+    """Number of the call that is due or was answered; None until the operation has started."""
     requested: datetime | None
-    """When the handler could first be asked."""
+    """When the handler could be called for the first time."""
     next_attempt: datetime | None
     last_failure: Json | None
 
@@ -162,7 +162,7 @@ class OpenOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSignal:
-    """A signal that was received, and that no step has taken yet."""
+    """A signal that was received, but not consumed by a step yet."""
 
     name: str
     received: datetime | None
@@ -182,7 +182,7 @@ class Openings:
     scheduled: Mapping[str, int]
     """Activities' events, by path."""
     told: Mapping[str, str]
-    """Workflow ids of the runs that are being signalled, by path."""
+    """Workflow IDs of the runs that are being signaled, by path."""
 
 
 def read_openings(name: str, status: Json, state: Json, now: datetime, seen: Seen | None) -> Openings:
@@ -331,12 +331,12 @@ def _cancellation(kept: PendingOperation, stored: Json, now: datetime) -> OpenCa
 
 
 def _time(time: datetime | None) -> datetime | None:
-    """A time with a zone, whatever the status says."""
+    """A time with a zone, even if the status has none."""
     return None if time is None else read_time(time.isoformat())
 
 
 def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
-    """The memory has all of them, with what they carry; the status the first ones, and their names only."""
+    """The memory has all of them, with their inputs; the status only has the names of the first ones."""
     shown = mappings(status.get("pendingSignals"))
     kept = mapping(state.get("memory")).get("signals")
     if not shown or not isinstance(kept, list):

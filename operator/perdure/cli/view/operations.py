@@ -13,7 +13,7 @@ _SPEC_ONLY = frozenset({"target", "ttlSecondsAfterFinished"})
 
 
 def table(operations: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool, wide: bool) -> list[Text]:
-    """Show Operations. Nothing is cut: the lines are also read by programs.
+    """Show Operations. Nothing is truncated, because programs also read the lines.
 
     Args:
         operations: The Operations, as the API server gives them.

@@ -1,4 +1,4 @@
-"""What everything is shown on: width, characters, colours, the time, and how commands are written."""
+"""The settings of the output: width, characters, colors, the time, and the form of commands."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ _STYLES = {
 }
 
 NARROWEST = 40
-"""Columns below which nothing is made narrower; the terminal breaks the lines then."""
+"""Minimum columns of the output; a narrower terminal wraps the lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What everything is shown on."""
+    """The settings of the output."""
 
     now: datetime
     width: int = 80
@@ -33,17 +33,17 @@ class Page:
     iso: bool = False
     """Whether times are shown as clock times instead of relative to the start or to now."""
     program: str = "perdure"
-    """How the command was called: `perdure` or `kubectl perdure`."""
+    """The name of the command: `perdure` or `kubectl perdure`."""
     context: str | None = None
-    """The context of the kubeconfig that was asked for; hints name it too."""
+    """The selected context of the kubeconfig; hints contain it, too."""
 
     def status(self, word: str) -> Text:
-        """Icon and word of a status, in its colour."""
+        """Icon and word of a status, in its color."""
         icon = self.glyphs.icons.get(word, "?")
         return Text(f"{icon} {text.one_line(word)}", style=style_of(word))
 
     def shorten(self, line: str, width: int) -> str:
-        """Cut a line to a width."""
+        """Truncate a line to a width."""
         return text.shorten(line, width, self.glyphs.ellipsis)
 
     def moment(self, time: datetime) -> str:
@@ -53,13 +53,13 @@ class Page:
         return f"{text.iso(time)} ({text.age(self.now - time)} ago)"
 
     def near(self, time: datetime) -> str:
-        """A time near now, in a few words: `in 4s`, `2s ago`, or `at …` where clock times are wanted."""
+        """A time near now, in a few words: `in 4s`, `2s ago`, or `at …` if clock times are selected."""
         if self.iso:
             return f"at {text.iso(time)}"
         return f"in {self.left(time)}" if time > self.now else f"{text.age(self.now - time)} ago"
 
     def left(self, time: datetime) -> str:
-        """How much time is left until then."""
+        """The time left until then."""
         return text.countdown(time - self.now)
 
     def since(self, time: datetime, start: datetime | None) -> str:
@@ -77,12 +77,12 @@ class Page:
         return self._command(f"{self.program} {verb}", namespace, arguments)
 
     def pollers(self, namespace: str, task_queue: str) -> str:
-        """A command of Temporal's that tells who polls a task queue."""
+        """A command of Temporal's CLI that shows who polls a task queue."""
         options = ("--namespace", namespace, "--task-queue", text.one_line(task_queue))
         return f"temporal task-queue describe {shlex.join(options)}"
 
     def endpoint(self, name: str) -> str:
-        """A command of Temporal's that tells which task queue of which namespace a Nexus endpoint names."""
+        """A command of Temporal's CLI that shows the namespace and task queue of a Nexus endpoint."""
         return f"temporal operator nexus endpoint get {shlex.join(('--name', text.one_line(name)))}"
 
     def _command(self, program: str, namespace: str | None, arguments: tuple[str, ...]) -> str:
@@ -92,19 +92,19 @@ class Page:
 
 
 def style_of(word: str) -> str:
-    """The colour of a status.
+    """The color of a status.
 
     Args:
         word: The status.
 
     Returns:
-        A style as rich writes it.
+        A style of rich.
     """
     return _STYLES.get(word, "")
 
 
 def elapsed(start: datetime | None, end: datetime | None, now: datetime) -> timedelta | None:
-    """How long something took, or takes so far.
+    """How long something took, or has taken so far.
 
     Args:
         start: When it began; None where it has not.
@@ -112,6 +112,6 @@ def elapsed(start: datetime | None, end: datetime | None, now: datetime) -> time
         now: The time.
 
     Returns:
-        The duration, never negative; None where it has not begun.
+        The duration, never negative; None if it has not begun.
     """
     return None if start is None else max((end or now) - start, timedelta(0))

@@ -1,4 +1,4 @@
-"""What is open in a run, for itself: a card for each activity and Nexus operation, a line for each timer, child and signal."""
+"""What is open in a run: a card for each activity and Nexus operation, a line for each timer, child, and signal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from perdure.cli.view.tree import tries
 
 _LABEL = 14
 _MAX_SHOWN = 20
-"""Timers, children, Nexus operations and signals that are shown each."""
+"""Maximum number of timers, children, Nexus operations, and signals to show, each."""
 
 _Entry = TypeVar("_Entry")
 
@@ -168,7 +168,7 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
 
 
 def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
-    """Show the signals that were received, and that no step has taken yet.
+    """Show the signals that were received, but not consumed yet.
 
     Args:
         run: The run.

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class RunPhase(StrEnum):
-    """Where a run can stand, as in `perdure.api.workflowrun`, which takes long to import."""
+    """The phases of a run, as in `perdure.api.workflowrun`, which is slow to import."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -18,4 +18,4 @@ class RunPhase(StrEnum):
 
 
 CLOSED = frozenset(RunPhase) - {RunPhase.PENDING, RunPhase.RUNNING, RunPhase.PAUSED}
-"""The phases after which nothing more happens."""
+"""The phases of closed runs."""

@@ -1,4 +1,4 @@
-"""What the events of a history say of steps: of each activity, timer, child, Nexus operation and signal the newest one."""
+"""The state of steps according to a history: the newest event of each activity, timer, child, Nexus operation, and signal."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -36,20 +36,20 @@ _ENDED = {
 
 @dataclass(slots=True)
 class HistoryEntry:
-    """What the history says of one thing that was begun."""
+    """The state of one activity, timer, child, operation, or signal in the history."""
 
     kind: str
     path: str = ""
-    """Its id: the path of its step, where no code has made it up; the service and the operation of a Nexus operation."""
+    """Its ID: the path of its step, unless code chose it; of a Nexus operation, the service and the operation."""
     event_id: int | None = None
     """Of the event that it began with."""
     target: str = ""
     task_queue: str = ""
-    """Where workers poll for it; empty where pods do it."""
+    """The task queue of its workers; empty if it runs in a pod."""
     worker: str = ""
-    """Who has done it, where a worker has."""
+    """The worker that did it, if one did."""
     workflow_id: str = ""
-    """Of the child, or of the run that is signalled."""
+    """Of the child, or of the signaled run."""
     abandoned: bool = False
     """Whether it continues after the run ends."""
     has_started: bool = False
@@ -70,7 +70,7 @@ class HistoryEntry:
 
 @dataclass(slots=True)
 class ShownHistory:
-    """What the events tell, as far as they are there."""
+    """The state according to the available events."""
 
     tasks: dict[str, HistoryEntry] = field(default_factory=dict)
     """Activities, children and signals, by the path of their step."""
@@ -79,22 +79,22 @@ class ShownHistory:
     begun: dict[Any, HistoryEntry] = field(default_factory=dict)
     """All of them, in order, by the event that each began with."""
     first: Json = field(default_factory=dict)
-    """The first event; empty where it is not there."""
+    """The first event; empty if it is missing."""
     last: Json = field(default_factory=dict)
     cancel: Json = field(default_factory=dict)
     """The request to cancel the run."""
     task_failed: Json = field(default_factory=dict)
-    """How a workflow task has failed that no worker has completed since; empty where none has, or nothing says so."""
+    """The failure of a workflow task that no worker has completed since; empty if there is none."""
 
 
 def read_history(events: Iterable[Json]) -> ShownHistory:
-    """Read what events tell.
+    """Read the state of steps from events.
 
     Args:
         events: The events, in order.
 
     Returns:
-        What they tell.
+        The state.
     """
     told = ShownHistory()
     begun = told.begun
@@ -119,7 +119,7 @@ def read_history(events: Iterable[Json]) -> ShownHistory:
 
 
 def _task_failed(before: Json, kind: str, event: Json) -> Json:
-    """How a workflow task has failed, after an event. That the worker which had the run in memory is gone is no failure."""
+    """The failure of a workflow task after an event. A lost sticky worker is not a failure."""
     match kind:
         case "WorkflowTaskFailed" if event.get("cause") != "ResetWorkflow":
             return event
@@ -132,13 +132,13 @@ def _task_failed(before: Json, kind: str, event: Json) -> Json:
 
 
 def by_worker(task_queue: Any) -> str:
-    """The task queue of an activity, where workers do it.
+    """The task queue of an activity, if workers do it.
 
     Args:
         task_queue: The queue that its events tell.
 
     Returns:
-        That one; empty where pods do it.
+        The task queue; empty if it runs in a pod.
     """
     return "" if str(task_queue or "").startswith(PODS_QUEUE) else str(task_queue or "")
 

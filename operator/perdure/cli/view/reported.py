@@ -21,7 +21,7 @@ def lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Text]:
         page: What they are shown on.
 
     Yields:
-        Lines, oldest first. Messages are cut to the width of the page.
+        Lines, oldest first. Messages are truncated to the width of the page.
     """
     newest = sorted(events, key=lambda event: str(_time(event) or ""))[-_MOST:]
     if not newest:
@@ -41,6 +41,6 @@ def lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Text]:
 
 
 def _time(event: Mapping[str, Any]) -> datetime | None:
-    """Return when an Event happened last."""
+    """Return when an Event last happened."""
     last = mapping(event.get("series")).get("lastObservedTime") or event.get("lastTimestamp")
     return text.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))

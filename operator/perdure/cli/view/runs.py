@@ -10,7 +10,7 @@ from perdure.cli.view.page import Page
 
 
 def table(runs: Sequence[ShownRun], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
-    """Show runs. Nothing is cut: the lines are also read by programs.
+    """Show runs. Nothing is truncated, because programs also read the lines.
 
     Args:
         runs: The runs.

@@ -1,4 +1,4 @@
-"""Schedules, as people and programs read them."""
+"""Schedules, for people and for programs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,14 @@ from perdure.schedule.times import Due, Times
 Object = dict[str, Any]
 
 _OCCURRENCES = ("", "first occurrence", "second occurrence")
-"""Notes on a wall time that clocks show twice."""
+"""Notes about a wall time that occurs twice."""
 
 _SHOWN = 10
-"""Times of a paused schedule that are shown; as many as the status of a running one has."""
+"""Number of times to show for a paused schedule; the same as in the status of a running one."""
 
 
 def times_json(dues: Sequence[Due], times: Times) -> list[dict[str, str]]:
-    """Times, for programs: RFC 3339, UTC; with a note where clocks change.
+    """Times, for programs: RFC 3339, UTC; with a note if clocks change.
 
     Args:
         dues: The times.
@@ -61,7 +61,7 @@ def times_table(dues: Sequence[Due], times: Times) -> list[Text]:
 
 
 def _note(due: Due, times: Times) -> str:
-    """What is special about a time on a day on which clocks change."""
+    """The note about a time on a day on which clocks change."""
     skipped = times.replaces(due.nominal)
     if skipped is not None:
         return f"{skipped:%H:%M:%S} does not exist"
@@ -123,7 +123,7 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
 
 
 def _when(schedule: Object) -> tuple[str, str]:
-    """The times in a few words, and their zone; as they are given where the operator has not read them."""
+    """The times in a few words, and their zone; the spec's own text if the operator has not processed it."""
     read, given = (schedule.get("status") or {}).get("spec") or {}, schedule["spec"]
     fields = ("cron", "intervals", "calendars")
     raw = "; ".join(
@@ -142,7 +142,7 @@ def state_of(schedule: Object) -> str:
 
 
 def is_paused(schedule: Object) -> bool:
-    """Whether a schedule starts nothing by time until it is unpaused; of a manifest, whether it is created paused."""
+    """Whether a schedule is paused; for a manifest, whether it is created paused."""
     return bool(schedule["spec"].get("paused") or (schedule.get("status") or {}).get("paused"))
 
 
@@ -153,7 +153,7 @@ def _phase(phases: _Phases, schedule: Object, recorded: Object) -> _Phase | None
 
 
 def _phases(runs: Sequence[Object]) -> _Phases:
-    """Where each of some runs stands."""
+    """The phase of each run."""
     found = {}
     for run in runs:
         status, meta = run.get("status") or {}, run["metadata"]
@@ -164,7 +164,7 @@ def _phases(runs: Sequence[Object]) -> _Phases:
 
 
 def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> list[Text]:
-    """Everything about a schedule that matters to people.
+    """The description of a schedule for people.
 
     Args:
         schedule: The schedule.
@@ -220,7 +220,7 @@ def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
 
 
 def _action(action: Object, run: _Phase | None) -> str:
-    """One of the last actions. A run that is open says itself where it stands; one that others continue is Running."""
+    """One of the last actions. An open run has its own phase; one that other runs continue is Running."""
     time, status = action.get("scheduledTime") or action["actualTime"], action.get("status", "")
     told = ""
     if status == "Running" and run is not None and run.phase != "ContinuedAsNew":

@@ -18,43 +18,43 @@ _MODIFIERS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownStep:
-    """A step of the definition, or a part of one: an item, a branch, what handles a failure of it, or undoes it."""
+    """A step of the definition, or a part of one: an item, a branch, a failure handler, or a compensation."""
 
     path: str
-    """Where in the run, such as `rooms[3]/ask`."""
+    """Its path in the run, such as `rooms[3]/ask`."""
     name: str
-    """Its name below the step above it: `rooms`, `[3]`, `fast`, `catch`, `compensate`."""
+    """Its name within its parent: `rooms`, `[3]`, `fast`, `catch`, `compensate`."""
     kind: str
     target: str
-    """What it is about: the activity, the block, how long a sleep takes."""
+    """Its target: the activity, the block, or the duration of a sleep."""
     state: str
     attempt: int | None = None
     """Number of the last attempt; every pod is one."""
     maximum_attempts: int = 0
     losses: int = 0
-    """How many of the attempts were lost to the infrastructure: they do not count."""
+    """Number of attempts that were lost to the infrastructure: they do not count."""
     start: datetime | None = None
     end: datetime | None = None
     last_start: datetime | None = None
     """When its last attempt started."""
     failure: Json | None = None
-    """Why it failed for good; also where a `catch` has handled that."""
+    """Why it failed permanently, even if a `catch` handled the failure."""
     remark: str = ""
-    """What is doubtful about its result."""
+    """A doubt about its result."""
     retry_state: str | None = None
     last_failure: Json | None = None
     """How the attempt before the last one ended."""
     count: int | None = None
     """Number of items of a step with `forEach`, if known."""
     pods: tuple[str, ...] = ()
-    """The pods of its attempts, the first one first; whether they still exist is another question."""
+    """The pods of its attempts, the first one first; they may no longer exist."""
     task_queue: str = ""
-    """Where the workers poll that do it; empty where pods do."""
+    """The task queue of its workers; empty if it runs in a pod."""
     worker: str = ""
     """The one that runs the last attempt, if known."""
     open: OpenActivity | None = None
     note: str = ""
-    """What people should know while it waits."""
+    """A message for people while it waits."""
     timer: Timer | None = None
     """Of its sleep, or of how long it waits."""
     limit: Timer | None = None
@@ -72,7 +72,7 @@ class ShownStep:
 
 
 def kind_and_target(step: Mapping[str, Any]) -> tuple[str, str]:
-    """What a step does, and about what.
+    """The kind of a step, and its target.
 
     Args:
         step: The step as it stands in the definition.

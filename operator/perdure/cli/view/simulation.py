@@ -17,7 +17,7 @@ from perdure.simulation.tree import Node
 _GAP = "  "
 _LABEL = 14
 _MOST_MOMENTS = 500
-"""Lines of the timeline that are shown; of a longer one its beginning and its end."""
+"""Maximum lines of the timeline; a longer one is shown by its beginning and its end."""
 _LONGEST_TOLD = 200
 """Maximum length of the text for one point in time."""
 
@@ -78,7 +78,7 @@ def _cells(moment: Moment, report: Report, page: Page, *, runs: bool) -> tuple[s
 
 
 def _when(time: datetime | None, report: Report, page: Page) -> str:
-    """When something was, to the millisecond: here time is exact."""
+    """A time to the millisecond: in a simulation, time is exact."""
     if time is None:
         return ""
     return text.iso(time) if page.iso else f"+{length(time - report.start)}"

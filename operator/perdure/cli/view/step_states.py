@@ -1,4 +1,4 @@
-"""What a status tells about steps: what is open, what the memory holds, and how what has ended did so."""
+"""The states of steps from the status of a run: open ones, those in the memory, and those that have ended."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from perdure.language.step_failures import as_json, matches, timeout
 from perdure.language.step_trace import Traced
 
 LIMIT = ":timeout"
-"""Behind the path of a step: the timer of its `timeout`."""
+"""Suffix of the path of a step: the timer of its `timeout`."""
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
-"""Kinds of failures that only repeat what an event of the step says."""
+"""Kinds of failures that only repeat an event of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What the tree is made of."""
+    """The input of the tree."""
 
     run: str
     """Name of the run."""
@@ -34,7 +34,7 @@ class Source:
     openings: Openings
     seen: Seen | None
     trace: Mapping[str, Traced] | None = None
-    """By path, how steps have begun and ended; None where that is not known."""
+    """By path, how steps have begun and ended; None if unknown."""
 
 
 class Knowledge:
@@ -62,7 +62,7 @@ class Knowledge:
         self.parts = self._parts()
 
     def _parts(self) -> dict[str, dict[str, None]]:
-        """By the path of each frame, what is known to have begun in it."""
+        """By the path of each frame, the parts of it that are known to have begun."""
         parts: dict[str, dict[str, None]] = {}
         known: tuple[Iterable[str], ...] = (
             *(self.history.tasks, self.history.timers, self.activities, self.timers, self.children),
@@ -80,7 +80,7 @@ class Knowledge:
 
 
 class States:
-    """How steps stand."""
+    """The states of steps."""
 
     def __init__(self, known: Knowledge) -> None:
         self._known = known
@@ -95,7 +95,7 @@ class States:
         *,
         begun: bool,
     ) -> str:
-        """How something stands; empty where nothing is known of it."""
+        """The state of a step or part; empty if unknown."""
         if path in self._known.activities:
             return self._known.activities[path].state
         status = str(record.get("status") or "")
@@ -117,7 +117,7 @@ class States:
         return status or (_joined(below, loop=begun) if below else self._recorded(kind, spans))
 
     def _recorded(self, kind: str, spans: Sequence[HistoryEntry]) -> str:
-        """How something ended by its own events."""
+        """The outcome of a step according to its own events."""
         if not spans:
             return ""
         ended = spans[0].ended
@@ -128,7 +128,7 @@ class States:
         return ended
 
     def has_timed_out(self, path: str, record: Json) -> bool:
-        """Whether a step of which only the history knows has not ended in time; what was in it was cancelled then."""
+        """Whether a step that is only in the history has timed out; its parts were then canceled."""
         if self._known.source.trace is not None:
             return False
         limit = self._known.history.timers.get(f"{path}{LIMIT}")
@@ -145,12 +145,12 @@ class States:
         return limit is not None and limit.ended == "Succeeded" and not record.get("status") and not is_open
 
     def is_over(self, path: str) -> bool:
-        """Whether nothing begins any more where that stands."""
+        """Whether nothing more can begin at this path."""
         frame = mapping(self._known.frames.get(path.rpartition("/")[0]))
         return self._known.source.closed or bool(self._known.closing and "/" not in path) or bool(frame.get("ending"))
 
     def is_compensated(self, path: str, definition: Json) -> bool:
-        """Whether a step that has succeeded was undone since."""
+        """Whether a step that succeeded was compensated later."""
         if "compensate" not in definition or self._known.ending.get("status") in {None, "Succeeded"}:
             return False
         if path in self._known.to_undo or path == self._known.undoing:
@@ -167,7 +167,7 @@ class States:
     def failure(
         self, path: str, state: str, record: Json, told: HistoryEntry | None, below: Sequence[ShownStep]
     ) -> Json | None:
-        """Return why a step failed for good, also where a `catch` has handled that; None if it did not."""
+        """Return why a step failed permanently, even if a `catch` handled the failure; None if it did not."""
         if self.has_timed_out(path, record) and state in {"Failed", "Succeeded"}:
             limit = self._known.history.timers[f"{path}{LIMIT}"]
             return {"kind": "Timeout", "type": "Timeout", "message": f"it did not end within {limit.target}"}
@@ -187,7 +187,7 @@ class States:
 
 
 def _traced_state(traced: Traced, *, closed: bool) -> str:
-    """How a step stands by a replay; one that a closed run has left open was stopped."""
+    """The state of a step according to a replay; one that a closed run left open was stopped."""
     return "Stopped" if closed and traced.status is Status.RUNNING else traced.status.value
 
 
@@ -200,7 +200,7 @@ def catches_timeouts(definition: Json) -> bool:
 
 
 def _joined(below: Sequence[ShownStep], *, loop: bool) -> str:
-    """How something stands of which only its parts are known."""
+    """The state of a step of which only the parts are known."""
     states = [step.state for step in below if step.name not in {"compensate", "onStart", "onEnd"}]
     if not states:
         return ""

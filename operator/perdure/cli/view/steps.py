@@ -1,8 +1,8 @@
 """The tree of steps: the definition, the decider's memory, the history, what is open, and how steps have ended.
 
-The memory forgets blocks that have ended. A replay of the history shows how each step in them has ended. Where the history
-cannot be replayed, the events of activities, timers, children and signals have to do: how a block has ended is then inferred
-from what is in it, and steps that leave no event are left out.
+The memory does not keep blocks that have ended. A replay of the history shows how each step in them has ended. If the history
+cannot be replayed, the events of activities, timers, children, and signals are used instead: the outcome of a block is inferred
+from its parts, and steps without events are left out.
 """
 
 import re
@@ -17,7 +17,7 @@ from perdure.cli.view.step_states import LIMIT, Knowledge, Source, States, catch
 from perdure.cli.view.text import read_time
 
 _MAX_LOST = 20
-"""How many pods of an activity may have disappeared for those after them to be found."""
+"""Maximum number of missing pods of an activity before the search for later ones ends."""
 _HANDLERS = ("onCancel", "onFailure", "finally")
 _SEGMENT = re.compile(r"([^\[.:]*)(?:\[(\d+)\])?(?:\.([^:]*))?(?::.*)?")
 """A part of a path between two slashes: name, item, branch."""
@@ -30,7 +30,7 @@ def read_steps(source: Source) -> tuple[ShownStep, ...]:
         source: What a status tells.
 
     Returns:
-        The main steps in the order of the definition, then what only the history knows, then handlers that have begun.
+        The main steps in the order of the definition, then those that are only in the history, then handlers that have begun.
     """
     return tuple(_StepReader(source).main())
 
@@ -50,7 +50,7 @@ class _StepReader:
     # Frames and parts
 
     def frame(self, path: str, steps: Sequence[Json], *, whole: bool = False) -> Iterator[ShownStep]:
-        """The steps of a block; those of one that has ended as far as something is known of them."""
+        """The steps of a block; of a block that has ended, the known ones."""
         begun: dict[str, list[str]] = {}
         for part in self.known.parts.get(path, {}):
             found = _SEGMENT.fullmatch(part)
@@ -111,7 +111,7 @@ class _StepReader:
         return {f"{before}{part}" for part in self.known.parts.get(frame, {}) if part.startswith(last)}
 
     def body(self, path: str, kind: str, definition: Json, record: Json) -> Iterator[ShownStep]:
-        """What is in a step that runs blocks."""
+        """The parts of a step that runs blocks."""
         if kind == "parallel":
             ended = mapping(mapping(self.known.tasks.get(path)).get("branches"))
             begun = self.begun_parts(path)
@@ -126,11 +126,11 @@ class _StepReader:
             yield from self.frame(path, self.steps_of(path, block))
 
     def steps_of(self, path: str, block: str) -> Sequence[Json]:
-        """The steps of the block that runs at a path; none where nobody knows any more which one that was."""
+        """The steps of the block at a path; none if the block is not known anymore."""
         return self.known.blocks.get(self.block_at(path, block), ())
 
     def block_at(self, path: str, block: str = "") -> str:
-        """The block that runs, or has run, at a path; `block` where only the definition says so."""
+        """The block that runs, or has run, at a path; `block` if only the definition determines it."""
         traced = self.known.trace.get(path)
         return str(mapping(self.known.frames.get(path)).get("block") or (traced.block if traced else "") or block)
 
@@ -143,7 +143,7 @@ class _StepReader:
         return self.node(at, "compensate", kind, target, {}, tuple(self.frame(at, self.steps_of(at, target))))
 
     def handler(self, name: str) -> ShownStep:
-        """A handler that has begun: its time limit tells when it began and ended."""
+        """A handler that has begun: its timer shows when it began and ended."""
         path = f":{name}"
         block = str(mapping(self.source.definition.get(name)).get("block") or "")
         timer = self.known.history.timers.get(f"{path}{LIMIT}")
@@ -232,7 +232,7 @@ def pods_of(source: Source, told: HistoryEntry | None, attempt: int | None) -> t
         attempt: Number of the last attempt that has a pod, where that is known.
 
     Returns:
-        The pods of its attempts, the first one first; none for what workers do.
+        The pods of its attempts, the first one first; none if workers do it.
     """
     if told is None or told.kind != "activity" or told.task_queue or told.event_id is None:
         return ()
@@ -246,7 +246,7 @@ def pods_of(source: Source, told: HistoryEntry | None, attempt: int | None) -> t
 
 
 def _only_handler(definition: Json) -> str:
-    """The block that handles failures of a step; empty where there are several, or none."""
+    """The block that handles failures of a step; empty if there is not exactly one."""
     blocks = {str(mapping(clause.get("call")).get("block")) for clause in mappings(definition.get("catch"))}
     return blocks.pop() if len(blocks) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""What a run of code waits for its workers to decide, and how they have failed to."""
+"""The pending workflow task of a run of code, and its last failure."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,28 +14,28 @@ from perdure.engine.state import WORKFLOWS_QUEUE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTask:
-    """What a worker has to decide."""
+    """A workflow task for a worker."""
 
     attempt: int
     scheduled: datetime | None
     started: datetime | None
-    """When a worker has taken it, as far as the status tells: mostly it hears of the answer only."""
+    """When a worker took it, if the status records it: usually it only records the response."""
     worker: str
     failed: str
-    """How an attempt has failed, as far as the history tells: of a row of failures it tells the first one."""
+    """The failure of an attempt, if the history records it: of several in a row, it only records the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCode:
-    """What a run has because it is one of code, which workers decide."""
+    """The state of a run of code, which workers decide."""
 
     task_queue: str
     task: ShownTask | None
-    """None where there is nothing to decide."""
+    """None if no task is pending."""
 
 
 def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
-    """Read the facts that only a run of code has.
+    """Read the state that only a run of code has.
 
     Args:
         reference: What its spec says it runs.
@@ -43,7 +43,7 @@ def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
         failed: The event that tells how its last workflow task has failed; empty where it has not.
 
     Returns:
-        That; None for a run of steps.
+        The state; None for a run of steps.
     """
     code = mapping(state.get("code"))
     queue: Any = code.get("taskQueue") or reference.get("taskQueue")
@@ -64,7 +64,7 @@ def _task(task: Json, failed: Json) -> ShownTask:
 
 
 def standing(task: ShownTask, page: Page) -> str:
-    """Tell how a workflow task stands.
+    """Describe the state of a workflow task.
 
     Args:
         task: The workflow task.

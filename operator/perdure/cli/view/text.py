@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _MAX_SCANNED = 16_384
-"""Characters of a value that are looked at to show its beginning."""
+"""Characters of a value to read in order to show its beginning."""
 
 
 def duration(length: timedelta) -> str:
@@ -32,13 +32,13 @@ def duration(length: timedelta) -> str:
 
 
 def countdown(length: timedelta) -> str:
-    """Write how long something will take, in whole seconds, rounded up: what is left is never shown as nothing.
+    """Write how long something will take, in whole seconds, rounded up, so that a remaining time is never `0s`.
 
     Args:
         length: The time that is left.
 
     Returns:
-        For instance `1s`, `20s`, `3d4h`; `0s` where it is over.
+        For instance `1s`, `20s`, `3d4h`; `0s` if it is over.
     """
     return _two_units(math.ceil(max(length.total_seconds(), 0.0)))
 
@@ -85,7 +85,7 @@ def read_time(value: Any) -> datetime | None:
         value: RFC 3339 text; anything else is not a time.
 
     Returns:
-        The time, or None where there is none.
+        The time; None if there is none.
     """
     try:
         time = datetime.fromisoformat(value)
@@ -97,8 +97,8 @@ def read_time(value: Any) -> datetime | None:
 def one_line(text: str) -> str:
     """Make text safe to print on one line.
 
-    What comes from a cluster is not to be trusted with a terminal: escape sequences, line breaks and marks that turn the
-    direction of writing are taken out.
+    Text from a cluster must not control the terminal: escape sequences, line breaks, and marks that change the
+    direction of text are removed.
 
     Args:
         text: Any text.
@@ -126,7 +126,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def value(data: Any) -> str:
-    """Write any JSON value on one line: a string as it is, anything else as JSON.
+    """Write any JSON value on one line: a string unquoted, everything else as JSON.
 
     Args:
         data: A JSON value.
@@ -138,7 +138,7 @@ def value(data: Any) -> str:
 
 
 def shorten(text: str, width: int, ellipsis: str) -> str:
-    """Cut text to a width.
+    """Truncate text to a width.
 
     Args:
         text: One line.
@@ -162,13 +162,13 @@ def pad(text: str, width: int) -> str:
         width: Columns of the terminal.
 
     Returns:
-        The text, at least so wide.
+        The text, at least that wide.
     """
     return text + " " * (width - cell_len(text))
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Break text into lines at its spaces; a word that is too long keeps a line of its own, to be copied whole.
+    """Wrap text at its spaces; a word that is too long keeps a line of its own, so that it can be copied.
 
     Args:
         text: One line.
@@ -187,7 +187,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def join(parts: Iterable[str | None], separator: str = "; ") -> str:
-    """Join what is there.
+    """Join nonempty texts.
 
     Args:
         parts: Texts; None and empty ones are left out.

@@ -30,7 +30,7 @@ class AttemptSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpan:
-    """A step of a run, from when it was begun until it ended."""
+    """A step of a run, from its start to its end."""
 
     path: str
     kind: str
@@ -40,7 +40,7 @@ class StepSpan:
     attempts: tuple[AttemptSpan, ...]
 
     def phases(self, now: datetime) -> Iterator[tuple[AttemptSpan, str, datetime, datetime]]:
-        """Yield what each attempt did, and from when to when.
+        """Yield the phases of each attempt, with their times.
 
         Args:
             now: The time; open phases end there.
@@ -65,7 +65,7 @@ class StepSpan:
 
 
 def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
-    """Read what a run did.
+    """Read the timeline of a run.
 
     Args:
         run: The WorkflowRun, with its whole history in its status.
@@ -99,7 +99,7 @@ def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
 
 
 def _attempts(entry: HistoryEntry, with_pods: Iterable[AttemptSpan], pending: Json) -> list[AttemptSpan]:
-    """Return the attempts that have pods, with what the run says of the last one."""
+    """Return the attempts that have pods, with the state of the last one from the run."""
     if entry.kind != "activity":
         running = "Waiting" if entry.kind == "timer" else "Running"
         return [AttemptSpan(result=entry.ended or running, start=entry.start, end=entry.end)]

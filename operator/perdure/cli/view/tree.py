@@ -19,7 +19,7 @@ _NARROWEST_TARGET = 8
 _MAX_PODS = 3
 _HEADINGS = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
 _MAX_ITEMS = 6
-"""Items of a loop that are all shown; of more the first, the last, and what is worth a look."""
+"""Maximum items of a loop to show completely; of more, only the first, the last, and notable ones."""
 _FIRST_ITEMS, _LAST_ITEMS, _TELLING_ITEMS = 2, 1, 3
 _QUIET = frozenset({"Pending", "NotReached", "Skipped"})
 _FAILED = frozenset({"Failed", "BackingOff"})
@@ -61,7 +61,7 @@ def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
 
 
 def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[TreeEntry]]:
-    """Show the steps of a run, each for itself.
+    """Show the steps of a run one by one.
 
     Args:
         run: The run.
@@ -69,7 +69,7 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
         pods: Whether the pods of the attempts are named, or the workers that do them.
 
     Returns:
-        The heading, and the steps as they are drawn.
+        The heading, and the entries of the steps.
     """
     places = list(_places(run.steps, "", page))
     cells = [_cells(place.step, run, page) for place in places if place.step is not None]
@@ -116,7 +116,7 @@ def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
 
 
 def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = "to come") -> str:
-    """Tell how many items stand how.
+    """Count the items by state.
 
     Args:
         items: Those of which something is known.
@@ -162,7 +162,7 @@ def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
 
 
 def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:
-    """Natural widths; where that is too wide, what a step is about gives way first, then its name."""
+    """Natural widths; if they are too wide, the target of a step is shortened first, then its name."""
     widths = [max(cell_len(row[i]) for row in (_HEADINGS, *table)) for i in range(len(_HEADINGS))]
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - page.width
     for column, narrowest in ((2, _NARROWEST_TARGET), (0, _NARROWEST_STEP + cell_len(page.glyphs.branch))):
@@ -212,7 +212,7 @@ def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Itera
 
 
 def _rest(loop: ShownStep) -> str:
-    """How the items of a loop stand that have left no trace, or have not begun."""
+    """The state of the items of a loop that left no trace, or have not begun."""
     if loop.state in OPEN or loop.state == "Pending":
         return "to come"
     return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
@@ -223,7 +223,7 @@ def _worker(step: ShownStep) -> str:
 
 
 def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
-    """The pods of a step; of one that failed, whether the last one, whose log would say why, still exists."""
+    """The pods of a step; if it failed, also whether the last one, which has the log, still exists."""
     names = step.pods
     gone = step.state in _FAILED and run.seen is not None and names[-1] not in run.seen.pods
     after = " (deleted)" if gone else ""

@@ -35,11 +35,11 @@ class RequestGuard:
     """Knows the key, and checks requests."""
 
     def __init__(self, command: str) -> None:
-        """`command` is what prints the address."""
+        """`command`: the command that prints the address."""
         self._command = command
         self._key = secrets.token_urlsafe(32)
         self.port = 0
-        """Where the server listens, once it does."""
+        """The address of the server, once it listens."""
 
     def url(self, path: str = "/") -> str:
         """The address to open first: with the key, which the browser then keeps."""
@@ -56,7 +56,7 @@ class RequestGuard:
             cookies: Its cookies.
 
         Returns:
-            Why it is not served, or what admits the browser; None: serve it.
+            Why it is rejected, or the response that admits the browser; None to serve it.
         """
         origins = {f"http://{host}:{self.port}" for host in (HOST, "localhost")}
         foreign = "Origin" in headers and headers["Origin"] not in origins

@@ -40,7 +40,7 @@ class Proxy:
 
     @asynccontextmanager
     async def serving(self, port: int) -> AsyncIterator[None]:
-        """Serve on a port until the end of the block; 0: a free one.
+        """Serve on a port until the end of the block; 0 selects a free port.
 
         Raises:
             CliError: the port is in use.

@@ -7,7 +7,8 @@ from typing import Final
 
 import structlog
 
-from perdure.controller.directory import Directory, Entry
+from perdure.controller.directory import Directory
+from perdure.controller.run_entries import Entry
 from perdure.kube import client as kube
 
 _MANY: Final = 50

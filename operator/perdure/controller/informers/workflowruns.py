@@ -6,7 +6,7 @@ In a fleet, `FleetRuns` knows which ones are worked on here.
 
 from collections.abc import Callable
 
-from perdure.controller.directory import Directory, Entry, Standing
+from perdure.controller.directory import Directory
 from perdure.controller.expiry import has_chores
 from perdure.controller.informers.fleet_runs import FleetRuns, key_of
 from perdure.controller.informers.index import Index
@@ -16,6 +16,7 @@ from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
+from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.run import Run
 from perdure.controller.tools import Tools
 from perdure.engine import inputs

@@ -10,10 +10,11 @@ from typing import Final
 
 from perdure.api import labels
 from perdure.api.workflowlimit import LimitEntry
-from perdure.controller.directory import Directory, Standing
+from perdure.controller.directory import Directory
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.pods.attempt_pods import has_ended
 from perdure.controller.queue.keys import LimitKey
+from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
 from perdure.runtime.chains import is_open
 from perdure.runtime.limit_queue import LimitQueue

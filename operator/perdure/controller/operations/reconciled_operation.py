@@ -14,7 +14,6 @@ from typing import Final, assert_never
 import structlog
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
@@ -34,6 +33,7 @@ from perdure.controller.operations.targets import HoldError, Targets
 from perdure.controller.peers import OVER
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
+from perdure.controller.run_entries import Entry
 from perdure.controller.tools import Tools
 from perdure.engine import inputs
 from perdure.engine.inputs import Answer
@@ -278,7 +278,7 @@ class ReconciledOperation:
         entry, targets, obj = outcome.entry, self._context.targets, self.object
         if entry is not None and outcome.answer.reason in OVER and "workflowId" in obj["spec"]["target"]:
             await targets.look(entry.namespace, entry.workflow_id)
-            if targets.goes_on(obj, entry):
+            if targets.continues(obj, entry):
                 self.progress = Pending(again=True)
                 return now()
         await self._write(outcome, time)

@@ -2,11 +2,11 @@
 
 from perdure.api.operation import Reset, Retry
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry
 from perdure.controller.errors import RefusedError
 from perdure.controller.operations.operation_status import OperationAnswer, identity
 from perdure.controller.operations.targets import Targets
 from perdure.controller.peers import Peers
+from perdure.controller.run_entries import Entry
 from perdure.controller.runs.resets import name_of, reset
 from perdure.controller.tools import Tools
 from perdure.engine.inputs import Answer

@@ -1,9 +1,9 @@
 """The run that an Operation targets: found by its name or workflow ID, or started for it."""
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry, entry_of
 from perdure.controller.errors import RefusedError
 from perdure.controller.informers.workflowruns import WorkflowRuns
+from perdure.controller.run_entries import Entry, entry_of
 from perdure.engine import inputs
 from perdure.kube import client as kube
 from perdure.runtime.operation_requests import run_to_start, start_signal_of
@@ -114,9 +114,9 @@ class Targets:
             return
         self._runs.take(found)
 
-    def goes_on(self, obj: kube.Object, entry: Entry) -> bool:
+    def continues(self, obj: kube.Object, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""
-        return "signalWithStart" in obj["spec"] or self._runs.directory.goes_on(entry)
+        return "signalWithStart" in obj["spec"] or self._runs.directory.continues(entry)
 
 
 def escaped(value: str) -> str:

@@ -10,9 +10,10 @@ from typing import Final
 import structlog
 
 from perdure.api import labels
-from perdure.controller.directory import Directory, Standing
+from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.namespaces import ServedNamespaces
+from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 from perdure.runtime.chains import is_open

@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 from typing import Final
 
-from perdure.controller.directory import Entry
 from perdure.controller.expiry import has_chores, remove_expired
 from perdure.controller.informers.index import Index
 from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
@@ -11,6 +10,7 @@ from perdure.controller.informers.schedules import Schedules
 from perdure.controller.informers.workflowruns import WorkflowRuns
 from perdure.controller.queue.keys import ExpiryKey
 from perdure.controller.retention.end_recorded import EndRecorded
+from perdure.controller.run_entries import Entry
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.runtime.commits import OF_RUNS, edited

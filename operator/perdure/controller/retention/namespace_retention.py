@@ -8,9 +8,9 @@ import structlog
 
 from perdure.api.labels import API_VERSION
 from perdure.api.reasons import EventReason
-from perdure.controller.directory import Entry, Standing
 from perdure.controller.informers.index import Index
 from perdure.controller.retention.end_recorded import EndRecorded
+from perdure.controller.run_entries import Entry, Standing
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.kube.event_recorder import Recorder

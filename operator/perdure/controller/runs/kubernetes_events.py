@@ -34,7 +34,7 @@ def _by(
     return what + (f" by {who}" if (who := event.principal or event.identity) else "") + (f": {why}" if why else "")
 
 
-class Teller:
+class RunEventRecorder:
     """Records the Events of one run."""
 
     def __init__(self, recorder: Recorder, run: RunRef) -> None:

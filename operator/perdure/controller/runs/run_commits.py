@@ -10,7 +10,7 @@ import structlog
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.inbox import Asked, Inbox, carriers
-from perdure.controller.runs.kubernetes_events import Teller
+from perdure.controller.runs.kubernetes_events import RunEventRecorder
 from perdure.controller.runs.run_conditions import RunConditions
 from perdure.controller.runs.run_facts import CurrentFacts
 from perdure.controller.runs.run_record import NoRoomError, Origin, RunRecord
@@ -33,7 +33,7 @@ class RunCommits:
         *,
         peers: Peers,
         conditions: RunConditions,
-        teller: Teller,
+        event_recorder: RunEventRecorder,
     ) -> None:
         """Create it without any commit.
 
@@ -44,14 +44,14 @@ class RunCommits:
             inbox: Refuses requests that do not fit into the status.
             peers: Take note of each write.
             conditions: Reports missing workers.
-            teller: Records Events and metrics.
+            event_recorder: Records Events and metrics.
         """
         self._stored = stored
         self._facts = facts
         self._inbox = inbox
         self._peers = peers
         self._conditions = conditions
-        self._teller = teller
+        self._event_recorder = event_recorder
         self._log = structlog.get_logger("perdure.run").bind(namespace=run.namespace, run=run.name)
 
     async def commit(
@@ -99,9 +99,11 @@ class RunCommits:
         self._peers.noted(record.latest())
         try:
             if committed.truncated:
-                self._teller.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
-            self._conditions.tell_of_workers(before)
-            self._teller.committed(state, transition, record.status["progress"], self._facts.deciding.definition)
+                self._event_recorder.warn(EventReason.HISTORY_TRUNCATED, committed.truncated, "Seal")
+            self._conditions.report_missing_workers(before)
+            self._event_recorder.committed(
+                state, transition, record.status["progress"], self._facts.deciding.definition
+            )
         except Exception:  # noqa: BLE001 - what is recorded is done, whether or not it can be told
             self._log.exception("A commit cannot be reported by Events")
         return transition

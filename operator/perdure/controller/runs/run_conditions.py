@@ -10,7 +10,7 @@ from perdure.controller.errors import NotYetError
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Status, encoded
 from perdure.controller.runs import run_status
-from perdure.controller.runs.kubernetes_events import Teller
+from perdure.controller.runs.kubernetes_events import RunEventRecorder
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.runs.run_status import RunFacts
 from perdure.engine.state import RunState
@@ -30,7 +30,7 @@ class RunConditions:
         run: RunRef,
         stored: RunRecord,
         peers: Peers,
-        teller: Teller,
+        event_recorder: RunEventRecorder,
         facts: Callable[[datetime, RunState | None], RunFacts],
     ) -> None:
         """Create it without any condition.
@@ -39,13 +39,13 @@ class RunConditions:
             run: The run.
             stored: What is stored of it.
             peers: Hear of each write.
-            teller: Records Events.
+            event_recorder: Records Events.
             facts: What the status tells at a time beside a state; of a run that has not begun, without one.
         """
         self._run = run
         self._stored = stored
         self._peers = peers
-        self._teller = teller
+        self._event_recorder = event_recorder
         self._facts = facts
         self._compiling_since: datetime | None = None
 
@@ -62,7 +62,7 @@ class RunConditions:
             await record.write(status)
             self._peers.noted(record.latest())
         if status["conditions"] != before.get("conditions"):
-            self._teller.warn(EventReason(reason.value), message, "Start")
+            self._event_recorder.warn(EventReason(reason.value), message, "Start")
             if reason is ConditionReason.STATE_DAMAGED:
                 metrics.DAMAGED.labels(self._run.namespace, "WorkflowRun").inc()
 
@@ -105,9 +105,9 @@ class RunConditions:
         with suppress(kube.TooLargeError):  # nothing is lost if there is no room for that alone
             await self._stored.write(status)
             self._peers.noted(self._stored.record.latest())
-            self.tell_of_workers(before)
+            self.report_missing_workers(before)
 
-    def tell_of_workers(self, before: Status) -> None:
+    def report_missing_workers(self, before: Status) -> None:
         """Record an Event that no worker polls for waiting work, once the condition reports it.
 
         Args:
@@ -115,7 +115,7 @@ class RunConditions:
         """
         lacking = lacks_worker(self._stored.record.status)
         if lacking and not lacks_worker(before):
-            self._teller.warn(EventReason.NO_WORKER, lacking, "Decide")
+            self._event_recorder.warn(EventReason.NO_WORKER, lacking, "Decide")
 
 
 def lacks_worker(status: Status) -> str:

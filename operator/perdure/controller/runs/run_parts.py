@@ -9,7 +9,7 @@ from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.runs.child_outcomes import ChildOutcomes
 from perdure.controller.runs.effects.pending_inputs import PendingInputs
 from perdure.controller.runs.effects.run_effects import Effects
-from perdure.controller.runs.kubernetes_events import Teller
+from perdure.controller.runs.kubernetes_events import RunEventRecorder
 from perdure.controller.runs.run_commits import RunCommits
 from perdure.controller.runs.run_conditions import RunConditions
 from perdure.controller.runs.run_deciders import RunDeciders
@@ -29,7 +29,7 @@ class RunParts:
 
     ref: RunRef
     stored: RunRecord
-    teller: Teller
+    event_recorder: RunEventRecorder
     attempts: RunAttempts
     effects: Effects
     facts: CurrentFacts
@@ -51,26 +51,30 @@ class RunParts:
             workflow_id=obj["spec"].get("workflowId") or meta["name"],
         )
         stored = RunRecord(tools.client, obj, ref, tools.blobs)
-        teller = Teller(tools.recorder, ref)
+        event_recorder = RunEventRecorder(tools.recorder, ref)
         reset = reset_of(obj)
-        attempts = RunAttempts(tools, ref, stored.record, reset, teller.pod_refused, teller.pod_waits, wake=wake)
+        attempts = RunAttempts(
+            tools, ref, stored.record, reset, event_recorder.pod_refused, event_recorder.pod_waits, wake=wake
+        )
         pending = PendingInputs(wake)
-        effects = Effects(tools.client, ref, reset, peers, tools.policies, pending, wake, teller.create_refused)
+        effects = Effects(tools.client, ref, reset, peers, tools.policies, pending, wake, event_recorder.create_refused)
         facts = CurrentFacts(ref, stored, effects, tools.workers)
-        conditions = RunConditions(ref, stored, peers, teller, facts.collect)
+        conditions = RunConditions(ref, stored, peers, event_recorder, facts.collect)
         inbox: Inbox[inputs.Request] = Inbox("the run")
         deciders = RunDeciders(tools, ref, stored.record, inbox)
         return cls(
             ref=ref,
             stored=stored,
-            teller=teller,
+            event_recorder=event_recorder,
             attempts=attempts,
             effects=effects,
             facts=facts,
             conditions=conditions,
             outcomes=ChildOutcomes(effects, pending),
             inbox=inbox,
-            commits=RunCommits(ref, stored, facts, inbox, peers=peers, conditions=conditions, teller=teller),
+            commits=RunCommits(
+                ref, stored, facts, inbox, peers=peers, conditions=conditions, event_recorder=event_recorder
+            ),
             deciders=deciders,
             starter=RunStarter(tools, effects.context, stored, inbox, deciders),
         )

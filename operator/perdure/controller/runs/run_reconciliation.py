@@ -61,7 +61,7 @@ class RunReconciliation:
         self._ref = parts.ref
         self._stored = parts.stored
         self._record = parts.stored.record
-        self._teller = parts.teller
+        self._event_recorder = parts.event_recorder
         self._attempts = parts.attempts
         self._effects = parts.effects
         self._facts = parts.facts
@@ -98,7 +98,7 @@ class RunReconciliation:
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
         message = run_status.refused_as_too_large(error.message)
-        self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+        self._event_recorder.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
         self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
 
     async def broken(self, error: Exception) -> None:

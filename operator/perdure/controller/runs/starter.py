@@ -9,12 +9,12 @@ import msgspec
 
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflowrun import WorkflowRunSpec
-from perdure.controller.directory import Standing, entry_of
 from perdure.controller.errors import NotYetError, RefusedError
 from perdure.controller.payloads.payload_store import give
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.reconcile.inbox import Asked, Inbox
 from perdure.controller.reconcile.record import Record
+from perdure.controller.run_entries import Standing, entry_of
 from perdure.controller.runs.effects import children
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.first_event import Idle, Pointer, first_event

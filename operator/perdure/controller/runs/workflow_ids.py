@@ -3,9 +3,10 @@
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
 from perdure.api.workflowrun import WorkflowRunSpec
-from perdure.controller.directory import Entry, Taken, Wait
 from perdure.controller.peers import ALREADY_STARTED, Peers
+from perdure.controller.run_entries import Entry
 from perdure.controller.runs.first_event import Pointer
+from perdure.controller.workflow_id_claims import Taken, Wait
 from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.engine.decider import Decider
@@ -30,7 +31,8 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
     reuse, conflict = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy
     if reset is not None:
         reuse, conflict = WorkflowIdReusePolicy.ALLOW_DUPLICATE, WorkflowIdConflictPolicy.TERMINATE_EXISTING
-    match peers.directory.claim(entry, reuse=reuse, conflict=conflict):
+    others = peers.directory.sharing(entry)
+    match peers.directory.claims.claim(entry, others, reuse=reuse, conflict=conflict):
         case Taken(other, message, use_existing):
             return Pointer(other.name, other.uid) if use_existing else Refuser(message, ALREADY_STARTED)
         case Wait(other, terminate):

@@ -28,7 +28,7 @@ from perdure.controller.reconcile.inbox import Inbox
 from perdure.controller.reconcile.reconciler import Reconciler
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
-from perdure.controller.schedules.schedule_events import ScheduleTeller
+from perdure.controller.schedules.schedule_events import ScheduleEventRecorder
 from perdure.controller.schedules.scheduled_chains import ScheduledChains
 from perdure.controller.schedules.scheduled_runs import ScheduledRuns
 from perdure.controller.schedules.template_check import TemplateCheck
@@ -82,12 +82,12 @@ class ReconciledSchedule:
         self.uid: str = meta["uid"]
         self._policies = policies
         self._template = TemplateCheck(definitions, self.namespace, self.name)
-        self._teller = ScheduleTeller(recorder, self.namespace, self.name, self.uid)
+        self._event_recorder = ScheduleEventRecorder(recorder, self.namespace, self.name, self.uid)
         self.waits_for_policy = False
         """Whether its RetryPolicy is missing."""
         self._record = Record(client, obj, "schedules")
         self._chains = ScheduledChains(client, self._record, peers, output_of)
-        self._runs = ScheduledRuns(client, self._record, peers, self._teller, self._chains)
+        self._runs = ScheduledRuns(client, self._record, peers, self._event_recorder, self._chains)
         self._witness = Witness(OF_SCHEDULES, self.uid, starts_work=False)
         self._state: ScheduleState | None = None
         self._rules: tuple[int, Rules, Problem | None] | None = None
@@ -149,7 +149,7 @@ class ReconciledSchedule:
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
         message = f"its spec leaves no room for its status ({error.message}); shorten its template"
-        self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
+        self._event_recorder.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
         self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
 
     async def broken(self, error: Exception) -> None:
@@ -199,7 +199,7 @@ class ReconciledSchedule:
         await self._commit(rules, transition, problem, now)
         self._state = transition.state
         del self._runs.news[: len(news)]
-        self._teller.committed(before, transition)
+        self._event_recorder.committed(before, transition)
         self._inbox.taken(asked)
         self._inbox.answer(asked, transition.answers)
         await self._runs.apply(transition.state, now)
@@ -240,7 +240,7 @@ class ReconciledSchedule:
         status = not_ready(self._record.status, problem, self._generation, now)
         if status != self._record.status:
             await self._record.write(status)
-            self._teller.warn(reason, problem.message, "Load")
+            self._event_recorder.warn(reason, problem.message, "Load")
             if problem.reason is ConditionReason.STATE_DAMAGED:
                 metrics.DAMAGED.labels(self.namespace, "Schedule").inc()
 
@@ -256,7 +256,7 @@ class ReconciledSchedule:
         await self._record.write(self._witness.commit(status, before))
         self._witness.recorded(self._record.status)
         if problem is not None and _ready(status) != ready:
-            self._teller.warn(_WARNED.get(problem.reason, EventReason.INVALID_SPEC), problem.message, "Read")
+            self._event_recorder.warn(_WARNED.get(problem.reason, EventReason.INVALID_SPEC), problem.message, "Read")
 
     @property
     def _generation(self) -> int:

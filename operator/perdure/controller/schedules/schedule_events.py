@@ -17,7 +17,7 @@ _COUNTED: Final = {
 }
 
 
-class ScheduleTeller:
+class ScheduleEventRecorder:
     """Records the Events of one Schedule."""
 
     def __init__(self, recorder: Recorder, namespace: str, name: str, uid: str) -> None:

@@ -7,10 +7,10 @@ from typing import Final, assert_never
 
 from perdure.api.reasons import EventReason
 from perdure.api.schedule import ScheduleSpec
-from perdure.controller.directory import Standing
 from perdure.controller.peers import Peers
 from perdure.controller.reconcile.record import Record
-from perdure.controller.schedules.schedule_events import ScheduleTeller
+from perdure.controller.run_entries import Standing
+from perdure.controller.schedules.schedule_events import ScheduleEventRecorder
 from perdure.controller.schedules.scheduled_chains import ScheduledChains
 from perdure.engine import inputs as run_inputs
 from perdure.kube import client as kube
@@ -37,7 +37,7 @@ class ScheduledRuns:
         client: kube.Client,
         record: Record,
         peers: Peers,
-        teller: ScheduleTeller,
+        event_recorder: ScheduleEventRecorder,
         chains: ScheduledChains,
     ) -> None:
         """Create it without any run.
@@ -46,7 +46,7 @@ class ScheduledRuns:
             client: Speaks to the API server.
             record: The Schedule.
             peers: All runs.
-            teller: Records Events.
+            event_recorder: Records Events.
             chains: The runs that exist.
         """
         meta = record.object["metadata"]
@@ -56,7 +56,7 @@ class ScheduledRuns:
         self._client = client
         self._record = record
         self._peers = peers
-        self._teller = teller
+        self._event_recorder = event_recorder
         self._chains = chains
         self._made: dict[str, str] = {}
         """Ids of the runs that are known to exist, by name."""
@@ -127,7 +127,7 @@ class ScheduledRuns:
         made = scheduled_run(self._record.object, run, state)
         if left_out := not_handed_on(made, state):
             note = f"Run `{run.name}` is not given {left_out}: the annotations of a run have at most 256 KiB"
-            self._teller.warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
+            self._event_recorder.warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
         try:
             obj = await self._client.create(self._url(), made)
         except kube.AlreadyExistsError:

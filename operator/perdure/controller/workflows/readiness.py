@@ -122,7 +122,7 @@ class Readiness:
         if not naming:
             self._naming.pop(namespace, None)
 
-    async def tell(self, namespace: str, name: str, now: datetime) -> datetime | None:
+    async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
         """Check a Workflow, and update its status if the result is new.
 
         Args:
@@ -131,10 +131,10 @@ class Readiness:
             now: The time.
 
         Returns:
-            When to look again; None: when it changes.
+            When to check again; None: when it changes.
 
         Raises:
-            NotYetError: it is being compiled.
+            NotYetError: It is being compiled.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
         """
         checked: _Checked | None = None

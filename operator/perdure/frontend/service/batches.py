@@ -32,7 +32,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api import labels
 from perdure.api.lenient import read_annotation
 from perdure.api.names import batch_operation_name, label_value
-from perdure.controller.directory import Entry
+from perdure.controller.run_entries import Entry
 from perdure.frontend import given
 from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core

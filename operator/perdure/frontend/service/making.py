@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perdure.controller.directory import Entry, Standing
+from perdure.controller.run_entries import Entry, Standing
 from perdure.frontend.core import Core
 from perdure.frontend.errors import (
     TOO_LARGE,

@@ -76,7 +76,7 @@ class NexusTasks:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.NEXUS, name(request.task_queue.name, "TaskQueue"))
         await self._core.polled_queue(named, request.deployment_options)  # registers the version
-        self._core.workers.tell(request.namespace, request.worker_heartbeat)
+        self._core.workers.record(request.namespace, request.worker_heartbeat)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
             # Workers of every version take calls.

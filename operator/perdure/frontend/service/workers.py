@@ -145,7 +145,7 @@ class TaskWorkers:
     ) -> RecordWorkerHeartbeatResponse:
         """Record what workers report about themselves."""
         del call
-        self._core.workers.tell(request.namespace, request.worker_heartbeat)
+        self._core.workers.record(request.namespace, request.worker_heartbeat)
         return RecordWorkerHeartbeatResponse()
 
 

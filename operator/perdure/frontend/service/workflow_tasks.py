@@ -23,7 +23,7 @@ from temporalio.api.workflowservice.v1 import (
     ShutdownWorkerResponse,
 )
 
-from perdure.controller.directory import Entry
+from perdure.controller.run_entries import Entry
 from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.engine import inputs
@@ -265,7 +265,7 @@ class WorkflowTasks:
                     reset = inputs.StickinessReset(request_id=uuid.uuid4().hex)
                     self._core.runs.manager.runs.requests.send(entry, reset, lambda _: None)
         if request.HasField("worker_heartbeat"):
-            self._core.workers.tell(request.namespace, [request.worker_heartbeat])
+            self._core.workers.record(request.namespace, [request.worker_heartbeat])
         return ShutdownWorkerResponse()
 
     async def reset_sticky_task_queue(

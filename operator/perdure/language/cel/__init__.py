@@ -5,8 +5,8 @@ why the evaluator is our own, and what was measured.
 
 So `compile` takes a source through `environment` (cel-cpp, the type checker) and `decode` to a syntax `tree`, asks
 `references` which names it reads, and has `build` turn it into closures. Those look into values with `lookup`,
-`comparison` and `patterns`, call the `functions`, and charge the meter of `limits` for every step. What a value is, and how
-it is written as text, is said in `values` and `formats`.
+`comparison` and `patterns`, call the `functions`, and charge the meter of `limits` for every step. `values` and `formats` define
+what a value is, and its text form.
 """
 
 from perdure.language.cel.compile import CompiledExpression, compile_source

@@ -22,7 +22,7 @@ ABSORBED: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An error that the result of a loop holds: the next round may absorb it."""
+    """An error as the result of a loop: the next round may absorb it."""
 
     error: EvaluationError
 

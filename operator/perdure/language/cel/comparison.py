@@ -8,7 +8,7 @@ from perdure.language.cel.values import article, kind
 
 
 def equal(meter: Meter, left: Any, right: Any, depth: int = 0) -> bool:
-    """CEL equality: numbers by value whatever their type, other types only with their own, lists and maps deeply."""
+    """CEL equality: numbers of any type by value, other types only with the same type, lists and maps deeply."""
     first, second = kind(left), kind(right)
     if first != second:
         return {first, second} == {"int", "double"} and bool(left == right)
@@ -38,7 +38,7 @@ _ORDERED: Final = {"bool", "int", "double", "string", "bytes", "timestamp", "dur
 
 
 def comparable(meter: Meter, left: Any, right: Any) -> None:
-    """Refuse two values that have no order between them."""
+    """Reject two values that cannot be ordered."""
     first, second = kind(left), kind(right)
     if first != second and {first, second} != {"int", "double"}:
         raise EvaluationError(f"{article(first)} cannot be compared with {article(second)}")
@@ -75,7 +75,7 @@ def map_key(key: Any) -> Any:
 
 
 def has_key(where: dict[Any, Any], key: Any) -> bool:
-    """Whether a map has the key; a key that cannot be one is simply not there."""
+    """Whether a map has the key; a value that cannot be a key is not in the map."""
     try:
         return map_key(key) in where
     except EvaluationError:

@@ -21,7 +21,7 @@ _CACHED_PROGRAMS: Final = 1_024
 
 @dataclass(frozen=True, slots=True)
 class CompiledExpression:
-    """A compiled expression: immutable, and free of anything that belongs to one evaluation."""
+    """A compiled expression: immutable, and without the state of any evaluation."""
 
     source: str
     names: frozenset[str]
@@ -30,7 +30,7 @@ class CompiledExpression:
     """The fields of `steps` that it reads by name."""
     every_step: bool
     every_signal: bool
-    """It reads `steps` in a way that does not tell which."""
+    """Whether it may read any field of `steps`."""
     signals: frozenset[str]
     """The fields of `signals` that it reads by name."""
     _roots: tuple[tuple[str, int], ...]
@@ -53,7 +53,7 @@ class CompiledExpression:
 
 
 def _refuse_unknown(found: frozenset[str], known: frozenset[str], source: str) -> None:
-    """Say which name is not known, and what the user may have meant."""
+    """Report an unknown name, and suggest a similar one."""
     for name in sorted(found - known):
         hint = ""
         if re.search(rf"[\w\]]-{re.escape(name)}\b", source):

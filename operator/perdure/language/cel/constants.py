@@ -1,4 +1,4 @@
-"""What can be known of an expression before it runs: parts that read nothing, and fail whatever comes."""
+"""Finds the parts of an expression that always fail, because they read nothing."""
 
 import functools
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from perdure.language.cel.references import RESERVED, NameReader, parts_of
 from perdure.language.cel.syntax import Call, Comprehension, Constant, Node
 
 CHECKED_WORK: Final = 2_000
-"""Units of work that are done to find out whether a part has a value: a definition may have thousands of parts."""
+"""Units of work to find out whether a part has a value: a definition may have thousands of parts."""
 _CACHED: Final = 1_024
 _ABSORBING: Final = frozenset({"_||_", "_&&_", "@not_strictly_false"})
 _ONE_OR_THE_OTHER: Final = "_?_:_"
@@ -28,7 +28,7 @@ class Failing:
 
     message: str
     certain: bool
-    """It is reached in every evaluation: it stands in no branch, and nothing absorbs it."""
+    """Whether every evaluation reaches it: it is in no branch, and nothing absorbs its failure."""
 
 
 @functools.lru_cache(maxsize=_CACHED)
@@ -58,7 +58,7 @@ def _parts(node: Node, *, certain: bool) -> Iterator[Failing]:
 
 
 def _below(node: Node) -> Iterator[tuple[Node, bool]]:
-    """The parts right below a node, and whether each is evaluated whenever the node is, and its failure is the node's."""
+    """The direct parts of a node, and for each whether it is always evaluated and its failure is that of the node."""
     match node:
         case Comprehension():
             yield from ((node.over, True), (node.start, True), (node.condition, False), (node.step, False))
@@ -80,7 +80,7 @@ def _reads(node: Node) -> bool:
 
 
 def _probe(node: Node) -> Node | None:
-    """The node with a value in the place of what it reads, where that value cannot matter."""
+    """The node with values in place of the names that it reads, if those values cannot matter."""
     match node:
         case Call("matches", target, (Constant(str()),)) if target is not None and _reads(target):
             return replace(node, target=Constant(""))
@@ -93,7 +93,7 @@ def _probe(node: Node) -> Node | None:
 
 
 def _failure(node: Node) -> str | None:
-    """Why a node that reads nothing has no value; None where it has one, or where that is too much work to find out."""
+    """Why a node that reads nothing has no value; None if it has one, or if it is too much work to find out."""
     meter = Meter(CHECKED_WORK)
     try:
         builder = Builder()

@@ -1,4 +1,4 @@
-"""What cel-cpp's compiler wrote, in protobuf's wire format, as a syntax tree.
+"""Decodes the output of cel-cpp's compiler, in protobuf's wire format, to a syntax tree.
 
 Generated messages exist (`cel.expr` of xds-protos) and decode an expression of 1.4 kB in 0.8 ms instead of 1.9 ms. But importing
 them takes as long as decoding several hundred such expressions, and they bring grpcio and protobuf, 31 MB, into the command line.

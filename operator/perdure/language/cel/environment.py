@@ -1,4 +1,4 @@
-"""cel-cpp's type checker, told of our names and functions, and its complaints in sentences."""
+"""cel-cpp's type checker with our names and functions, and its errors as sentences."""
 
 import functools
 import re
@@ -26,7 +26,7 @@ def _type_of(name: str) -> Any:
 
 
 def _declarations() -> list[Any]:
-    """Our functions, as the type checker wants to hear of them."""
+    """The declarations of our functions for the type checker."""
     overloads: dict[str, list[Any]] = {}
     for signature in SIGNATURES:
         overloads.setdefault(signature.name, []).append(
@@ -42,7 +42,7 @@ def _declarations() -> list[Any]:
 
 @functools.lru_cache(maxsize=_CACHED_ENVIRONMENTS)
 def _environment(names: frozenset[str]) -> Any:
-    """A checker in which these names, and no others, are known."""
+    """A checker that knows only these names."""
     return cel.NewEnv(
         config=cel.NewEnvConfigFromYaml(_CONFIG),
         variables=dict.fromkeys(sorted(names), cel.Type.DYN),
@@ -58,7 +58,7 @@ _RECURSION = re.compile(r"recursion (?:depth|limit)")
 
 
 def _explain(error: Exception) -> CompileError:
-    """The library's first complaint, in a sentence."""
+    """The library's first error, as a sentence."""
     text = str(error)
     if not isinstance(error, RuntimeError):
         return CompileError("it holds characters that are not Unicode text")
@@ -79,7 +79,7 @@ def _explain(error: Exception) -> CompileError:
 
 
 def translate(source: str, names: frozenset[str], *, check: bool) -> Node:
-    """The tree of a source in which these names are known; its types are checked if `check` says so."""
+    """The tree of a source that may read these names; its types are checked if `check` is set."""
     try:
         return Decoder(_environment(names).compile(source, disable_check=not check).serialize()).root
     except (RuntimeError, ValueError, TypeError) as error:
@@ -90,21 +90,21 @@ def parse(source: str) -> Node:
     """The tree of a source, whose names and types are not checked.
 
     Raises:
-        CompileError: it does not parse.
+        CompileError: The source is not valid.
     """
     return translate(source, frozenset(), check=False)
 
 
 def type_of(source: str, known: frozenset[tuple[str, str]]) -> str:
-    """The kind of value that an expression gives, as far as its types tell: one of `values`, such as `string`, or `dyn`.
+    """The kind of value of an expression, if its types determine it: one of `values`, such as `string`; otherwise `dyn`.
 
     Args:
         source: The expression.
-        known: Names, and the kinds of what they stand for. A path such as `input.nights` is a name too: the checker prefers the
+        known: Names, and the kinds of their values. A path such as `input.nights` is a name too: the checker prefers the
             longest name that it knows (cel-spec, "Name Resolution").
 
     Raises:
-        CompileError: with such values it can only fail.
+        CompileError: With such values it always fails.
     """
     try:
         found = str(_typed_environment(known).compile(source).return_type())
@@ -115,7 +115,7 @@ def type_of(source: str, known: frozenset[tuple[str, str]]) -> str:
 
 @functools.lru_cache(maxsize=_CACHED_ENVIRONMENTS)
 def _typed_environment(known: frozenset[tuple[str, str]]) -> Any:
-    """A checker that knows these names, and what they stand for."""
+    """A checker that knows these names and their types."""
     return cel.NewEnv(
         config=cel.NewEnvConfigFromYaml(_CONFIG),
         variables={name: _kind_type(kind) for name, kind in sorted(known)},
@@ -125,7 +125,7 @@ def _typed_environment(known: frozenset[tuple[str, str]]) -> Any:
 
 
 def _kind_type(kind: str) -> Any:
-    """The library's type for a kind; that of a list may name its items: `list<string>`."""
+    """The library's type for a kind; a list may name the type of its items: `list<string>`."""
     if kind.startswith("list<"):
         return cel.Type.List(_kind_type(kind[5:-1]))
     if kind == "map":

@@ -4,18 +4,18 @@ Errors:
 
     CompileError        the source is not a valid expression
     EvaluationError     the expression has no value here (a missing field, a division by zero); `||` and `&&` may absorb it
-    LimitError          the expression asks for more than it may have; nothing absorbs it
+    LimitError          the expression exceeds a limit; nothing absorbs it
 """
 
 from collections.abc import Callable
 
 
 class CompileError(Exception):
-    """The source is not a valid expression; the message says where and what to do."""
+    """The source is not a valid expression; the message names the place and the fix."""
 
 
 class EvaluationError(Exception):
-    """The expression has no value for this input; the message is made only if someone reads it."""
+    """The expression has no value for this input; its message is built only when it is read."""
 
     def __init__(self, describe: str | Callable[[], str]) -> None:
         super().__init__()
@@ -26,4 +26,4 @@ class EvaluationError(Exception):
 
 
 class LimitError(Exception):
-    """The expression asks for more work, text, items or depth than an expression may have."""
+    """The expression needs more work, text, items, or depth than allowed."""

@@ -1,4 +1,4 @@
-"""The text forms of times, durations and doubles, written and read; and how a message quotes a text."""
+"""Formats and parses times, durations, and doubles, and quotes text for messages."""
 
 import math
 import re
@@ -19,7 +19,7 @@ def _fraction(micros: int) -> str:
 
 
 def format_timestamp(value: datetime) -> str:
-    """RFC 3339 in UTC, with as much of a fraction as there is."""
+    """RFC 3339 in UTC, with as many digits of the fraction as needed."""
     if value.tzinfo is None:
         raise EvaluationError("a time without a zone is not a timestamp")
     wall = value.astimezone(UTC).replace(tzinfo=None)
@@ -59,7 +59,7 @@ _NANOS: Final = {
     "ns": 1,
 }
 SHORT: Final = 64
-"""Characters that a message quotes, and the most that the text of a time, a zone or a number has."""
+"""Maximum characters that a message quotes, and of the text of a time, a zone, or a number."""
 
 
 def short(text: str) -> str:

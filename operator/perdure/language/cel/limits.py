@@ -1,7 +1,7 @@
-"""What an expression may have at most, and the meter that bounds its work.
+"""The limits of expressions, and the meter that bounds their work.
 
-Who does work charges the meter for it *before* doing it, so that the price of an expression depends on its inputs alone,
-and never on the machine.
+Code charges the meter *before* it does work, so the cost of an expression depends only on its inputs, never on the
+machine.
 """
 
 from typing import Final
@@ -9,21 +9,21 @@ from typing import Final
 from perdure.language.cel.errors import LimitError
 
 MAX_SOURCE: Final = 4_096
-"""Characters of one expression. How deep it nests (32) the library bounds."""
+"""Maximum characters of one expression. The library limits its nesting to 32."""
 BUDGET: Final = 600_000
 """Units of work of one template; a unit is about a tenth of a microsecond, and at most a fifth."""
 MAX_TEXT: Final = 262_144
-"""Characters of a string that an expression makes."""
+"""Maximum characters of a string that an expression creates."""
 MAX_ITEMS: Final = 131_072
-"""Items of a list that an expression makes: what 256 KiB of JSON can hold."""
+"""Maximum items of a list that an expression creates: as many as fit into 256 KiB of JSON."""
 MAX_DEPTH: Final = 100
-"""How deep lists and maps may be nested in a value that is walked."""
+"""Maximum nesting of lists and maps in a value that is traversed."""
 MAX_PATTERN: Final = 256
-"""Characters of a regular expression."""
+"""Maximum characters of a regular expression."""
 
 
 class Meter:
-    """What is left of the budget. Charging is the only way to spend it, and nothing gives it back."""
+    """The rest of the budget. Only charges reduce it, and nothing refunds them."""
 
     __slots__ = ("left",)
 
@@ -31,7 +31,7 @@ class Meter:
         self.left = budget
 
     def charge(self, units: int) -> None:
-        """Take `units` off; refuse when they are not there."""
+        """Charge `units`. Raises LimitError if fewer are left."""
         self.left -= units
         if self.left < 0:
             raise LimitError(
@@ -40,13 +40,13 @@ class Meter:
             )
 
     def text(self, length: int) -> None:
-        """Charge for making or copying a string of `length` characters, and refuse one that is too long."""
+        """Charge for a new string of `length` characters. Raises LimitError if it is too long."""
         if length > MAX_TEXT:
             raise LimitError(f"it makes a text of more than {MAX_TEXT} characters; keep large data out of expressions")
         self.charge((length >> 5) + 1)
 
     def items(self, length: int) -> None:
-        """Charge for making a list of `length` items, and refuse one that is too long."""
+        """Charge for a new list of `length` items. Raises LimitError if it is too long."""
         if length > MAX_ITEMS:
             raise LimitError(f"it makes a list of more than {MAX_ITEMS} items; keep large data out of expressions")
         self.charge((length >> 4) + 1)

@@ -1,4 +1,4 @@
-"""Fields and items of values: found, or an error that says what is there instead."""
+"""Looks up fields and items of values; errors list the existing ones."""
 
 from typing import Any, Final
 
@@ -11,11 +11,11 @@ from perdure.language.cel.values import NONE, Optional, article, kind
 _LISTED: Final = 20
 _YAML_TRUE: Final = frozenset({"y", "yes", "on"})
 _YAML_FALSE: Final = frozenset({"n", "no", "off"})
-"""What YAML 1.1, which kubectl speaks, reads as booleans, also where it is a key."""
+"""Words that YAML 1.1, which kubectl uses, reads as booleans, even as keys."""
 
 
 def no_field(where: dict[Any, Any], spelled: str, field: Any) -> EvaluationError:
-    """A missing key, with the keys that are there."""
+    """Report a missing key, with the existing keys."""
 
     def describe() -> str:
         names = sorted(str(key) for key in where)
@@ -52,7 +52,7 @@ def get_item(value: Any, key: Any, spelled: str) -> Any:
 
 
 def find_item(value: Any, key: Any) -> Optional:
-    """`value.?key` or `value[?key]`: an optional, also of an optional."""
+    """`value.?key` or `value[?key]`: an optional; the value may be an optional, too."""
     if type(value) is Optional:
         return find_item(value.value, key) if value.present else NONE
     found = kind(value)
@@ -67,7 +67,7 @@ def find_item(value: Any, key: Any) -> Optional:
 
 
 def loop_items(meter: Meter, value: Any) -> list[Any]:
-    """What a loop goes through: the items of a list, or the keys of a map in order."""
+    """The items of a loop: those of a list, or the keys of a map in order."""
     found = kind(value)
     if found == "list":
         return value  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Regular expressions: RE2, by the library, at a price that is known before."""
+"""Regular expressions: the library's RE2, with a cost that is known in advance."""
 
 import functools
 import re
@@ -16,7 +16,7 @@ _CLASS_WEIGHT: Final = 1_000
 
 
 def pattern_weight(pattern: str) -> int:
-    """An upper estimate of the size of a compiled pattern: its length, with every counted repeat written out."""
+    """An upper bound for the size of a compiled pattern: its length with all counted repeats expanded."""
     stack = [0]
     last = 0
     at = 0
@@ -54,7 +54,7 @@ def _matcher() -> Any:
 
 
 def matches(meter: Meter, text: Any, pattern: Any) -> bool:
-    """`matches`: RE2, by the library, which never backtracks; charged as if it tried every state at every character."""
+    """`matches`: the library's RE2, which never backtracks. Charged as if it tried every state at every character."""
     if not isinstance(text, str) or not isinstance(pattern, str):
         raise EvaluationError(f"`matches` needs two strings, not {article(kind(text))} and {article(kind(pattern))}")
     if len(pattern) > MAX_PATTERN:

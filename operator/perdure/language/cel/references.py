@@ -1,4 +1,4 @@
-"""What an expression reads: the free names of its tree."""
+"""The names that an expression reads: the free names of its tree."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ RESERVED: Final = _NAMESPACES | {name for name in TYPES if "." not in name}
 
 
 class NameReader:
-    """Collects the free names of a tree, and which of the fields of `steps` and `signals` it reads."""
+    """Collects the free names of a tree, and the fields of `steps` and `signals` that it reads."""
 
     def __init__(self, tree: Node) -> None:
         self.names: set[str] = set()
@@ -23,7 +23,7 @@ class NameReader:
 
     @staticmethod
     def _field(node: Node, bound: frozenset[str]) -> tuple[str, str] | None:
-        """What a node like `steps.hotel` or `signals['approved']` names."""
+        """The field that a node like `steps.hotel` or `signals['approved']` reads."""
         match node:
             case Select(Name("steps" | "signals" as root), field, _) if root not in bound:
                 return root, field
@@ -58,7 +58,7 @@ class NameReader:
 
 
 def parts_of(node: Node) -> "tuple[Node, ...]":
-    """The nodes right below one that binds no names."""
+    """The direct children of a node that binds no names."""
     match node:
         case Select(operand, _, _):
             return (operand,)

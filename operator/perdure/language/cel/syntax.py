@@ -13,7 +13,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A variable or a type; `a.b` too, where the checker knows it as one name."""
+    """A variable or a type; also `a.b` if the checker knows it as one name."""
 
     name: str
 
@@ -38,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """`[…]`; `optional` are the places of items written with a `?`."""
+    """`[…]`; `optional` has the indices of items written with a `?`."""
 
     items: "tuple[Node, ...]"
     optional: frozenset[int]
@@ -46,14 +46,14 @@ class List:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """`{…}`: key, value, and whether a `?` stands before the key."""
+    """`{…}`: key, value, and whether the key has a `?`."""
 
     entries: "tuple[tuple[Node, Node, bool], ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Comprehension:
-    """What the macros (`all`, `map`, `cel.bind`, …) become: a result that each item of `over` takes one step further."""
+    """The expansion of macros (`all`, `map`, `cel.bind`, …): a result that is updated for each item of `over`."""
 
     variable: str
     over: "Node"
@@ -68,7 +68,7 @@ Node = Constant | Name | Select | Call | List | Map | Comprehension
 
 
 def spell(node: Node) -> str:
-    """The node as the user wrote it, if it is a path; else nothing."""
+    """The node as the user wrote it, if it is a path; otherwise empty."""
     match node:
         case Name(name):
             return name if not name.startswith(("@", "__")) else ""

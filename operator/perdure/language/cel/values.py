@@ -1,7 +1,7 @@
-"""The values of CEL: what Python holds them in, what they are called, and how far their numbers reach.
+"""The values of CEL: their Python types, their names, and the ranges of their numbers.
 
 A CEL value is plain Python: None, bool, int (64 bits), float, str, bytes, list, dict, an aware datetime, a timedelta, and
-two classes of this module for what JSON has no word for (`Optional`, `TypeName`). Nothing is converted on the way in.
+two classes of this module for values that JSON lacks (`Optional`, `TypeName`). Inputs are not converted.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ NONE: Final = Optional(present=False)
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """What `type(x)` gives: comparable, and nothing else."""
+    """The value of `type(x)`: it can only be compared."""
 
     name: str
 
@@ -59,7 +59,7 @@ TYPES: Final = {
 
 
 def kind(value: Any) -> str:
-    """The CEL type of a value, in the words of the functions' signatures."""
+    """The CEL type of a value, as in the signatures of functions."""
     found = _KINDS.get(type(value))
     if found is not None:
         return found
@@ -77,7 +77,7 @@ def article(name: str) -> str:
 
 
 def number(value: float) -> float:
-    """An int that fits 64 bits, or a float; refuse what has overflowed."""
+    """Return an int of 64 bits or a float; reject one that has overflowed."""
     if type(value) is int and not INT_MIN <= value <= INT_MAX:
         raise EvaluationError("the result does not fit a 64-bit integer; use double() for larger numbers")
     return value
@@ -91,7 +91,7 @@ def span(value: timedelta) -> timedelta:
 
 
 def count(value: int) -> int:
-    """A number of things, which is not negative."""
+    """Return a nonnegative number of things."""
     if value < 0:
         raise EvaluationError(f"{value} is negative")
     return value

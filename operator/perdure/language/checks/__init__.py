@@ -1,10 +1,10 @@
-"""Static checks: what is wrong, or looks wrong, with a definition before anything runs.
+"""Static checks: errors and likely mistakes in a definition, found before anything runs.
 
-One set for everybody: `perdure lint` shows all findings, the operator shows them in the condition `Ready` of a Workflow and
-starts no run of one with errors, a simulation refuses the same. A run that has started is pinned to its definition and is
-compiled only: a new check of a new version must not stop it.
+All users share one set of checks: `perdure lint` shows all findings; the operator shows them in the condition `Ready` of a
+Workflow and starts no run of a Workflow with errors; simulations reject the same errors. A run that has started is pinned to its
+definition, which is only compiled: a new check of a new version must not stop it.
 
-`check` looks at one definition, `between` at what the manifests of several files say of each other. What is found by whom:
+`check` checks one definition; `between` checks references between the manifests of several files. The modules:
 `perdure.language.compiler` finds what cannot be interpreted; `reads` and `shapes` what an expression reads and whether that can
 be there; `flow` steps that never run, calls without end, waits without limit; `values` inputs that do not fit their schema;
 `pods` names in a pod that are Perdure's own; `options` what is wrong with a run's own options;

@@ -1,4 +1,4 @@
-"""What the manifests of several files say of each other: children, RetryPolicies, WorkflowLimits, inputs of runs."""
+"""Checks references between the manifests of several files: children, RetryPolicies, WorkflowLimits, inputs of runs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from perdure.language.program import Finding, Severity
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """What is known by name."""
+    """The definitions and runs of the files, by name."""
 
     workflows: Mapping[str, Checked] = field(default_factory=dict)
     policies: frozenset[str] = frozenset()
@@ -25,11 +25,11 @@ class Documents:
 
 
 def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterator[Finding]:
-    """What is wrong with a definition in the light of the others.
+    """Find the mistakes in a definition that depend on other manifests.
 
     Args:
         checked: The definition.
-        documents: Everything that the files have.
+        documents: The manifests of the files.
         name: The name of the Workflow; empty for the definition of a single run.
     """
     for child in checked.children:
@@ -51,20 +51,20 @@ def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterat
 
 
 def policies_of(named: tuple[tuple[str, str], ...], documents: Documents) -> Iterator[Finding]:
-    """RetryPolicies that are in none of the files; where, and which."""
+    """The references to RetryPolicies that are in none of the files."""
     for path, policy in named:
         if policy not in documents.policies:
             yield _unknown(path, "RetryPolicy", policy, sorted(documents.policies))
 
 
 def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Iterator[Finding]:
-    """What is wrong with a run of a Workflow by name.
+    """Find the mistakes in a run that names its Workflow.
 
     Args:
         workflow: Its name.
-        given: The input of the run, which is used as it stands.
-        documents: Everything that the files have.
-        path: Where the spec of the run stands.
+        given: The input of the run, which is used unchanged.
+        documents: The manifests of the files.
+        path: Path of the spec of the run.
     """
     other = documents.workflows.get(workflow)
     if other is None:
@@ -75,7 +75,7 @@ def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Ite
 
 
 def _unknown(path: str, kind: str, name: str, known: list[str]) -> Finding:
-    """A name that is in none of the files: likely a mistake where they have others of the kind."""
+    """Report a name that is in none of the files: likely a mistake if they have others of the kind."""
     if not known:
         message = f"{kind} `{name}` is in none of the files, so it is not checked; name its file as well"
         return Finding(path, message, Severity.NOTE)
@@ -86,7 +86,7 @@ def _unknown(path: str, kind: str, name: str, known: list[str]) -> Finding:
 
 
 def _endless_children(checked: Checked, documents: Documents, name: str) -> Iterator[Finding]:
-    """Workflows that start each other as children in a ring, whatever happens."""
+    """Find Workflows that always start each other as children in a cycle."""
     edges = {key: {c.workflow for c in each.children if c.always} for key, each in documents.workflows.items()}
     ring = ring_of(name, edges) if name in edges else []
     if ring and name == min(ring):

@@ -62,14 +62,14 @@ _TIMEOUTS: Final = {
     **{json_name(name): f"activity.{json_name(name)}" for name in OF_ACTIVITY},
     **{f"compensate/{json_name(name)}": f"compensate.activity.{json_name(name)}" for name in OF_ACTIVITY},
 }
-"""The timeouts that must be longer than `0s`, and where they stand in a step."""
+"""The timeouts that must be longer than `0s`, and their paths in a step."""
 _DURATION: Final = ({"string", "duration"}, "a duration, such as `duration('30d')`")
 _WANTED: Final = {
     "items": ({"list", "map"}, "a list or a map"),
     **dict.fromkeys(("duration", "timeout", "waitTimeout", *_TIMEOUTS), _DURATION),
     "until": ({"string", "timestamp"}, "a time, such as `now + duration('2h')`"),
 }
-"""The kinds of values that a part of a step takes, and how to recognize them."""
+"""The kinds of values that a part of a step accepts, and how to recognize them."""
 _FIELDS: Final = {
     "items": "forEach.items",
     "duration": "sleep.duration",
@@ -95,29 +95,29 @@ class ChildCall:
     input: Any
     kind: Kind
     always: bool
-    """It is started in every run that does not fail before."""
+    """Whether every run starts it unless it fails first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found in a definition."""
+    """The result of the checks of a definition."""
 
     program: Program
-    """Can be run only where no finding is an error."""
+    """The program; it can run only if no finding is an error."""
     findings: tuple[Finding, ...]
     """The errors first; otherwise in the order of the definition."""
     broken: tuple[Finding, ...] = ()
-    """Those of the errors that keep the program from being interpreted at all."""
+    """The errors because of which the program cannot be interpreted at all."""
     children: tuple[ChildCall, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
-    """RetryPolicies that are meant by name: where, and which."""
+    """The RetryPolicies that are referenced by name: the path, and the name."""
     limits: tuple[tuple[str, str], ...] = ()
-    """WorkflowLimits that a run takes: where, and which."""
+    """The WorkflowLimits that a run takes: the path, and the name."""
     signals: Signals = field(default_factory=Signals)
 
     @property
     def errors(self) -> list[Finding]:
-        """What keeps it from being run."""
+        """The findings that keep it from running."""
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
@@ -125,7 +125,7 @@ def checked_program(spec: WorkflowSpec) -> Program:
     """The program of a definition that new runs may start with.
 
     Raises:
-        InvalidWorkflowError: it has errors.
+        InvalidWorkflowError: It has errors.
     """
     checked = check(spec)
     if checked.errors:
@@ -138,7 +138,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
 
     Args:
         spec: The definition.
-        path: Where it stands in its manifest, for the findings.
+        path: Its path in the manifest, for the findings.
     """
     program, broken = compile_as_far(spec)
     checks = _Checks(spec, program)
@@ -325,7 +325,7 @@ class _Checks:
                     self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
 
     def constant(self, path: str, key: str, template: Template) -> None:
-        """A part of a step that reads nothing, and so is always the same."""
+        """Check a part of a step that reads nothing, so it is always the same."""
         if template.references.roots:
             return
         try:
@@ -356,7 +356,7 @@ class _Checks:
         reader: CompiledStep | None,
         guards: frozenset[Path],
     ) -> None:
-        """Outputs of steps that may have been skipped, where that is not asked for."""
+        """Report reads of outputs of steps that may have been skipped, unless the expression tests for that."""
         sources = [(where, reads_of(source)) for template in templates for where, source in template.places]
         when = _when_reads(reader)
         for where, reads in sources:
@@ -383,12 +383,12 @@ class _Checks:
 
 
 def _literals(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as far as they are known: what expressions give is not."""
+    """The known values: those of expressions are unknown."""
     return {name: None if "${" in (text_of(value) or "") else value for name, value in given.items()}
 
 
 def _field(key: str, compiled: CompiledStep) -> str:
-    """Where the value of a part of a step stands in it."""
+    """The path of a part in its step."""
     if key == "workflowId":
         return "childWorkflow.workflowId" if compiled.step.child_workflow else "signal.workflowId"
     if key == "waitTimeout":
@@ -397,7 +397,7 @@ def _field(key: str, compiled: CompiledStep) -> str:
 
 
 def _misfit(key: str, value: Any) -> str | None:
-    """What is wrong with the value of a part of a step; None where nothing is."""
+    """The problem with the value of a part of a step; None if it is valid."""
     if key == "items" and not isinstance(value, list | dict):
         return f"must give a list or a map, not {shown(value)}"
     if key == "workflowId" and len(as_text(value)) > MAX_WORKFLOW_ID:
@@ -413,7 +413,7 @@ def _misfit(key: str, value: Any) -> str | None:
 
 
 def _guards(templates: Iterable[Template]) -> frozenset[Path]:
-    """Everything that is asked for anywhere in some templates."""
+    """Every path whose existence some templates test."""
     return frozenset[Path]().union(
         *(reads_of(source).guarded for template in templates for _, source in template.places)
     )
@@ -425,7 +425,7 @@ def _when_reads(compiled: CompiledStep | None) -> frozenset[Path]:
 
 
 def _output_shape(compiled: CompiledStep) -> Shape:
-    """What is known of a step's output."""
+    """The shape of a step's output, if known."""
     step = compiled.step
     if step.catch or flows.may_be_skipped(compiled):
         return ANY
@@ -442,7 +442,7 @@ def _output_shape(compiled: CompiledStep) -> Shape:
 
 
 def _item_shape(items: Template | None, scope: Scope) -> Shape:
-    """What is known of the items of a loop."""
+    """The shape of the items of a loop, if known."""
     if items is None or not items.whole:
         return ANY
     alone = reads_of(items.sources[0]).alone
@@ -450,7 +450,7 @@ def _item_shape(items: Template | None, scope: Scope) -> Shape:
 
 
 def _kind_of_text(scope: Scope, place: Place, text: str) -> str:  # noqa: ARG001 (the kind goes by the text alone)
-    """The kind of value that a text with expressions gives."""
+    """The kind of value that a text with expressions has."""
     try:
         template = compile_template(text)
         if not template.whole:

@@ -1,4 +1,4 @@
-"""How steps hang together: what never runs, what never ends, what waits without limit."""
+"""Checks the flow of steps: those that never run, never end, or wait without limit."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from perdure.language.expressions import Template
 
 LONG: Final = timedelta(minutes=30)
-"""Attempts that may take longer should heartbeat: one that hangs is found only when its time is over."""
+"""Attempts that may take longer should heartbeat: otherwise, a hung one is noticed only at its timeout."""
 _CONSTANT_WORK: Final = 10_000
-"""Units of work to find out whether a condition is always true, or never."""
+"""Units of work to find out whether a condition is always or never true."""
 _ENDS: Final = {"return": "ends the block or the run", "continue_as_new": "closes the run", "fail": "fails"}
 
 
 def of_definition(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
-    """What is found in a definition as a whole."""
+    """Check a definition as a whole."""
     yield from _endless_calls(spec, program)
     yield from _unused(spec)
     for i, activity in enumerate(spec.activities):
@@ -30,7 +30,7 @@ def of_definition(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
 
 
 def of_flow(path: str, flow: Flow) -> Iterator[Finding]:
-    """What is found in a list of steps: the main one, or a block's."""
+    """Check a list of steps: the main steps, or those of a block."""
     before = ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
     for i, compiled in enumerate(flow.steps):
         step, where = compiled.step, f"{path}.steps[{i}]"
@@ -51,7 +51,7 @@ def may_be_skipped(compiled: CompiledStep) -> bool:
 
 
 def always_runs(compiled: CompiledStep, flow: Flow) -> bool:
-    """Whether a step begins whenever its list of steps is run, unless something fails before."""
+    """Whether a step always starts when its list of steps runs, unless something fails first."""
     if may_be_skipped(compiled) or compiled.step.for_each or compiled.step.catch:
         return False
     others = (other for other in flow.steps if other is not compiled)
@@ -59,7 +59,7 @@ def always_runs(compiled: CompiledStep, flow: Flow) -> bool:
 
 
 def _constant(compiled: CompiledStep, key: str) -> bool | None:
-    """The value of a condition that reads nothing; None where it is not known."""
+    """The value of a condition that reads nothing; None if it is not known."""
     template: Template | None = compiled.templates.get(key)
     if template is None or not template.sources or template.references.roots:
         return None
@@ -159,7 +159,7 @@ def _unused(spec: WorkflowSpec) -> Iterator[Finding]:
 
 
 def _endless_calls(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
-    """Blocks that call each other in a ring, whatever happens."""
+    """Find blocks that always call each other in a cycle."""
     edges = {name: {block for _, block in _certain_calls(flow)} for name, flow in program.flows.items()}
     for i, block in enumerate(spec.blocks):
         ring = ring_of(block.name, edges)
@@ -175,7 +175,7 @@ def _endless_calls(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
 
 
 def _certain_calls(flow: Flow) -> Iterator[tuple[str, str]]:
-    """The blocks that are called whenever a flow is run, unless something fails before: by which step, and which."""
+    """The blocks that are always called when a flow runs, unless something fails first: the step, and the block."""
     for compiled in flow.steps:
         step = compiled.step
         if not always_runs(compiled, flow):
@@ -187,7 +187,7 @@ def _certain_calls(flow: Flow) -> Iterator[tuple[str, str]]:
 
 
 def ring_of(start: str, edges: Mapping[str, set[str]]) -> list[str]:
-    """The shortest way from a node back to itself, the node first; empty where there is none."""
+    """The shortest cycle through a node, beginning with the node; empty if there is none."""
     trails = [[start]]
     seen: set[str] = set()
     while trails:

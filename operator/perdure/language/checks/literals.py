@@ -1,4 +1,4 @@
-"""Whether a value that stands in a manifest fits a schema, as far as it is known before its expressions are."""
+"""Checks values in a manifest against a schema, before the values of their expressions are known."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -7,7 +7,7 @@ from perdure.language.input_checks import InputCheck, UncheckedError
 
 Place = tuple[str | int, ...]
 Kind = Callable[[Place, str], str]
-"""The kind of value, in CEL's words, that the text at a place gives; `dyn` where that is not known."""
+"""Returns CEL's kind of value for the text at a path; `dyn` if it is not known."""
 
 _SAMPLES: Final[dict[str, Any]] = dict.fromkeys(("string", "timestamp", "duration"), "") | {
     "int": 0,
@@ -17,16 +17,16 @@ _SAMPLES: Final[dict[str, Any]] = dict.fromkeys(("string", "timestamp", "duratio
     "map": {},
     "null": None,
 }
-"""A value of the kind; the place of an expression is only checked for its type."""
+"""A sample value of the kind: for an expression, only the type is checked."""
 
 
 def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
-    """Where and why a value does not fit, defaults included; the places are like `.guests[0]`.
+    """Return where and why a value, completed by defaults, does not fit; paths are like `.guests[0]`.
 
     Args:
         check: The schema and the default.
-        value: As the manifest has it, expressions included; None for nothing given.
-        kind: What is known of the expressions in it.
+        value: The value in the manifest, with its expressions; None if there is none.
+        kind: Returns the kinds of its expressions.
     """
     if check.validator is None:
         return []
@@ -48,7 +48,7 @@ def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
 
 
 def _errors(check: InputCheck, value: Any) -> Iterable[Any]:
-    """What does not fit; nothing where that takes too much work to tell, as the run then tells when it is there."""
+    """The errors; none if finding them takes too much work, because the run reports them anyway."""
     try:
         return check.errors(value)
     except UncheckedError:
@@ -58,7 +58,7 @@ def _errors(check: InputCheck, value: Any) -> Iterable[Any]:
 _OF_THE_WHOLE: Final = frozenset(
     {*("anyOf", "oneOf", "not", "if", "then", "else", "const", "enum", "uniqueItems", "contains", "dependentSchemas")}
 )
-"""Keywords that look at all of a value, so that they say nothing where a part of it is not known."""
+"""Keywords that concern a whole value: they cannot be checked if a part of it is unknown."""
 
 
 def _fill(value: Any, place: Place, kind: Kind, holes: dict[Place, str]) -> Any:
@@ -77,7 +77,7 @@ def _fill(value: Any, place: Place, kind: Kind, holes: dict[Place, str]) -> Any:
 
 
 def default_misfits(check: InputCheck) -> list[tuple[str, str]]:
-    """Where and why a default does not fit its own schema. One that is an object need not have every field."""
+    """Return where and why a default does not fit its own schema. A default object may lack fields."""
     if check.validator is None or check.default is None:
         return []
     return [
@@ -99,5 +99,5 @@ def _article(kind: str) -> str:
 
 
 def _expected(error: Any) -> str:
-    """The end of the validator's sentence, which names the type that is wanted."""
+    """The end of the validator's sentence, which names the expected type."""
     return f"it {error.message[error.message.rfind('is not of type') :]}"

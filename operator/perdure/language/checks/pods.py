@@ -1,4 +1,4 @@
-"""What is wrong with an activity's pod before the API server is asked: names that are Perdure's own, values that are not text."""
+"""Checks an activity's pod without the API server: names reserved by Perdure, values that are not text."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from perdure.language.program import Finding
 
 
 def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
-    """What an activity's pod must not have; `path` is where the activity stands."""
+    """Check an activity's pod; `path` is the path of the activity."""
     beside, prepared = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
@@ -48,7 +48,7 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
 
 
 def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
-    """What a patch of the pod must not change: the volumes and containers that are Perdure's own."""
+    """Check that a patch of the pod does not change Perdure's own volumes and containers."""
     own = {reserved.VOLUME, reserved.SIDECAR, reserved.ACCOUNT_VOLUME}
     for i, volume in enumerate(_objects(patch, "volumes")):
         if volume.get("name") in own or str(volume.get("name") or "").startswith(reserved.WORKSPACE_VOLUME):
@@ -62,7 +62,7 @@ def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
-    """What cannot be said of the workspaces and artifacts of an activity."""
+    """Check the workspaces and artifacts of an activity."""
     seen: set[str] = set()
     for i, mount in enumerate(activity.workspaces):
         where, target = f"{path}.workspaces[{i}]", mount.target.rstrip("/")
@@ -83,7 +83,7 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
 
 
 def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
-    """Numbers, booleans and the like where Kubernetes takes text alone: YAML reads `3` and `yes` as such."""
+    """Find numbers, booleans, and the like where Kubernetes only accepts text: YAML reads `3` and `yes` as such."""
     values = [(f"{key}[{i}]", value) for key in ("command", "args") for i, value in enumerate(_list(container, key))]
     values += [(f"env[{i}].value", one["value"]) for i, one in enumerate(_objects(container, "env")) if "value" in one]
     for where, value in values:

@@ -1,4 +1,4 @@
-"""What an expression reads: paths such as `input.guest.name`, and which of them it asks for first."""
+"""Finds the paths that an expression reads, such as `input.guest.name`, and those whose existence it tests."""
 
 import functools
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from perdure.language.cel.references import parts_of
 from perdure.language.cel.syntax import Call, Comprehension, Constant, Name, Node, Select
 
 Path = tuple[str | int, ...]
-"""A root and the fields and indices below it."""
+"""A root, followed by fields and indices."""
 
 _CACHED: Final = 1_024
 _OPTIONAL: Final = frozenset({"_?._", "_[?_]"})
@@ -20,22 +20,22 @@ class Reads:
     """The paths of one expression."""
 
     paths: frozenset[Path] = frozenset()
-    """What it reads, as deep as it says so itself."""
+    """The paths that it reads, as deep as they are literal."""
     guarded: frozenset[Path] = frozenset()
-    """What it asks whether it is there: by `has()`, by `in`, by an optional."""
+    """The paths whose existence it tests with `has()`, `in`, or an optional."""
     tested: frozenset[str] = frozenset()
     """The paths within `has()`, as they are written."""
     bound: frozenset[str] = frozenset()
     """The variables of its own loops."""
     doubles: bool = False
-    """It names a number with a fraction."""
+    """Whether it contains a number with a fraction."""
     alone: Path | None = None
-    """The path that it is, where it is nothing else."""
+    """The path, if the whole expression is one."""
 
 
 @functools.lru_cache(maxsize=_CACHED)
 def reads_of(source: str) -> Reads:
-    """What an expression reads; nothing where it does not parse."""
+    """Find the paths that an expression reads; none if it is not valid."""
     try:
         tree = parse(source)
     except CompileError:
@@ -88,7 +88,7 @@ class _PathReader:
             self._visit(part, bound | {node.variable, node.result})
 
     def _below(self, operand: Node, field: str, bound: frozenset[str], *, guard: bool) -> None:
-        """A field of something that is no path, or one that is asked for."""
+        """Visit a field of a value that is not a path, or a field that is tested."""
         path = _path(operand, bound)
         if path is not None and guard:
             self.guarded.add((*path, field))

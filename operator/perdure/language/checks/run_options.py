@@ -1,4 +1,4 @@
-"""What the schema cannot say of a run's own options, of a run itself or in the template of a Schedule."""
+"""Checks the options of a run, or in the template of a Schedule, beyond the schema."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,12 +17,12 @@ _QUALIFIED = (
 
 
 def options(spec: WorkflowRunSpec, path: str = "spec") -> Iterator[Finding]:
-    """What is wrong with the options of a run; `path` is where its spec stands."""
+    """Check the options of a run; `path` is the path of its spec."""
     yield from search_attributes(f"{path}.searchAttributes", spec.search_attributes)
 
 
 def labels(metadata: TemplateMetadata | None, path: str) -> Iterator[Finding]:
-    """What is wrong with the labels and annotations of a template; `path` is where its metadata stands.
+    """Check the labels and annotations of a template; `path` is the path of its metadata.
 
     The rules are Kubernetes' own (k8s.io/apimachinery/pkg/util/validation): the API server checks them only when a run is
     created.
@@ -44,6 +44,6 @@ def labels(metadata: TemplateMetadata | None, path: str) -> Iterator[Finding]:
 
 
 def search_attributes(path: str, given: Mapping[str, Any]) -> Iterator[Finding]:
-    """What is wrong with search attributes; `path` is where they stand."""
+    """Check search attributes; `path` is their path."""
     for name, message in unfit(given).items():
         yield Finding(f"{path}.{name}", message)

@@ -1,4 +1,4 @@
-"""What is known of the values that expressions read: JSON Schemas, of inputs and of what the interpreter itself provides."""
+"""The shapes of the values that expressions read: JSON Schemas of inputs, and of values of the interpreter."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from perdure.language.cel import CompileError, type_of
 from perdure.language.checks.reads import Path, Reads
 
 Shape = Mapping[str, Any]
-"""A JSON Schema. Beside JSON's own types it may say `timestamp`. An empty one knows nothing."""
+"""A JSON Schema. In addition to JSON's types, it may have `timestamp`. An empty schema allows everything."""
 
 ANY: Final[Shape] = {}
 TEXT: Final[Shape] = {"type": "string"}
@@ -21,7 +21,7 @@ _KINDS: Final = {"string": "string", "boolean": "bool", "integer": "int", "times
 
 
 def known_object(fields: Mapping[str, Shape], *, optional: Iterable[str] = ()) -> Shape:
-    """An object with these fields and no others."""
+    """The shape of an object with exactly these fields."""
     left_out = set(optional)
     return {
         "type": "object",
@@ -48,12 +48,12 @@ ERROR: Final = known_object(
 
 
 def step_shape(output: Shape, artifacts: Shape) -> Shape:
-    """What `steps.<name>` is."""
+    """The shape of `steps.<name>`."""
     return known_object({"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output, "artifacts": artifacts})
 
 
 def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
-    """What an input is that was checked by a schema and completed by a default."""
+    """The shape of an input after it was checked by a schema and completed by a default."""
     if schema is None:
         return ANY
     shape = resolved(schema, schema)
@@ -65,7 +65,7 @@ def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
 
 
 def resolved(shape: Any, root: Mapping[str, Any]) -> Shape:
-    """A schema behind its `$ref`; what is not understood is unknown."""
+    """A schema with its `$ref` resolved; an unsupported one becomes unknown."""
     for _ in range(_DEEPEST):
         if not isinstance(shape, dict):
             return ANY
@@ -82,17 +82,17 @@ def resolved(shape: Any, root: Mapping[str, Any]) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """A path that leads nowhere, or may."""
+    """A path with a field that does not exist, or may not exist."""
 
     path: Path
-    """As far as the field that is missing."""
+    """The path up to the missing field."""
     message: str
     certain: bool
-    """Whatever the value is, the field is not there."""
+    """Whether the field can never exist."""
 
 
 def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
-    """What is known of a path, and which of its fields need not be there."""
+    """Find the shape of a path, and the fields in it that may not exist."""
     root, *rest = path
     shape = scope.get(str(root), ANY)
     whole = shape.get("$root", shape)
@@ -119,7 +119,7 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
 
 
 def spelled(path: Path) -> str:
-    """A path as it is written in an expression."""
+    """A path as written in an expression."""
     text = str(path[0])
     for key in path[1:]:
         text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
@@ -144,7 +144,7 @@ def _optional(path: Path) -> Miss:
 
 
 def kind_of(shape: Shape) -> str:
-    """The kind of value that a shape has in CEL; `dyn` where more than one, or none, is known."""
+    """CEL's kind of the values of a shape; `dyn` if it is not exactly one."""
     found = shape.get("type")
     if found == "array":
         inner = shape.get("items")
@@ -154,10 +154,10 @@ def kind_of(shape: Shape) -> str:
 
 
 def kind_given(source: str, reads: Reads, scope: Mapping[str, Shape]) -> str:
-    """The kind of value that an expression gives in a scope, `dyn` where that is not known.
+    """The kind of value of an expression in a scope; `dyn` if it is not known.
 
     Raises:
-        CompileError: with values of these shapes it can only fail.
+        CompileError: With values of these shapes it always fails.
     """
     if reads.bound & {str(path[0]) for path in reads.paths}:
         return "dyn"

@@ -1,4 +1,4 @@
-"""Signals: which ones a definition waits for, and which ones it sends to other runs."""
+"""Checks signals: those that a definition waits for, and those that it sends to other runs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ class Signals:
     """Signals that an expression reads, but that look like a misspelling of one that a step waits for."""
 
     def moved(self, path: str) -> "Signals":
-        """The same, of a definition at `path` in its manifest, in the place of ``spec``."""
+        """The same, with the definition at `path` in its manifest, instead of `spec`."""
         return replace(self, sent=tuple((path + where.removeprefix("spec"), name) for where, name in self.sent))
 
 
@@ -54,7 +54,7 @@ def signals_of(program: Program) -> Signals:
 
 
 def _reads(templates: Iterable[Template], where: str, read: dict[str, str]) -> bool:
-    """Note the signals that templates read by name; whether one of them computes a name."""
+    """Collect the signals that templates read by name; returns whether one of them computes a name."""
     computed = False
     for template in templates:
         for name in template.references.signals:
@@ -64,7 +64,7 @@ def _reads(templates: Iterable[Template], where: str, read: dict[str, str]) -> b
 
 
 def _misread(read: Mapping[str, str], waited: Iterable[str]) -> dict[str, Finding]:
-    """What to say of names that are read, but look like misspellings of others that a step waits for."""
+    """Report names that are read, but look like misspellings of others that a step waits for."""
     names = list(waited)
     found = {}
     for name, where in read.items():

@@ -1,4 +1,4 @@
-"""Texts that look like expressions where there are none, or where an expression is dangerous."""
+"""Finds texts that look like expressions but are not evaluated, and expressions in dangerous places."""
 
 import re
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from perdure.language.program import Finding, Severity
 _ARGO: Final = re.compile(
     r"\{\{=?-?\s*(?:inputs|outputs|steps|tasks|workflow|item|pod|node|retries|lastRetry|loop|cronworkflow|io)\b[^{}]*\}\}"
 )
-"""A tag of Argo Workflows; other programs write `{{…}}` too."""
+"""A tag of Argo Workflows; other programs also use `{{…}}`."""
 _INTERPRETERS: Final = (
     (re.compile(r"(?:ba|da|a|k|z)?sh|busybox|python[0-9.]*"), re.compile("-[a-zA-Z]*c")),
     (re.compile("perl|ruby|node|php"), re.compile("-[a-zA-Z]*[er]")),
 )
-"""Programs that take a program on their command line, and the option after which it stands, such as `-c` or `-ec`."""
+"""Programs that take a program on their command line, and the option before it, such as `-c` or `-ec`."""
 _BRACES: Final = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
 _KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
 _SCOPE: Final = (
@@ -31,7 +31,7 @@ _SCOPE: Final = (
 
 
 def container_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Template]], list[Finding]]:
-    """The expressions in the containers of an activity, and what keeps them from being compiled.
+    """Return the expressions in the containers of an activity, and the errors of those that do not compile.
 
     Args:
         path: Where the activity stands.
@@ -57,7 +57,7 @@ def _remedy(error: ExpressionError) -> str:
 
 
 def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
-    """Warnings about the containers of an activity: what is not evaluated, and what becomes a part of a program.
+    """Warn about containers of an activity: text that is not evaluated, and expressions inside of programs.
 
     Args:
         path: Where the activity stands.
@@ -83,7 +83,7 @@ def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
 
 
 def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
-    """Tags of Argo Workflows, anywhere in a definition."""
+    """Find tags of Argo Workflows in a definition."""
     for where, text in _texts("spec", spec.dump()):
         tag = _ARGO.search(text)
         if tag is not None:
@@ -95,7 +95,7 @@ def of_argo(spec: WorkflowSpec) -> Iterator[Finding]:
 
 
 def _looks_like_an_expression(text: str) -> bool:
-    """Whether a text has an expression that reads names which are known somewhere; a shell's variables are not."""
+    """Whether a text has an expression that reads known names; the variables of a shell are not known."""
     for source in _BRACES.findall(text):
         try:
             if compile_source(source, _KNOWN).names:
@@ -106,7 +106,7 @@ def _looks_like_an_expression(text: str) -> bool:
 
 
 def _programs(path: str, container: dict[str, Any]) -> Iterator[Finding]:
-    """Expressions in a program that a shell or another interpreter is given on its command line."""
+    """Find expressions in a program on the command line of a shell or another interpreter."""
     command, args = _list(container.get("command")), _list(container.get("args"))
     line = [*command, *args]
     if not line:
@@ -152,7 +152,7 @@ def _list(value: Any, kind: type = str) -> list[Any]:
 
 
 def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    """All strings in a value, and where they stand."""
+    """All strings in a value, with their paths."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What is wrong with the HTTP request or the action on a Kubernetes object of an activity."""
+"""Checks the HTTP request of an activity, or its action on a Kubernetes object."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -11,20 +11,20 @@ from perdure.language.expressions import Template, compile_condition, compile_te
 from perdure.language.program import Finding
 
 RESPONSE: Final = "response"
-"""What a request got, in its conditions and its output."""
+"""The name of the response in conditions and the output."""
 OBJECT: Final = "object"
-"""What the API server returned, in conditions and in the output."""
+"""The name of the object from the API server in conditions and the output."""
 
 
 def later_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Template, bool]], list[Finding]]:
-    """The expressions that the pod evaluates after its work, and what keeps them from being compiled.
+    """Return the expressions that the pod evaluates after its work, and the errors of those that do not compile.
 
     Args:
         path: Where the activity stands.
         activity: Its definition.
 
     Returns:
-        Where each stands, its template, and whether it is a condition.
+        For each, its path, its template, and whether it is a condition.
     """
     given = activity.http or activity.resource
     if given is None:
@@ -48,7 +48,7 @@ def later_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Temp
 
 
 def of_work(path: str, activity: Activity) -> Iterator[Finding]:
-    """What is wrong with the rest of it.
+    """Check everything else.
 
     Args:
         path: Where the activity stands.

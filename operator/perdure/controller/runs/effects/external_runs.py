@@ -1,7 +1,7 @@
 """Delivers signals and cancellation requests of a run to other runs."""
 
-from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import NOT_FOUND, OVER
+from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.effects.effect_context import EffectContext, application_failure
 from perdure.engine import inputs
 from perdure.engine.effects import AskExternal
@@ -40,7 +40,7 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
         )
 
     def answered(answer: Answer) -> None:
-        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.goes_on(target)
+        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.continues(target)
         if over or answer.reason == inputs.CLOSING:
             context.retry_soon(effect)
             return

@@ -6,8 +6,8 @@ The only effect that reaches another namespace.
 from collections.abc import Sequence
 
 from perdure.api.reasons import ConditionReason
-from perdure.controller.directory import Entry, Standing
 from perdure.controller.peers import OVER
+from perdure.controller.run_entries import Entry, Standing
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.history_segments import past_of
 from perdure.engine import events as ev

@@ -1,7 +1,7 @@
 """The functions of expressions, by what they work on; importing this package fills the table of `registry`.
 
 Every function is registered once, with its signature: `environment` declares it to the type checker from the same entry
-it is called by. A function charges the meter for what it is about to do *before* it does it.
+through which it is called. A function charges the meter *before* it does the work.
 """
 
 from perdure.language.cel.functions import (

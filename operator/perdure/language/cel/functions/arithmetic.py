@@ -1,4 +1,4 @@
-"""The operators + - * / %. Beyond CEL, an int with a double gives a double: JSON does not tell 3 from 3.0 reliably."""
+"""The operators + - * / %. Beyond CEL, an int with a double gives a double: JSON does not reliably distinguish 3 from 3.0."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _NUMBERS: Final = ("int int", "int double", "double int", "double double")
 
 
 def _declare_arithmetic() -> None:
-    """Tell the checker the overloads of + - * / %, which replace the library's own."""
+    """Declare the overloads of + - * / %, which replace the library's own."""
     for name in ("_+_", "_-_", "_*_", "_/_"):
         for takes in _NUMBERS:
             gives = "int" if takes == "int int" else "double"

@@ -1,4 +1,4 @@
-"""Optionals: made, asked and opened. What decides whether the other side is looked at (`orValue`, `or`) is built in."""
+"""Functions on optionals. `orValue` and `or`, which may not evaluate their argument, are in `operators`."""
 
 from datetime import timedelta
 from typing import Any

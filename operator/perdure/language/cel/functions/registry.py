@@ -22,7 +22,7 @@ class Signature:
 
 
 SIGNATURES: Final[list[Signature]] = []
-"""What the type checker must be told, because the library does not know it."""
+"""The declarations that the type checker needs, because the library does not have them."""
 FUNCTIONS: Final[dict[str, dict[tuple[str, ...], Implementation]]] = {}
 """By name, then by the kinds of the arguments. The kind ``dyn`` stands for any."""
 
@@ -74,13 +74,13 @@ def call(meter: Meter, name: str, arguments: Sequence[Any]) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """How a user writes an operator or function that CEL calls `_+_` or `math.@max`."""
+    """The name that users write for an operator or function that CEL calls `_+_` or `math.@max`."""
     special = {"-_": "-", "_[_]": "[…]", "_?_:_": "? :", "math.@max": "math.greatest", "math.@min": "math.least"}
     return special.get(name) or name.replace("@", "").strip("_") or name
 
 
 def refuse(name: str, kinds: Iterable[str]) -> NoReturn:
-    """No overload of the function takes these kinds."""
+    """Report that no overload of the function takes these kinds."""
     shown = [article(each) for each in kinds]
     what = f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else "".join(shown)
     raise EvaluationError(f"`{plain_name(name)}` does not work on {what}")

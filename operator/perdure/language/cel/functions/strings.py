@@ -1,4 +1,4 @@
-"""Functions over text, but for `format`."""
+"""Functions on text, except `format`."""
 
 import base64
 import binascii
@@ -13,7 +13,7 @@ from perdure.language.cel.values import article, kind
 
 
 def _scan(meter: Meter, text: str, part: str) -> None:
-    """Charge for looking for a part in a text, at the worst such a search can do."""
+    """Charge the worst case of a search in a text."""
     meter.charge((len(text) >> 5) + (len(text) * min(len(part), len(text) - len(part) + 1 if part else 0) >> 6) + 1)
 
 
@@ -63,7 +63,7 @@ def _last_index_of(meter: Meter, text: str, part: str, start: int | None = None)
 
 
 def _texts(items: Sequence[Any]) -> int:
-    """How many characters the strings of a list have together; refuse anything but strings."""
+    """The total number of characters of a list of strings; rejects other items."""
     total = 0
     for item in items:
         if not isinstance(item, str):

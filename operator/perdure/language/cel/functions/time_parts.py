@@ -1,4 +1,4 @@
-"""Parts of times and durations. A zone is UTC or an offset: the tables of named zones differ from machine to machine."""
+"""Parts of times and durations. A zone is UTC or an offset, because tables of named zones differ between machines."""
 
 import math
 import re

@@ -1,0 +1,174 @@
+"""The containers of a task of Tekton: its steps, their scripts, and its sidecars."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from perdure.importing.fields import Fields, Object, as_text
+from perdure.importing.programs import Output, not_expanded, option_of, quoted, returning
+from perdure.importing.tekton_scope import VARIABLE
+from perdure.importing.tekton_values import TaskValues, substituted
+
+_SHEBANG: Final = re.compile(r"#!\s*(\S+)[ \t]*(.*)\n?")
+ADVICE: Final = {
+    "timeout": "limit the whole task with its timeout",
+    "when": "put the condition into the script",
+    "ref": "use a StepAction that is in the files",
+    "artifacts": "artifacts are not imported; pass files in a workspace",
+}
+"""What to do instead, by the name of a field."""
+
+
+class TaskContainers:
+    """Converts the steps and the sidecars of a task."""
+
+    def __init__(self, values: TaskValues, template: Object, actions: Mapping[str, Object]) -> None:
+        """Create a converter.
+
+        Args:
+            values: Converts values.
+            template: What all steps have in common.
+            actions: The specs of StepActions, by name.
+        """
+        self._values = values
+        self._template = template
+        self._actions = actions
+
+    def step(self, source: Fields, name: str, outputs: list[Output]) -> Object:
+        """The container of a step.
+
+        Args:
+            source: The step.
+            name: Its name.
+            outputs: What it returns; only the last step returns something.
+        """
+        step = self._action(source)
+        step.drop("name")
+        continues = step.take("onError", "stopAndFail") == "continue"
+        step.drop("workspaces")
+        self._bare(step)
+        made = {"name": f"step-{name}", **self._container(step, self._template)}
+        if made.get("args") and not made.get("command"):
+            step.note("args", "are passed to the entrypoint of the image; if it has none, set `command`")
+        line = [*made.get("command", []), *made.get("args", [])]
+        streams = {key: made.pop(key, None) for key in ("stdoutConfig", "stderrConfig")}
+        if any(streams.values()):
+            line = self._redirected(line, streams, step)
+            made |= {"command": line[:2], "args": line[2:]}
+        if continues:
+            if not line:
+                step.gap("onError", "needs a command or a script: a shell starts it, and keeps its exit code")
+            folder = quoted(f"/tekton/steps/step-{name}")
+            program = f'"$@"; code=$?; mkdir -p {folder}; printf %s "$code" > {folder}/exitCode'
+            line = ["sh", "-c", not_expanded(program), "perdure", *line]
+            made |= {"command": line[:2], "args": line[2:]}
+        if outputs:
+            if not line:
+                step.gap("command", "must be set: to return results, a shell starts the command")
+                return made
+            made |= returning(line, outputs, prints=False)
+        return made
+
+    def sidecar(self, sidecar: Fields) -> Object:
+        """The container of a sidecar."""
+        sidecar.drop("workspaces")
+        made = self._container(sidecar, {})
+        if "readinessProbe" in made:
+            made.setdefault("startupProbe", made.pop("readinessProbe"))
+        made.pop("lifecycle", None)
+        return {"name": str(made.pop("name", "sidecar")), **made, "restartPolicy": "Always"}
+
+    @staticmethod
+    def _redirected(line: list[str], streams: Object, step: Fields) -> list[str]:
+        """A command line whose output also goes to files."""
+        if not line:
+            step.gap("stdoutConfig", "needs a command or a script: a shell starts it, and redirects its output")
+            return line
+        signs = {"stdoutConfig": ">", "stderrConfig": "2>"}
+        paths = {signs[name]: str(stream.get("path")) for name, stream in streams.items() if isinstance(stream, dict)}
+        redirections = " ".join(f"{sign} {quoted(path)}" for sign, path in paths.items())
+        return ["sh", "-c", f'"$@" {redirections}', "perdure", *line]
+
+    @staticmethod
+    def _bare(step: Fields) -> None:
+        for name in ("results", "params"):
+            if name in step:
+                step.gap(name, "results and parameters of steps have no counterpart; write them into the task")
+                step.drop(name)
+
+    def _action(self, step: Fields) -> Fields:
+        """A step with the StepAction that it names."""
+        reference = step.data.get("ref")
+        found = self._actions.get(str((reference or {}).get("name"))) if isinstance(reference, dict) else None
+        if found is None:
+            return step
+        given = {str(each.get("name")): each.get("value") for each in step.data.get("params") or []}
+        declared = found.get("params") or []
+        values = {str(each.get("name")): given.get(str(each.get("name")), each.get("default")) for each in declared}
+        merged = {key: value for key, value in found.items() if key not in {"params", "description"}}
+        rest = {key: value for key, value in step.data.items() if key not in {"ref", "params"}}
+        return Fields({**substituted(merged, values), **rest}, step.path, step.report)
+
+    def _container(self, container: Fields, template: Object) -> Object:
+        base = Fields({**template, **container.data}, container.path, container.report)
+        if template.get("env") and container.data.get("env"):
+            by_name = {each.get("name"): each for each in [*template["env"], *container.data["env"]]}
+            base.data["env"] = list(by_name.values())
+        script = base.text("script")
+        made: Object = {}
+        for key in list(base.data):
+            value = base.take(key)
+            if value in (None, {}, []) or key == "displayName":
+                continue
+            path = base.at(key)
+            if key in {"ref", "timeout", "when"}:
+                base.gap(key, f"has no counterpart; {ADVICE[key]}")
+            elif key in {"command", "args"}:
+                made[key] = [
+                    text for i, each in enumerate(value) for text in self._values.words(as_text(each), f"{path}[{i}]")
+                ]
+            elif key == "env":
+                made[key] = [self._values.variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
+            elif key == "image":
+                made[key] = self._values.evaluated(as_text(value), path)
+            else:
+                made["resources" if key == "computeResources" else key] = self._values.plain(value, path)
+        if script is not None:
+            made |= self._script(script, made.get("args", []), base)
+        return self._fixed(made, base)
+
+    def _script(self, script: str, args: list[str], source: Fields) -> Object:
+        found = _SHEBANG.match(script)
+        words = [found[1], *found[2].split()] if found else ["sh", "-e"]
+        if found and words[0].endswith("/env"):
+            words = [word for word in words[1:] if word != "-S"]
+        option = option_of(words[0])
+        if option is None:
+            source.gap("script", f"`{words[0]}` has no known option for a program; put the script into the image")
+            return {"command": words}
+        body = script[found.end() :] if found else script
+        program = self._values.evaluated(_not_expanded_but_variables(body), source.at("script"))
+        name = ["script"] if option == "-c" and args and not words[0].rstrip("0123456789.").endswith("python") else []
+        return {"command": words, "args": [option, program, *name, *args]}
+
+    @staticmethod
+    def _fixed(container: Object, source: Fields) -> Object:
+        """A container whose `command` has no expressions: from the first one on, its words are arguments."""
+        command = container.get("command", [])
+        first = next((i for i, word in enumerate(command) if "${" in word.replace("$${", "")), len(command))
+        if command and first == 0:
+            source.gap(
+                "command", "the program must not be computed; start it with a shell, with the variable as an argument"
+            )
+        kept = [word.replace("$${", "${") for word in command[:first]]
+        rest = [*command[first:], *container.get("args", [])]
+        return {**container, **({"command": kept} if kept else {}), **({"args": rest} if rest else {})}
+
+
+def _not_expanded_but_variables(text: str) -> str:
+    """A script for `args` in which Kubernetes expands nothing, with the variables of Tekton as they are."""
+    made, end = "", 0
+    for found in VARIABLE.finditer(text):
+        made += not_expanded(text[end : found.start()]) + found[0]
+        end = found.end()
+    return made + not_expanded(text[end:])

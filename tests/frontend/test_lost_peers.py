@@ -29,9 +29,6 @@ from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.service.call import CallContext
 from process import free_port
 
-# In one of seven runs of this file, gRPC's core ends the process with a segmentation fault after the test of cut connections.
-pytestmark = pytest.mark.bench
-
 _TASK_TIMEOUT = timedelta(minutes=5)
 """Longer than the test: no task starts again because of it."""
 

@@ -38,11 +38,13 @@ from perdure.controller.queue.keys import (
     RetentionKey,
     RunKey,
     ScheduleKey,
+    WebhookKey,
     WorkflowKey,
 )
 from perdure.controller.retention.finished_runs import FinishedRuns
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.controller.tools import Tools
+from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -98,6 +100,7 @@ class Manager:
         self.referenced = ReferencedObjects(
             tools, self._queue, self._readiness, runs=self.runs, schedules=self.schedules
         )
+        self.webhooks = Webhooks(tools.client, tools.recorder, self._queue.wake)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
         self._claims = ReleasedClaims(tools.client, self._index.directory, tools.pods.settings.pod_ttl)
         self._retention = NamespaceRetention(
@@ -126,7 +129,11 @@ class Manager:
             runs=self.runs,
             schedules=self.schedules,
             pods=self._pods,
-            few={"retrypolicies": self.referenced.take_policy, "workflowlimits": self.referenced.take_limit},
+            few={
+                "retrypolicies": self.referenced.take_policy,
+                "workflowlimits": self.referenced.take_limit,
+                "webhooks": self.on_webhook,
+            },
         )
         self._clock_jumps = ClockJumps()
         tools.limits.wake = self._wake_run
@@ -166,6 +173,12 @@ class Manager:
         self._resync.observe_event("schedules")
         self.schedules.take(obj, deleted=deleted)
 
+    def on_webhook(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """Process a watch event of a Webhook."""
+        self.webhooks.observe(obj, deleted=deleted)
+        key = WebhookKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._queue.forget(key) if deleted else self._queue.wake(key)
+
     def _wake_run(self, run: RunRef) -> None:
         self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))
 
@@ -190,8 +203,9 @@ class Manager:
             group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))
 
     async def _learn(self) -> None:
-        await self.tools.shards.joined()  # only the runs of its own shards are kept
+        await self.tools.shards.assigned()  # only the runs of its own shards are kept
         await self.first_lists.read()
+        self.tools.shards.prepared()
 
     # A fleet
 
@@ -235,12 +249,20 @@ class Manager:
                 await self._finished.remove(key)
             case RetentionKey():
                 self._queue.wake_at(key, await self._retention.enforce(key.namespace))
+            case _:
+                await self._update_status(key)
+
+    async def _update_status(self, key: WorkflowKey | PolicyKey | LimitKey | WebhookKey | LetterKey) -> None:
+        """Reconcile an object of which only the status changes."""
+        match key:
             case WorkflowKey():
                 self._queue.wake_at(key, await self._readiness.reconcile(key.namespace, key.name, now()))
             case PolicyKey():
                 await self.tools.policies.reconcile(key.namespace, key.name)
             case LimitKey():
                 self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
+            case WebhookKey():
+                self._queue.wake_at(key, await self.webhooks.reconcile(key.namespace, key.name, now()))
             case LetterKey():
                 await self.tools.letters.reconcile(key.namespace, key.name)
             case _:

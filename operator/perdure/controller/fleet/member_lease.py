@@ -66,7 +66,12 @@ def renewal(
 ) -> kube.Object:
     """The merge patch that renews the Lease, if it still has a resourceVersion."""
     return {
-        "metadata": {"resourceVersion": version, "annotations": _annotations(settings, members)},
+        "metadata": {
+            "resourceVersion": version,
+            # Without the label the others would not count on this member, which would continue to decide.
+            "labels": {labels.FLEET_LABEL: settings.fleet},
+            "annotations": _annotations(settings, members),
+        },
         "spec": _renewed(settings, holder, now),
     }
 

@@ -14,9 +14,9 @@ from typing import Final
 import structlog
 
 from perdure.api.labels import FLEET_LABEL
-from perdure.api.reasons import EventReason
+from perdure.controller.fleet.fleet_events import FleetEvents
 from perdure.controller.fleet.member_lease import MemberLease, MemberSettings, lease, read, renewal
-from perdure.controller.fleet.rendezvous import SHARDS, owners, shard_of, shards_of
+from perdure.controller.fleet.rendezvous import owners, shard_of, shards_of
 from perdure.controller.fleet.view import FleetView
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -46,7 +46,7 @@ class Membership:
     def __init__(self, client: kube.Client, settings: MemberSettings, recorder: Recorder) -> None:
         """Create a member that has not joined. The Leases are in the namespace of the operator."""
         self._client = client
-        self._recorder = recorder
+        self._events = FleetEvents(recorder, client.access.namespace)
         self._settings = settings
         self._holder = f"{settings.name}_{write_micro_time(wall_clock())}"
         self._url = kube.path(kube.COORDINATION, client.access.namespace, "leases")
@@ -64,7 +64,8 @@ class Membership:
         self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
         self._leaving = False
         self._subscribers: list[Callable[[], None]] = []
-        self._joined = asyncio.Event()
+        self._assigned = asyncio.Event()
+        self._prepared = asyncio.Event()
         self._log = structlog.get_logger("perdure.fleet")
 
     # What this member owns
@@ -105,9 +106,13 @@ class Membership:
         """Have a function called whenever the members have changed, the shards of this one, or whether it is active."""
         self._subscribers.append(changed)
 
-    async def joined(self) -> None:
-        """Wait until the shards of this member are known."""
-        await self._joined.wait()
+    async def assigned(self) -> None:
+        """Wait until it is known which shards this member is going to own."""
+        await self._assigned.wait()
+
+    def prepared(self) -> None:
+        """Note that the runs of these shards were read: now the others can leave them to this member."""
+        self._prepared.set()
 
     # Renewing
 
@@ -122,6 +127,9 @@ class Membership:
             try:
                 if not self._view.joins:
                     await self._succeed()
+                    await self._prepare()
+                elif self._view.has_lapsed(_time()):
+                    await self._list()  # without a list it decides nothing, so the others must not count on it either
                 sent = await self._renew()
                 await self._list()
                 self._note()
@@ -157,6 +165,13 @@ class Membership:
         while self._view.is_counted_on and _time() < self._succeeds_by:
             await asyncio.sleep(self._settings.seconds * _RETRY)
             await self._list()
+
+    async def _prepare(self) -> None:
+        """Wait until the runs were read of the shards that this member is going to own: until then, the others own them."""
+        if not self._assigned.is_set():
+            self._hold(shards_of(self._settings.name, {self._settings.name, *self._view.others}))
+            self._assigned.set()
+        await self._prepared.wait()
 
     async def _renew(self) -> float:
         """Create the Lease, or renew it. Returns when the renewal was sent that counts."""
@@ -215,31 +230,12 @@ class Membership:
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
         metrics.FLEET_TAKE_OVERS.inc(len(expired))
-        for each in expired:
-            self._report_lost(each)
+        if self._settings.name == min(self._view.members, default=""):  # one of the live members reports it
+            for each in expired:
+                self._events.lost(each)
         self._note()  # first of all: the fence counts from this list on
         for each in self._view.outdated(_time()):
             await self._delete(each)
-
-    def _report_lost(self, lost: MemberLease) -> None:
-        """Record the Event for an expired member; only one of the live members does so."""
-        if self._settings.name == min(self._view.members, default=""):
-            note = f"{lost.member} has not renewed its Lease for {lost.seconds:.0f} s: other operators own its shards"
-            about = self._about(lost.member, lost.uid)
-            reason = EventReason.OPERATOR_LOST
-            self._recorder.record(about, kind="Warning", reason=reason, note=note, action="TakeOver")
-
-    def _report_joined(self) -> None:
-        note = (
-            f"{self._settings.name} owns {len(self._held)} of {SHARDS} shards, of {len(self._view.members)} operators"
-        )
-        about = self._about(self._settings.name, self._uid)
-        reason = EventReason.OPERATOR_JOINED
-        self._recorder.record(about, kind="Normal", reason=reason, note=note, action="Join")
-
-    def _about(self, member: str, uid: str) -> kube.Object:
-        meta = {"name": member, "namespace": self._client.access.namespace, "uid": uid}
-        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta}
 
     async def _delete(self, member: MemberLease) -> None:
         with suppress(kube.ApiError, *kube.TRANSIENT):
@@ -251,16 +247,15 @@ class Membership:
         after = self.active, view.joins, view.members
         if after == before or self._leaving:
             return
-        self._noted = after
-        self._owners = owners(view.members)
+        self._noted, lapsed = after, view.has_lapsed(_time())
+        self._owners = owners(view.members - {self._settings.name} if lapsed else view.members)
         if before[0] and (not after[0] or before[1] != after[1]):
             self._hold(frozenset())  # others may have done, since, what is in memory
             self._log.warning("Not renewed in time: others own the shards of this member")
-        if after[0] or not view.has_lapsed(_time()):
+        if view.members and not lapsed:
             self._hold(shards_of(self._settings.name, view.members))
         if after[0] and not before[0]:
-            self._report_joined()
-        self._joined.set() if view.members else None
+            self._events.joined(self._settings.name, self._uid, len(self._held), len(view.members))
         metrics.FLEET_MEMBERS.set(len(view.members))
         metrics.FLEET_SHARDS.set(len(self.shards))
         self._log.info("The fleet has changed", members=sorted(view.members), active=after[0], shards=len(self._held))

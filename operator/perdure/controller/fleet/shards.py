@@ -37,8 +37,12 @@ class Shards(Protocol):
         """Have a function called whenever the answers have changed."""
         ...
 
-    async def joined(self) -> None:
-        """Wait until the answers are known."""
+    async def assigned(self) -> None:
+        """Wait until it is known what this process holds: it owns nothing yet."""
+        ...
+
+    def prepared(self) -> None:
+        """Note that this process has read what it holds: from now on it can own that."""
         ...
 
     async def run(self) -> None:
@@ -79,8 +83,11 @@ class AllShards:
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Do nothing: the answers never change."""
 
-    async def joined(self) -> None:
-        """Do nothing: the answers are known."""
+    async def assigned(self) -> None:
+        """Do nothing: this process holds everything."""
+
+    def prepared(self) -> None:
+        """Do nothing: nobody else could own anything in the meantime."""
 
     async def run(self) -> None:
         """Do nothing until cancelled: the answers never change."""

@@ -56,6 +56,8 @@ class RunRecord:
         self.record = Record(client, obj)
         self.blobs = BlobsOfRun(blobs, run)
         self.segments = Segments(client, run)
+        self.size = 0
+        """Size of the status that was committed last, in bytes of JSON; 0 before the first commit of this process."""
         self._witness = Witness(OF_RUNS, run.uid, starts_work=True)
 
     @property
@@ -123,6 +125,7 @@ class RunRecord:
             try:
                 await self.write(status)
                 self.blobs.committed(stored)
+                self.size = len(text)
             except kube.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is None:

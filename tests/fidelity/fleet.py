@@ -138,11 +138,15 @@ class Fleet:
         others = [each for each in self.members.values() if each.name != name]
         await self.until(lambda: sum(len(each.shards) for each in others) == SHARDS)
 
+    async def hand_over(self, name: str) -> None:
+        """Have an operator leave its shards to the others. It still serves callers."""
+        operator = self.members[name].operator
+        await operator.do(operator.manager.shards.leave(operator.manager.drain, operator.operations.drain))
+
     async def leave(self, name: str) -> None:
         """Stop an operator as SIGTERM does."""
+        await self.hand_over(name)
         member = self.members.pop(name)
-        manager, operations = member.operator.manager, member.operator.operations
-        await member.operator.do(manager.shards.leave(manager.drain, operations.drain))
         member.stopping.set()
         assert member.serving is not None
         await member.serving

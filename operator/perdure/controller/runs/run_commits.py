@@ -76,9 +76,9 @@ class RunCommits:
             What was recorded: the transition or, if the status would become too large, the termination of the run.
 
         Raises:
-            ConflictError: someone else has written.
-            NoRoomError: the requests do not fit, and nothing was recorded. Several are processed one at a time from now on,
-                because the history of each commit is sealed before the next one; a single one was refused.
+            ConflictError: Another client has written.
+            NoRoomError: The requests do not fit, and nothing was recorded. Several requests are processed one at a time from now
+                on, because the history of each commit is sealed before the next one; a single request was refused.
         """
         record = self._stored.record
         before = origin.status if origin else record.status

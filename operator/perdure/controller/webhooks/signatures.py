@@ -33,9 +33,13 @@ def signed_content(signature: RequestSignature, delivery: Delivery) -> bytes:
 
 
 def request_id(signature: RequestSignature, delivery: Delivery) -> str:
-    """Return the ID of a request: that of GitHub, or a hash of what was signed."""
+    """Return the ID of a request: a hash of what was signed, or that of GitHub.
+
+    GitHub's ID is not signed. It does not count if the time is signed: otherwise, a recorded request could have a second effect
+    with another ID.
+    """
     given = delivery.headers.get(_GITHUB_DELIVERY, "")
-    if 0 < len(given) <= MAX_DELIVERY_ID:
+    if signature.timestamp_header is None and 0 < len(given) <= MAX_DELIVERY_ID:
         return given
     return f"sha256:{hashlib.sha256(signed_content(signature, delivery)).hexdigest()}"
 

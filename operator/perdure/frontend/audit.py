@@ -24,8 +24,8 @@ class AuditRecord:
 def recorded(rpc: str, user: str, address: str) -> Iterator[AuditRecord]:
     """Write the line of a call at the end of the block, also after an exception.
 
-    Read-only calls have no line. Responses of workers to their tasks have none either, because histories name the user. Exceptions
-    are rejected responses, and responses that identify an activity by its ID, which any caller can know.
+    Read-only calls have no line. Responses of workers to their tasks have none either, because histories name the user,
+    except for rejected responses and responses that identify an activity by its ID, which any caller can know.
     """
     record, outcome = AuditRecord(), "OK"
     try:

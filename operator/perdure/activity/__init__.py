@@ -1,7 +1,7 @@
-"""The API for Python code in the pod of an activity: input, result, failures, heartbeats, cancellation.
+"""The activity library for Python code in an activity's pod: input, result, failures, heartbeats, cancellation.
 
-It only needs the standard library (Python 3.11 or later), so an image can install the `perdure` wheel without its
-dependencies, or copy this folder. An activity is a function:
+It needs only the standard library (Python 3.11 or later), so an image can install the `perdure` wheel without its
+dependencies, or just copy this folder. An activity is a function:
 
     from perdure import activity
 
@@ -14,8 +14,8 @@ dependencies, or copy this folder. An activity is a function:
 
     activity.main()
 
-or a script that calls `input`, `complete` and `fail` itself. Outside of a pod, the input is null, heartbeats are
-discarded, and the result is printed.
+or a script that calls `input`, `complete` and `fail` itself. Outside of a pod, the input is null, heartbeats have no effect, and
+the result is printed.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ __all__ = [
 
 
 def info() -> Info:
-    """Return information about this attempt.
+    """Return the metadata of this attempt.
 
     Returns:
-        Names, the attempt's number, its timeouts.
+        The attempt's names, number and timeouts.
     """
     return current().info
 
@@ -63,12 +63,12 @@ def read_input() -> Any:
     """Read the activity's input.
 
     Returns:
-        The JSON value that the step passed; None if it passed none.
+        The JSON value from the step; None if the step has no input.
     """
     return current().payload("PERDURE_INPUT")
 
 
-input: Callable[[], Any] = read_input  # noqa: A001 - only ever used as `activity.input()`
+input: Callable[[], Any] = read_input  # noqa: A001 - only used as `activity.input()`
 """See `read_input`."""
 
 
@@ -76,23 +76,23 @@ def last_heartbeat_details() -> Any:
     """Read the details of the last heartbeat of an earlier attempt, to resume from there.
 
     Returns:
-        The JSON value; None if there is none.
+        The JSON value; None if there are no details.
     """
     return current().payload("PERDURE_LAST_HEARTBEAT_DETAILS")
 
 
 def heartbeat(details: Any = None) -> None:
-    """Report that the activity is alive, and its progress. Call it as often as you like; heartbeats are sent when they are due.
+    """Report that the activity is alive, and its progress. Call it as often as you like: heartbeats are sent when due.
 
-    Without `heartbeatTimeout` (or a large result), this does nothing.
+    Without `heartbeatTimeout` (or a large result), the attempt has no Lease, and this does nothing.
 
     Args:
-        details: Any JSON value, for the next attempt and for people. None removes earlier details.
+        details: Any JSON value, for the next attempt and for users. None clears earlier details.
 
     Raises:
-        CancelledError: A cancellation was requested. Raised once: you can catch it, and heartbeat while you clean up.
-        SupersededError: Nothing waits for this attempt anymore.
-        PayloadTooLargeError: The details do not fit.
+        CancelledError: A cancellation was requested. It is raised once: you can catch it, and heartbeat while you clean up.
+        SupersededError: The run no longer waits for this attempt.
+        PayloadTooLargeError: The details are too large.
     """
     context = current()
     if context.heartbeats is not None:
@@ -101,9 +101,9 @@ def heartbeat(details: Any = None) -> None:
 
 @contextmanager
 def auto_heartbeat() -> Iterator[None]:
-    """Send heartbeats in the background within a block, with the details of the last `heartbeat`.
+    """Send heartbeats in the background within a block, with the last details.
 
-    They show that the process is alive, not that it makes progress. Use `cancelled` to find out whether to stop.
+    They show that the process is alive, not that it makes progress. Use `cancelled` to see whether it should stop.
     """
     heartbeats = current().heartbeats
     if heartbeats is None:
@@ -120,13 +120,13 @@ def cancelled() -> bool:
     """Return whether the activity should stop, according to heartbeats and signals.
 
     Returns:
-        True if `heartbeat` has raised, or would raise, `CancelledError`, or SIGTERM came.
+        True if `heartbeat` has raised or would raise `CancelledError`, or if the process received SIGTERM.
     """
     return current().cancelled() is not None
 
 
 def __getattr__(name: str) -> Any:
-    """Import on demand what only tests need."""
+    """Import the test helpers when they are first used."""
     if name == "ActivityEnvironment":
         from .testing import ActivityEnvironment  # noqa: PLC0415 - as it says
 

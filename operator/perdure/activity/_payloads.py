@@ -1,4 +1,4 @@
-"""JSON that Kubernetes stores unchanged."""
+"""JSON values that Kubernetes stores without changing them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def encode(value: Any) -> str:
 
     Raises:
         TypeError: The value is not a JSON value.
-        ValueError: Kubernetes cannot store it unchanged: NaN, an integer beyond 64 bits, deeply nested lists, …
+        ValueError: Kubernetes cannot store the value unchanged: NaN, an integer beyond 64 bits, or lists nested too deeply.
     """
     _check(value, 0)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text.encode()  # half a surrogate pair is no text
+    text.encode()  # fails for half a surrogate pair
     return text
 
 
 def decode(text: str) -> Any:
-    """Read JSON; other text is returned unchanged.
+    """Decode JSON. Return any other text unchanged.
 
     Args:
         text: The text.

@@ -1,4 +1,4 @@
-"""The error document of a failed attempt, for the operator."""
+"""The error document of a failed attempt, which the operator reads."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def error_document(error: BaseException, limit: int) -> str:
 
     Args:
         error: The exception.
-        limit: Maximum bytes of the document. Details that do not fit are left out, and the message says so; a stack
-            trace loses its beginning.
+        limit: The size limit of the document in bytes. Details that do not fit are left out, and the message says so; a
+            stack trace loses its first lines.
 
     Returns:
-        `{"error": {"type", "message", "details", "nonRetryable", "nextRetryDelay", "stackTrace", "cancelled"}}`, JSON.
+        `{"error": {"type", "message", "details", "nonRetryable", "nextRetryDelay", "stackTrace", "cancelled"}}` as JSON.
     """
     body: dict[str, Any] = {"message": _cut(_message(error), _LONGEST_MESSAGE)}
     if isinstance(error, CancelledError) and not isinstance(error, SupersededError):

@@ -25,3 +25,15 @@ ACCOUNT_VOLUME: Final = "perdure-account"
 
 WORKSPACE_VOLUME: Final = "workspace-"
 """The beginning of the names of the volumes that workspaces are."""
+
+ARTIFACTS: Final = "perdure-artifacts"
+"""The init container that prepares artifacts, and the volume that it fills."""
+
+ARTIFACTS_PATH: Final = "/perdure-artifacts"
+"""Where that container mounts the volume."""
+
+OUTPUTS: Final = "perdure-outputs"
+"""The sidecar that uploads output artifacts, and the volume that the container of the activity writes them to."""
+
+OUTPUTS_PATH: Final = "/perdure-outputs"
+"""Where that sidecar mounts the folders of output artifacts, each at the path that it has in the container."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
+from perdure.api.artifact import Artifacts
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import PositiveDuration
@@ -183,6 +184,11 @@ class Activity(SpecModel):
             "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
             lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
         ),
+        Rule(
+            "`artifacts` must be used with `container`, `podTemplate` or `script`",
+            "!has(self.artifacts) || has(self.container) || has(self.podTemplate) || has(self.script)",
+            lambda activity: activity.artifacts is None or activity.work in {"container", "podTemplate", "script"},
+        ),
     )
 
     name: Name
@@ -232,6 +238,9 @@ class Activity(SpecModel):
     )
     """The workspaces that the container of the activity mounts. In a `podTemplate`, other containers can mount the volume
     `workspace-<name>`. Default: none."""
+
+    artifacts: Artifacts | None = None
+    """Files that exist when the container of the activity starts, and files that it leaves for others. Default: none."""
 
     retry_on_another_node: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether the pod of a retry prefers other nodes than those of the last five attempts whose pods exist. Default: false."""

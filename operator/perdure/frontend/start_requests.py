@@ -20,6 +20,7 @@ from perdure.frontend import priorities
 from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
 from perdure.frontend.overrides import override_of
 from perdure.kube.clock import now
+from perdure.runtime.blobs import Room
 from perdure.runtime.chains import retry_policy_json
 
 _MOST_BESIDE = 128 * 1024
@@ -46,7 +47,7 @@ def run_asked_for(
         apart: Whether a large input may be a blob; it needs a run that owns it.
 
     Raises:
-        UnfitError: it cannot be started so.
+        UnfitError: It cannot be started so.
     """
     queue, workflow_type = asked.task_queue.name, asked.workflow_type.name
     by_name = queue == WORKFLOWS_QUEUE
@@ -92,18 +93,19 @@ def _refuse_odd_json(payload: Payload) -> None:
         raise UnfitError(f"{_NO_JSON}: it nests more than {MAX_DEPTH} levels deep")
 
 
-def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False) -> Any:
+def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False, room: Room | None = None) -> Any:
     """The input of a run as it is stored.
 
     Args:
         payloads: What was given.
         by_name: Whether it is for a Workflow, which reads it as JSON.
         apart: Whether it may be a blob.
+        room: What may stay in the status of the run that gives it; None: an input like this alone.
 
     Raises:
-        UnfitError: a run cannot have it.
+        UnfitError: A run cannot have it.
     """
-    kept = data.to_json(payloads, apart=apart)
+    kept = data.to_json(payloads, apart=apart, room=room)
     if by_name:
         for payload in payloads:
             _refuse_odd_json(payload)
@@ -131,7 +133,7 @@ def check_beside(extras: StartExtras) -> None:
     """Check that what a run carries in annotations is not too large.
 
     Raises:
-        UnfitError: it is.
+        UnfitError: It is.
     """
     fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
 
@@ -144,7 +146,7 @@ def queue_of_code(queue: str) -> str:
     """The task queue of a workflow for SDK workers; empty if none is given.
 
     Raises:
-        UnfitError: no worker polls that for workflows.
+        UnfitError: No worker polls that for workflows.
     """
     if queue.startswith(_RESERVED_QUEUES):
         raise UnfitError(f"task queue name cannot start with reserved prefix {_RESERVED_QUEUES}")
@@ -157,7 +159,7 @@ def workflow_named(named: str) -> str:
     """The name of a Workflow.
 
     Raises:
-        UnfitError: it cannot be one.
+        UnfitError: It cannot be one.
     """
     if len(named) > MAX_RESOURCE_NAME or not _RESOURCE.fullmatch(named):
         message = (

@@ -1,7 +1,8 @@
 """Expressions in activities that pods run.
 
 In containers, `image`, `args`, and the `value` of `env` can contain them; in a script, also its `source`; in an HTTP request and
-in an action on a Kubernetes object, every field. The `subPath` of a workspace can contain them, too.
+in an action on a Kubernetes object, every field. The `subPath` of a workspace, and artifacts, can contain
+them, too.
 
 They are evaluated when the pod of an attempt is built, from the inputs of that attempt: the same attempt gives the same pod,
 even after a restart of the operator. All other fields of a container are used unchanged.
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from perdure.api.artifact import InputArtifact
 from perdure.api.work import Http, HttpHeader, KubernetesResource
 from perdure.api.workflow import Activity
 from perdure.language.cel import Meter
@@ -27,6 +29,8 @@ _NOT_EXPANDED: Final = (".image", ".source", ".subPath")
 """Fields in which Kubernetes does not expand `$`."""
 _ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
 """Places where an expression that is the whole text keeps the type of its value."""
+_REFERENCE: Final = re.compile(r"artifacts\.inputs\[\d+\]\.from")
+"""Places where it must be the whole text, because its value is an artifact."""
 _PATCH: Final = "podSpecPatch"
 _EXPANDED: Final = re.compile(r"\.(command|args)\[|\.env\[")
 """Where Kubernetes expands `$(NAME)` in a patch."""
@@ -79,7 +83,9 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
 def with_placeholders(definition: Activity) -> Activity:
     """The definition for a trial, when there is no input yet: each expression is replaced by a letter."""
 
-    def replace(path: str, text: str) -> str:  # noqa: ARG001 (each place is treated alike)
+    def replace(path: str, text: str) -> Any:
+        if _REFERENCE.fullmatch(path):
+            return {"key": _PLACEHOLDER}
         try:
             return "".join(piece or _PLACEHOLDER for piece in compile_template(text).pieces)
         except ExpressionError:
@@ -107,11 +113,11 @@ def has_computed_image(definition: Activity) -> bool:
 
 def _writer(path: str) -> Callable[[Any], str] | None:
     """Return how values are written at a path; None if they keep their type."""
-    if path.startswith(_ANY_VALUE):
+    if path.startswith(_ANY_VALUE) or _REFERENCE.fullmatch(path):
         return None
     if path.startswith(_PATCH):
         return _literal if _EXPANDED.search(path) else None
-    return written if path.startswith("http.") or path.endswith(_NOT_EXPANDED) else _literal
+    return written if path.startswith(("http.", "artifacts.")) or path.endswith(_NOT_EXPANDED) else _literal
 
 
 def _literal(value: Any) -> str:
@@ -127,6 +133,12 @@ def _changed(definition: Activity, change: _Change) -> Activity:
             for i, mount in enumerate(definition.workspaces)
         ]
         definition = definition.model_copy(update={"workspaces": mounts})
+    if definition.artifacts is not None:
+        inputs = [
+            _of_artifact(each, f"artifacts.inputs[{i}]", change) for i, each in enumerate(definition.artifacts.inputs)
+        ]
+        artifacts = definition.artifacts.model_copy(update={"inputs": inputs})
+        definition = definition.model_copy(update={"artifacts": artifacts})
     if definition.pod_spec_patch is not None:
         patch = _of_value(definition.pod_spec_patch, _PATCH, change)
         definition = definition.model_copy(update={"pod_spec_patch": patch})
@@ -175,6 +187,21 @@ def _of_value(value: Any, path: str, change: _Change) -> Any:
     if isinstance(value, list):
         return [_of_value(entry, f"{path}[{i}]", change) for i, entry in enumerate(value)]
     return _changed_text(path, value, change)
+
+
+def _of_artifact(artifact: InputArtifact, path: str, change: _Change) -> InputArtifact:
+    """An artifact with the texts of its source changed."""
+    changed: dict[str, Any] = {
+        "from_": _changed_text(f"{path}.from", artifact.from_, change),
+        "key": _changed_text(f"{path}.key", artifact.key, change),
+    }
+    for name, source in (("http", artifact.http), ("raw", artifact.raw)):
+        if source is not None:
+            texts = {
+                field: _changed_text(f"{path}.{name}.{field}", text, change) for field, text in source.dump().items()
+            }
+            changed[name] = source.model_copy(update=texts)
+    return artifact.model_copy(update=changed)
 
 
 def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:

@@ -149,13 +149,13 @@ def with_volumes(definition: Activity, volumes: Mapping[str, Volume], fs_group: 
     """
     if not definition.workspaces:
         return definition
-    template = definition.pod_template.dump() if definition.pod_template is not None else {"spec": _alone(definition)}
+    template = template_of(definition)
     spec, metadata = template["spec"], template.get("metadata") or {}
     main = spec["containers"][0]
     used = {mount.name: volumes[mount.name] for mount in definition.workspaces}
     added = [{"name": f"{WORKSPACE_VOLUME}{name}", **volume.source} for name, volume in used.items()]
-    spec["volumes"] = [*_list(spec, "volumes"), *added]
-    main["volumeMounts"] = [*_list(main, "volumeMounts"), *map(_mount, definition.workspaces)]
+    spec["volumes"] = [*list_in(spec, "volumes"), *added]
+    main["volumeMounts"] = [*list_in(main, "volumeMounts"), *map(_mount, definition.workspaces)]
     shared = {volume.label: "" for volume in used.values() if volume.label}
     metadata["labels"] = {**(metadata.get("labels") or {}), **shared}
     one_node = [volume.label for volume in used.values() if volume.one_node]
@@ -170,11 +170,14 @@ def with_volumes(definition: Activity, volumes: Mapping[str, Volume], fs_group: 
     return definition.model_copy(update={"container": None, "pod_template": parsed, "workspaces": []})
 
 
-def _alone(definition: Activity) -> KubeObject:
+def template_of(definition: Activity) -> KubeObject:
+    """The pod template of an activity as JSON, which may be changed; that of a `container` or `script` has only this one."""
+    if definition.pod_template is not None:
+        return definition.pod_template.dump()
     if definition.script is not None:
-        return {"containers": [script_container(definition.script)]}
+        return {"spec": {"containers": [script_container(definition.script)]}}
     assert definition.container is not None
-    return {"containers": [definition.container.dump()]}
+    return {"spec": {"containers": [definition.container.dump()]}}
 
 
 def _mount(mount: WorkspaceMount) -> KubeObject:
@@ -194,11 +197,16 @@ def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
         {"topologyKey": _HOSTNAME, "labelSelector": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
         for key in one_node
     ]
-    pods[_REQUIRED] = [*_list(pods, _REQUIRED), *terms]
+    pods[_REQUIRED] = [*list_in(pods, _REQUIRED), *terms]
     spec["affinity"] = {**affinity, "podAffinity": pods}
 
 
-def _list(parent: KubeObject, key: str) -> list[Any]:
+def list_in(parent: KubeObject, key: str) -> list[Any]:
+    """A list in a part of a pod; an empty one if there is none.
+
+    Raises:
+        InvalidDefinitionError: It is something else.
+    """
     value = parent.get(key) or []
     if not isinstance(value, list):
         raise InvalidDefinitionError(f"`{key}` must be a list of objects")

@@ -40,9 +40,7 @@ def test_workspaces_that_fit_are_taken() -> None:
         ([], ["Warning spec.workspaces[0]: no activity mounts workspace `files`; take it away"]),
         (
             [{"name": "files"}, {"name": "files", "mountPath": "/workspaces/files/"}],
-            [
-                "Error spec.activities[0].workspaces[1].mountPath: another workspace is mounted at `/workspaces/files` already"
-            ],
+            ["Error spec.activities[0].workspaces[1].mountPath: another workspace or artifact is mounted at"],
         ),
         (
             [{"name": "files", "mountPath": "/perdure"}],
@@ -85,6 +83,39 @@ def test_volumes_and_mounts_of_a_template_do_not_take_the_names_of_workspaces() 
             _TAKEN.format("a mount at `/workspaces/files`"),
         ),
     ]
+
+
+def test_what_is_wrong_with_artifacts_is_found() -> None:
+    inputs = [
+        {"name": "a", "path": "/workspaces/files/", "raw": {"data": "${input.text}"}},
+        {"name": "b", "path": "/b", "http": {"url": "s3://bucket/file"}},
+        {"name": "c", "path": "/c", "http": {"url": "${input.url}", "sha256": "${nobody}"}},
+    ]
+    found = told({"name": "files"}, artifacts={"inputs": inputs})
+    assert [each.partition("; the names")[0].removeprefix("Error spec.activities[0].") for each in found] == [
+        "artifacts.inputs[0].path: another workspace or artifact is mounted at `/workspaces/files` already",
+        "artifacts.inputs[1].http.url: must begin with `http://` or `https://`",
+        "artifacts.inputs[2].http.sha256: `nobody`: unknown name `nobody`",
+    ]
+
+
+def test_artifacts_are_evaluated() -> None:
+    inputs = [
+        {"name": "a", "path": "/a", "raw": {"data": "$(A) ${input.n}"}},
+        {
+            "name": "b",
+            "path": "/b",
+            "http": {"url": "http://shop.test/${input.n}?attempt=${attempt}", "sha256": "${input.hash}"},
+        },
+    ]
+    work = {"name": "a", "startToCloseTimeout": "1m", "container": {"image": "i"}, "artifacts": {"inputs": inputs}}
+    found = containers.resolve(Activity.parse(work), input={"n": 3, "hash": "ab"}, run=RUN, attempt=2).artifacts
+    assert found is not None
+    text, file = found.inputs
+    assert text.raw is not None
+    assert text.raw.data == "$(A) 3"
+    assert file.http is not None
+    assert (file.http.url, file.http.sha256) == ("http://shop.test/3?attempt=2", "ab")
 
 
 def test_the_folder_of_an_attempt_is_evaluated() -> None:

@@ -71,10 +71,10 @@ class RunEventRecorder:
         """Record the changes of a commit.
 
         Args:
-            before: where the run stood; None before it started.
-            transition: what was committed.
-            progress: how many steps are done, for the end.
-            definition: The definition, if the run has one.
+            before: The previous state; None before the run started.
+            transition: The committed transition.
+            progress: The number of completed steps, for the final Event.
+            definition: The definition of the run, if it has steps.
         """
         after = transition.state
         if before is None:
@@ -103,7 +103,7 @@ class RunEventRecorder:
         return "The run has started" + (f", with the workflow id `{own}`" if own != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
-        """Record requests, and what someone must attend to."""
+        """Record requests, and events that need attention."""
         match event:
             case ev.WorkflowExecutionCancelRequested():
                 self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Asked to cancel itself", event), "Cancel")
@@ -118,7 +118,7 @@ class RunEventRecorder:
                 pass
 
     def _doubt(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
-        """Record a doubt about a result; once for all items of a loop."""
+        """Record a doubtful result, once for all items of a loop."""
         step, _, rest = event.activity_id.partition("[")
         doubtful = doubt(definition.program, event.activity_id, event.result)
         if doubtful and (step, rest.partition("/")[2]) not in self._doubted:

@@ -26,7 +26,7 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
         reset: The reset that created it, if one did.
 
     Raises:
-        NotReadyError: It must wait for another run.
+        NotReadyError: It has to be waited for another one.
     """
     reuse, conflict = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy
     if reset is not None:

@@ -1,4 +1,4 @@
-"""Serves Temporal's HTTP API: each request becomes a call of the RPC that its path names."""
+"""Serve Temporal's HTTP API: each request becomes a call of the RPC in its path."""
 
 import asyncio
 import json
@@ -23,10 +23,11 @@ from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
 from perdure.frontend.http.results import HISTORY, Results
+from perdure.frontend.http.webhooks import WebhookGateway
 from perdure.frontend.rpc import Rpc
 
 _LONG = 16 * 1024
-"""Messages of more bytes are converted in a thread, so that they do not block the event loop."""
+"""Larger messages (in bytes) are converted in a thread, so that they do not block the event loop."""
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _CODES = {
@@ -44,7 +45,7 @@ _CODES = {
     grpc.StatusCode.UNIMPLEMENTED: 501,
     grpc.StatusCode.UNAVAILABLE: 503,
 }
-"""As grpc-gateway translates them; all others are 500."""
+"""The HTTP status of gRPC codes, as in grpc-gateway; all other codes are 500."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,14 @@ _FORMS = {form.media_type: form for form in (Form(s, p) for s in (True, False) f
 
 
 def _forms(request: web.BaseRequest) -> tuple[Form, Form]:
-    """The form of the request and that of the response."""
+    """Return the formats of the request and the response."""
     given = _FORMS.get(request.content_type, Form())
     asked = Form("noPayloadShorthand" not in request.query, "pretty" in request.query)
     return given, asked if asked != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), given)
 
 
 class _HttpCall(IncomingRequest):
-    """An RPC as an HTTP request gives it."""
+    """An RPC that arrived as an HTTP request."""
 
     def __init__(self, request: web.BaseRequest, rpc: Rpc, match: Match, converter: "_Converter") -> None:
         super().__init__(request)
@@ -81,7 +82,7 @@ class _HttpCall(IncomingRequest):
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the caller gives up, as its header ``Grpc-Timeout`` says."""
+        """The time until the caller gives up, from its header ``Grpc-Timeout``."""
         given = _TIMEOUT.fullmatch(self._request.headers.get("grpc-timeout", ""))
         return int(given[1]) * _UNITS[given[2]] if given else None
 
@@ -108,7 +109,7 @@ class _HttpCall(IncomingRequest):
 
 
 class _Converter:
-    """Converts between JSON and messages; long messages in one thread, so that the event loop gets its share of the processor."""
+    """Converts between JSON and messages. Large messages use one thread, so that the event loop gets its share of the CPU."""
 
     def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._thread = thread
@@ -123,8 +124,11 @@ class _Converter:
 class Gateway:
     """Serves HTTP requests by calling RPCs."""
 
-    def __init__(self, rpcs: Iterable[Rpc], nexus: NexusGateway, converter: _Converter) -> None:
+    def __init__(
+        self, rpcs: Iterable[Rpc], nexus: NexusGateway, webhooks: WebhookGateway | None, converter: _Converter
+    ) -> None:
         self._nexus = nexus
+        self._webhooks = webhooks
         self._rpcs = {(rpc.service, rpc.name): rpc for rpc in rpcs}
         self._routes = Routes()
         self._converter = converter
@@ -134,6 +138,8 @@ class Gateway:
         """Answer a request."""
         if self._nexus.serves(request):
             return await self._nexus.handle(request)
+        if self._webhooks is not None and self._webhooks.serves(request):
+            return await self._webhooks.handle(request)
         if request.method == "GET" and request.rel_url.raw_path == openapi.PATH:
             return web.Response(body=self._document, headers={hdrs.CONTENT_TYPE: "application/json"})
         form = _forms(request)[1]
@@ -149,7 +155,7 @@ class Gateway:
 
     @cached_property
     def _document(self) -> bytes:
-        """The description of the API; it says nothing about users, and needs no token."""
+        """The description of the API. It contains no user data, and needs no token."""
         return json.dumps(openapi.document(self._routes, self._rpcs.keys()), separators=(",", ":")).encode()
 
     async def _answer(self, request: web.BaseRequest) -> Message:
@@ -182,7 +188,7 @@ class _LimitedServer(web.Server):
         self._limit = limit
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """A connection was accepted."""
+        """Handle an accepted connection."""
         super().connection_made(handler, transport)
         if len(self.connections) > self._limit:
             transport.abort()
@@ -190,19 +196,26 @@ class _LimitedServer(web.Server):
 
 @asynccontextmanager
 async def serve_http(
-    rpcs: Iterable[Rpc], nexus: NexusGateway, listening: socket.socket, secured: ssl.SSLContext | None, connections: int
+    rpcs: Iterable[Rpc],
+    nexus: NexusGateway,
+    webhooks: WebhookGateway | None,
+    listening: socket.socket,
+    *,
+    secured: ssl.SSLContext | None,
+    connections: int,
 ) -> AsyncIterator[None]:
-    """Serve the HTTP API for the length of the block.
+    """Serve the HTTP API within the block.
 
     Args:
-        rpcs: What is offered.
+        rpcs: The served RPCs.
         nexus: Serves the paths of Nexus.
-        listening: Where; it is closed at the end.
-        secured: TLS; None: there is none.
-        connections: How many there may be at the same time.
+        webhooks: Serves the paths of Webhooks; None: they are not served.
+        listening: The listening socket, which is closed at the end.
+        secured: The TLS context; None: no TLS.
+        connections: The maximum number of connections.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
-        protocol = _LimitedServer(Gateway(rpcs, nexus, _Converter(thread)).handle, connections)
+        protocol = _LimitedServer(Gateway(rpcs, nexus, webhooks, _Converter(thread)).handle, connections)
         server = await asyncio.get_running_loop().create_server(
             protocol, sock=listening, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
         )

@@ -11,10 +11,11 @@ from perdure.language.program import Finding
 
 def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     """Check an activity's pod; `path` is the path of the activity."""
-    beside = activity.sidecar is not None
+    beside, prepared = activity.sidecar is not None, activity.artifacts is not None
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
     volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
+    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
     mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
@@ -34,9 +35,12 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         return
     for where, container in containers:
         yield from _not_text(where, container)
-        if beside and container.get("name") == reserved.SIDECAR:
-            yield _taken(f"{where}.name", f"a container named `{reserved.SIDECAR}`")
+        names = {*((reserved.SIDECAR,) if beside else ())}
+        names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
+        if container.get("name") in names:
+            yield _taken(f"{where}.name", f"a container named `{container['name']}`")
     mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
+    mounts |= {each.path.rstrip("/") for each in activity.artifacts.inputs} if activity.artifacts is not None else set()
     for i, mount in enumerate(_objects(containers[0][1], "volumeMounts") if containers else ()):
         target = str(mount.get("mountPath") or "").rstrip("/")
         if target in mounts:
@@ -58,17 +62,24 @@ def _patch(path: str, patch: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
-    """Check the workspaces of an activity."""
+    """Check the workspaces and artifacts of an activity."""
     seen: set[str] = set()
     for i, mount in enumerate(activity.workspaces):
         where, target = f"{path}.workspaces[{i}]", mount.target.rstrip("/")
         if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
             yield _taken(f"{where}.mountPath", f"a mount at `{target}`")
         elif target in seen:
-            yield Finding(f"{where}.mountPath", f"another workspace is mounted at `{target}` already")
+            yield Finding(f"{where}.mountPath", f"another workspace or artifact is mounted at `{target}` already")
         seen.add(target)
         if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
             yield Finding(f"{where}.subPath", "must be a relative path without `..`")
+    for i, artifact in enumerate(activity.artifacts.inputs if activity.artifacts is not None else ()):
+        where, target = f"{path}.artifacts.inputs[{i}]", artifact.path.rstrip("/")
+        if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
+            yield _taken(f"{where}.path", f"a mount at `{target}`")
+        elif target in seen:
+            yield Finding(f"{where}.path", f"another workspace or artifact is mounted at `{target}` already")
+        seen.add(target)
 
 
 def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:

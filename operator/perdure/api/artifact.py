@@ -109,7 +109,7 @@ class OutputArtifact(SpecModel):
 
     path: MountPath
     """Where the container of the activity writes it: a file, or a folder, which is stored as a tar archive compressed by gzip.
-    The folder that contains it is a volume, and empty when the container starts."""
+    The folder that contains it becomes an empty volume; directly below `/`, it must be a folder, which becomes one itself."""
 
     optional: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether an attempt that does not write it succeeds. Default: false."""

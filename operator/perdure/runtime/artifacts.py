@@ -219,8 +219,14 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
 
 def _folders(main: KubeObject, paths: Sequence[str]) -> list[str]:
     """The folders of outputs that are in no volume of the container yet: none is within another one."""
-    parents = sorted({posixpath.dirname(posixpath.normpath(path)) for path in paths if _mount_of(main, path) is None})
+    parents = sorted({_folder_of(posixpath.normpath(path)) for path in paths if _mount_of(main, path) is None})
     return [each for each in parents if not any(_within(each, other) for other in parents if other != each)]
+
+
+def _folder_of(path: str) -> str:
+    """The folder that becomes a volume. The root cannot be one, so an output in it must be a folder itself."""
+    parent = posixpath.dirname(path)
+    return path if parent == "/" else parent
 
 
 def _shared(main: KubeObject, paths: Sequence[str]) -> Iterator[KubeObject]:
@@ -238,14 +244,13 @@ def _shared(main: KubeObject, paths: Sequence[str]) -> Iterator[KubeObject]:
 
 
 def _mount_of(main: KubeObject, path: str) -> KubeObject | None:
-    """The innermost volume mount of the container that a path is in."""
+    """The innermost volume mount of the container that a path is in, or that it is."""
     found = [each for each in list_in(main, "volumeMounts") if _within(path, str(each.get("mountPath") or "/"))]
     return max(found, key=lambda each: len(posixpath.normpath(each["mountPath"])), default=None)
 
 
 def _within(path: str, folder: str) -> bool:
-    path, folder = posixpath.normpath(path), posixpath.normpath(folder)
-    return path != folder and path.startswith(folder.rstrip("/") + "/")
+    return f"{posixpath.normpath(path)}/".startswith(f"{posixpath.normpath(folder).rstrip('/')}/")
 
 
 def _settings(store: str) -> Iterator[KubeObject]:

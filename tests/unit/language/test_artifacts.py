@@ -109,8 +109,8 @@ def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | No
     ("artifacts", "said"),
     [
         (
-            {"outputs": [{"name": "a", "path": "/a"}]},
-            "outputs[0].path: must be in a folder, which becomes a volume, such as `/outputs/a`",
+            {"outputs": [{"name": "a", "path": "/perdure"}]},
+            "outputs[0].path: must not be in `/perdure`, which is a folder of Perdure",
         ),
         ({"outputs": [{"name": "a", "path": "/x/../a"}]}, "outputs[0].path: must not contain `..`"),
         (

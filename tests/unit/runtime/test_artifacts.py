@@ -168,7 +168,7 @@ def test_outputs_in_a_volume_of_the_container_stay_there(make: Any) -> None:
         {"name": "deep", "mountPath": "/data/deep", "subPath": "x"},
         {"name": "other", "mountPath": "/other"},
     ]
-    paths = ["/data/a", "/data/deep/b", "/tmp/c", "/tmp/more/d", "/data/e"]
+    paths = ["/data/a", "/data/deep/b", "/tmp/c", "/tmp/more/d", "/data/e", "/other", "/top"]
     outputs = [{"name": f"o{i}", "path": path} for i, path in enumerate(paths)]
     template = {"spec": {"containers": [{"name": "main", "image": "i", "volumeMounts": mounts}]}}
     spec = spec_of(make, {"outputs": outputs}, podTemplate=template)
@@ -177,7 +177,9 @@ def test_outputs_in_a_volume_of_the_container_stay_there(make: Any) -> None:
     ] == [
         ("data", "/perdure-outputs/data", None),
         ("deep", "/perdure-outputs/data/deep", "x"),
+        ("other", "/perdure-outputs/other", None),
         ("perdure-outputs", "/perdure-outputs/tmp", "0"),
+        ("perdure-outputs", "/perdure-outputs/top", "1"),
     ]
 
 

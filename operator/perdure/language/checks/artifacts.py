@@ -60,10 +60,8 @@ def _misplaced(target: str, artifacts: Artifacts) -> str | None:
     parent = posixpath.dirname(target)
     if ".." in target.split("/"):
         return "must not contain `..`"
-    if parent == "/":
-        return f"must be in a folder, which becomes a volume, such as `/outputs{target}`"
-    if any(_within(parent, own) for own in (reserved.MOUNT_PATH, reserved.FILES_PATH)):
-        return f"must not be in `{parent}`, which is a folder of Perdure"
+    if any(_within(target, own) for own in (reserved.MOUNT_PATH, reserved.FILES_PATH)):
+        return f"must not be in `{target if parent == '/' else parent}`, which is a folder of Perdure"
     if any(_within(target, each.path.rstrip("/")) for each in artifacts.inputs):
         return "must not be in an input artifact, which is read-only"
     return None

@@ -13,6 +13,10 @@ _PACKED: Final = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 _ELSEWHERE: Final = (
     "download it in the container of the activity, or keep it in the artifact store; see docs/artifacts.md"
 )
+_OF_IMAGES: Final = {
+    f"/{name}" for name in ("bin", "etc", "go", "home", "lib", "opt", "root", "sbin", "usr", "var", "")
+}
+"""Folders whose files come from the image."""
 _OTHER_STORES: Final = ("git", "gcs", "azure", "oss", "hdfs", "artifactory", "plugin")
 _STORE: Final = "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md"
 Resolve = Callable[[tuple[str, ...]], str]
@@ -98,10 +102,15 @@ def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
         made: Object = {"name": artifact_name(name), "path": path}
         if each.take("optional", False):
             made["optional"] = True
+        folder = posixpath.normpath(path)
         if "{{" in path:
             each.gap("path", "must be known before the run")
-        elif posixpath.dirname(posixpath.normpath(path)) in {"/", ""}:
-            each.gap("path", "must be in a folder, which becomes a volume; have the container write it into one")
+        elif posixpath.dirname(folder) in {"/", ""}:
+            if folder in _OF_IMAGES or "." in folder:
+                message = "must be in a folder, which becomes an empty volume; have the container write it into one"
+                each.gap("path", message)
+            else:
+                each.note("path", "must be a folder; it becomes a volume, and is empty when the container starts")
         if each.take("s3") is not None:
             each.note("s3", f"the artifact has a key of its run in the artifact store; {_STORE}")
         each.drop("archive", "mode", "artifactGC", "globalName", "deleted")

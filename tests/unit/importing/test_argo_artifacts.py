@@ -117,14 +117,21 @@ def test_arguments_of_the_workflow_are_its_input(tmp_path: Path) -> None:
 def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
     template = """- name: main
   inputs: {artifacts: [{name: code, path: /src, git: {repo: "https://shop.test/x.git"}}]}
-  outputs: {artifacts: [{name: top, path: /top.txt}, {name: cloud, path: /tmp/x, gcs: {bucket: b, key: k}}]}
+  outputs:
+    artifacts:
+    - {name: top, path: /top.txt}
+    - {name: own, path: /etc}
+    - {name: dir, path: /out}
+    - {name: cloud, path: /tmp/x, gcs: {bucket: b, key: k}}
   container: {image: a, command: [ls]}"""
     made = argo(tmp_path, workflow(template, "entrypoint: main"))
     assert not made.complete
     told = "\n".join(made.sentences)
     assert "inputs.artifacts[0].git: is not imported; download it in the container" in told
     assert "outputs.artifacts[0].path: must be in a folder" in told
-    assert "outputs.artifacts[1].gcs: has no counterpart; artifacts go to an S3-compatible bucket" in told
+    assert "outputs.artifacts[1].path: must be in a folder" in told
+    assert "outputs.artifacts[2].path: must be a folder" in told
+    assert "outputs.artifacts[3].gcs: has no counterpart; artifacts go to an S3-compatible bucket" in told
 
 
 def test_an_artifact_that_nobody_passes_is_reported(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ _TITLES: Final = {
     "calendars": "Calendars and intervals",
     "retrypolicy": "RetryPolicy",
     "workflowlimit": "WorkflowLimit",
+    "webhook": "Webhook",
     "operation": "Operation",
     "deadletter": "DeadLetter",
     "historysegment": "HistorySegment",

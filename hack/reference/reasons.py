@@ -103,6 +103,14 @@ CONDITIONS: Final[Mapping[str, Mapping[ConditionType, Mapping[ConditionReason, s
             ConditionReason.INVALID_SPEC: _FALSE,
         },
     },
+    "Webhook": {
+        ConditionType.READY: {
+            ConditionReason.ACCEPTED: _TRUE,
+            ConditionReason.INVALID_SPEC: _FALSE,
+            ConditionReason.SECRET_NOT_READABLE: _FALSE,
+            ConditionReason.NOT_SERVED: _FALSE,
+        },
+    },
     "Operation": {
         ConditionType.COMPLETE: {
             ConditionReason.DONE: _TRUE,
@@ -210,6 +218,11 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     },
     "WorkflowLimit": {
         EventReason.INVALID_SPEC: _WARNING,
+    },
+    "Webhook": {
+        EventReason.INVALID_SPEC: _WARNING,
+        EventReason.SECRET_NOT_READABLE: _WARNING,
+        EventReason.DELIVERY_FAILED: _WARNING,
     },
     "Operation": {
         EventReason.OPERATION_DONE: _NORMAL,

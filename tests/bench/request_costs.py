@@ -34,6 +34,7 @@ _KINDS = {
     "operations",
     "retrypolicies",
     "workflowlimits",
+    "webhooks",
     "payloads",
     "configmaps",
 }

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from contextvars import Context
 from dataclasses import dataclass, field, replace
 from random import Random
 from threading import Thread
@@ -29,6 +30,8 @@ from simulated.faults import Faults
 from simulated.operators import TroubledOperator
 from threads import join
 
+_GRPC_TASKS = frozenset({"AioServer._request_call", "AioServer._server_main_loop"})
+"""Tasks of a gRPC server in which it waits for calls. gRPC's core writes into what they hold, until the server is stopped."""
 _LEASE_SECONDS = 2
 """Shorter than in a cluster: tests wait for take-overs."""
 _CHUNK = 64 * 1024
@@ -54,6 +57,13 @@ class Member:
         membership = self.operator.manager.shards
         assert isinstance(membership, Membership)
         return membership.shards
+
+
+def _task_factory(loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None) -> "asyncio.Task[Any]":
+    """Makes tasks that end with the operator they belong to, except for those that a gRPC server ends by itself."""
+    if coro.__qualname__ in _GRPC_TASKS:
+        return asyncio.Task(coro, loop=loop, context=context)
+    return task_factory(loop, coro, context)
 
 
 class Fleet:
@@ -128,11 +138,15 @@ class Fleet:
         others = [each for each in self.members.values() if each.name != name]
         await self.until(lambda: sum(len(each.shards) for each in others) == SHARDS)
 
+    async def hand_over(self, name: str) -> None:
+        """Have an operator leave its shards to the others. It still serves callers."""
+        operator = self.members[name].operator
+        await operator.do(operator.manager.shards.leave(operator.manager.drain, operator.operations.drain))
+
     async def leave(self, name: str) -> None:
         """Stop an operator as SIGTERM does."""
+        await self.hand_over(name)
         member = self.members.pop(name)
-        manager, operations = member.operator.manager, member.operator.operations
-        await member.operator.do(manager.shards.leave(manager.drain, operations.drain))
         member.stopping.set()
         assert member.serving is not None
         await member.serving
@@ -203,7 +217,7 @@ def in_memory_fleet(
 ) -> Iterator[ServedFleet]:
     """A fleet of some operators that serves a namespace, and `others`; gone at the end of the block."""
     loop = ClusterLoop()
-    loop.set_task_factory(task_factory)
+    loop.set_task_factory(_task_factory)
     found: Future[ServedFleet] = Future()
     stop = asyncio.Event()
 

@@ -16,6 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.taskqueue.v1 import TaskQueue
 
 from frontend.served import QUEUE, Served, activity, served
+from perdure.controller.runs.run_status import MAX_STATUS
 from perdure.engine.opaque import referred_to
 from perdure.frontend.errors import RpcError
 from perdure.kube import client as kube
@@ -128,6 +129,46 @@ async def test_small_payloads_cost_no_further_write(it: Served) -> None:
     await it.complete(task, with_input(activity("a", start_to_close_timeout=MINUTE), payload(12_000)))
     assert [each.key.plural for each in writes if each.key.plural != "events"] == ["workflowruns"]
     assert not stored(it.world)
+
+
+@served
+async def test_a_workflow_can_have_many_open_activities_whose_inputs_and_results_are_below_the_limit(
+    it: Served,
+) -> None:
+    await it.start()
+    inputs = {f"a{number}": payload(15_000, number) for number in range(100)}
+    commands = [with_input(activity(name, start_to_close_timeout=MINUTE), given) for name, given in inputs.items()]
+    await it.complete(await it.task(), *commands)
+    (run,) = it.world.runs().values()
+    assert len(orjson.dumps(run["status"])) < MAX_STATUS * 3 // 4
+    assert 0 < len(first_parts(it.world)) < len(inputs), "the first ones stay in the status"
+    handed = [await it.call("PollActivityTaskQueue") for _ in inputs]
+    assert all(each.input == some(inputs[each.activity_id]) for each in handed)
+    result = some(payload(15_000))
+    await asyncio.gather(
+        *(it.call("RespondActivityTaskCompleted", task_token=each.task_token, result=result) for each in handed)
+    )
+    await it.decide(complete(payload(10)))
+    (run,) = it.world.runs().values()
+    assert run["status"]["phase"] == "Completed"
+
+
+@served
+async def test_payloads_in_a_full_status_are_objects_unless_they_are_tiny(it: Served) -> None:
+    await it.start()
+    filling = [
+        with_input(activity(f"a{number}", start_to_close_timeout=MINUTE), payload(16_000, number))
+        for number in range(30)
+    ]
+    await it.complete(await it.task(), *filling)
+    before = len(first_parts(it.world))
+    await signal(it, payload(1))
+    later = [
+        with_input(activity(name, start_to_close_timeout=MINUTE), payload(size))
+        for name, size in (("b", 2_000), ("c", 400))
+    ]
+    await it.complete(await it.task(), *later)
+    assert len(first_parts(it.world)) == before + 1
 
 
 @served

@@ -26,11 +26,9 @@ from perdure.frontend.matching import queue_shard
 from perdure.frontend.peers.messages import TAKE
 from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
 from perdure.frontend.peers.peer_server import PeerSettings, peered
+from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext
 from process import free_port
-
-# In one of seven runs of this file, gRPC's core ends the process with a segmentation fault after the test of cut connections.
-pytestmark = pytest.mark.bench
 
 _TASK_TIMEOUT = timedelta(minutes=5)
 """Longer than the test: no task starts again because of it."""
@@ -146,6 +144,20 @@ async def test_a_task_on_its_way_through_an_operator_that_is_killed_goes_to_anot
             workflow_id=workflow_id, run_id=first.workflow_execution.run_id
         )
         assert second.attempt == 1
+
+
+async def test_a_poll_that_waits_at_an_operator_that_hands_over_goes_to_the_next_owner_of_its_task_queue() -> None:
+    with in_memory_fleet(3) as fleet:
+        run_at, other, leaving = fleet.fleet.members
+        queue, workflow_id = placed(fleet.fleet, fleet.namespace, leaving, run_at)
+        client = await fleet.connect(other)
+        polled = asyncio.create_task(poll(client, queue))
+        queues, name = fleet.fleet.members[leaving].frontend.queues, QueueName(fleet.namespace, Kind.WORKFLOW, queue)
+        await asyncio.wrap_future(fleet.do(fleet.fleet.until(lambda: queues.alive(name))))
+        await asyncio.wrap_future(fleet.do(fleet.fleet.hand_over(leaving)))
+        await asyncio.wrap_future(fleet.do(fleet.fleet.complete()))
+        await client.start_workflow("Any", id=workflow_id, task_queue=queue, task_timeout=_TASK_TIMEOUT)
+        assert (await polled).workflow_execution.workflow_id == workflow_id
 
 
 async def test_a_task_that_a_worker_at_another_operator_does_not_receive_goes_to_the_next(

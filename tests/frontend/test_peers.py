@@ -123,6 +123,18 @@ def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> Non
         fleet.do(check(fleet)).result(60)
 
 
+def test_a_member_without_a_token_to_show_takes_the_others_for_lost(tmp_path: Path) -> None:
+    async def check(fleet: ServedFleet) -> None:
+        async with guarded(fleet, tmp_path, OPERATOR, ApiServer()) as (client, called):
+            (tmp_path / "token").unlink()
+            with pytest.raises(PeerLostError, match="the token for other operators cannot be read"):
+                await call(client)
+            assert not called
+
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(60)
+
+
 def shard(rpc: str, request: Any) -> int | None:
     return shard_of_rpc(rpc, request, {"run": "w"}.get)  # type: ignore[arg-type] # every run in these tests is known
 

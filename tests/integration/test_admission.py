@@ -188,10 +188,10 @@ def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
                 " WORKFLOW ACTIVITY OPERATION WORKFLOW-ID SCHEDULE MESSAGE AGE"
             ),
         ),
-        ("wsch", False, "NAME READY REASON SPEC PAUSED LAST NEXT ACTIVE AGE"),
+        ("wsch", False, "NAME READY SPEC PAUSED LAST NEXT AGE"),
         ("rpol", False, "NAME READY CIRCUIT WAITS AGE"),
-        ("wop", False, "NAME VERB TARGET NAME WORKFLOW-ID PHASE REASON AGE"),
-        ("dlt", False, "NAME RUN STEP ACTIVITY ATTEMPTS REDRIVEN AGE"),
+        ("wop", False, "NAME VERB NAME WORKFLOW-ID PHASE REASON AGE"),
+        ("dlt", False, "NAME RUN STEP ATTEMPTS REDRIVEN AGE"),
         ("hseg", False, "NAME RUN INDEX FIRST LAST BYTES AGE"),
     ],
 )

@@ -105,6 +105,11 @@ def test_an_awaited_signal_is_shown_and_a_misspelled_one_is_warned_of(namespace:
     )
     header, row = namespace("get", "wfr", "order-1").splitlines()
     assert (header.split()[4], row.split()[4]) == ("AWAITS", "approved")
+    namespace.start("naps", {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "1h"}}]}})
+    namespace.wait(
+        "the run to sleep", lambda: namespace("get", "wfr", "naps", "-o", "jsonpath={.status.pendingTimers}")
+    )
+    assert namespace("get", "wfr", "naps").splitlines()[1].split()[4] == "nap"
     message = namespace("get", "wfr", "order-1", "-o", "jsonpath={.status.conditions[0].message}")
     assert message == "waits for signal `approved` (step `approval`)"
     done = perdure("signal", "order-1", "--name", "aproved")

@@ -15,7 +15,7 @@ WAITS = {"workflow": {"name": "not-there"}}
 READ = {f"{verb} {kind}" for kind in PLURALS for verb in ("get", "list", "watch")}
 CHANGE = {
     f"{verb} {kind}"
-    for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "operations")
+    for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "webhooks", "operations")
     for verb in ("create", "update", "patch", "delete", "deletecollection")
 }
 MAY = {

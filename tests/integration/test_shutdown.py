@@ -21,7 +21,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-WATCHES = 7
+WATCHES = 8
 """Of the one namespace: each kind that the operator reconciles, and the pods of runs."""
 
 

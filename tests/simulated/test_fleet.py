@@ -1,18 +1,16 @@
 """A fleet takes over and hands over in time, and what one member asks of another member's run happens once."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
-from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
+from simulated.members import calm, is_covered, is_divided, shards, until
 from simulated.network import FaultySession
-from simulated.operators import TroubledOperator
-from simulated.world import Setting, World, simulate
+from simulated.world import World, simulate
 
 _SIGNALLED: dict[str, Any] = {
     "steps": [{"name": "wait", "waitForSignal": {"name": "go"}}],
@@ -23,36 +21,13 @@ _NAPS: dict[str, Any] = {
 }
 
 
-def shards(operator: TroubledOperator) -> frozenset[int]:
-    membership = operator.manager.shards
-    assert isinstance(membership, Membership)
-    return membership.shards
-
-
-async def until(is_so: Callable[[], bool], most: float = 60) -> float:
-    """Seconds until something is so."""
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    while not is_so() and loop.time() < start + most:  # noqa: ASYNC110 - whatever has to become so has no event
-        await asyncio.sleep(0.01)
-    return loop.time() - start
-
-
-def is_covered(world: World) -> bool:
-    return frozenset[int]().union(*map(shards, world.operators)) == frozenset(range(SHARDS))
-
-
-def calm(seed: int, operators: int = 3) -> Setting:
-    return Setting(seed=seed, operators=operators, fleet=True, faults=0, kills=0)
-
-
 @pytest.mark.parametrize("operators", [2, 3, 5])
 def test_the_others_take_over_within_fifteen_seconds_after_a_kill(operators: int) -> None:
     took = list[float]()
 
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         for number in range(20):
             victim = world.operators[number % operators]
             await asyncio.sleep(world.random(f"kill {number}").uniform(3, 5))
@@ -73,7 +48,7 @@ def test_shards_have_owners_within_four_seconds_after_a_container_has_started_ag
 
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         for number in range(20):
             chance = world.random(f"kill {number}")
             await asyncio.sleep(chance.uniform(3, 5))
@@ -92,7 +67,7 @@ def test_shards_have_owners_within_four_seconds_after_a_container_has_started_ag
 def test_an_event_reports_each_operator_that_joins_and_each_that_is_lost() -> None:
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         victim = world.operators.pop(0)
         await victim.kill()
         await until(lambda: is_covered(world))
@@ -111,7 +86,7 @@ def test_an_operator_that_is_stopped_hands_over_within_two_seconds(seed: int) ->
 
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         for number in range(20):
             leaving = world.operators.pop(0)
             await asyncio.sleep(world.random(f"leave {number}").uniform(3, 5))
@@ -141,7 +116,7 @@ def test_a_member_whose_renewals_arrive_without_a_response_keeps_its_shards(monk
 
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         owned = shards(world.operators[0])
         monkeypatch.setattr(FaultySession, "exchange", without_response)
         for _ in range(400):
@@ -155,7 +130,7 @@ def test_a_member_whose_renewals_arrive_without_a_response_keeps_its_shards(monk
 def test_shards_are_divided_and_leases_say_so() -> None:
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         await asyncio.sleep(5)
         owned = sorted(shard for operator in world.operators for shard in shards(operator))
         assert owned == list(range(SHARDS))
@@ -173,7 +148,7 @@ def test_many_runs_of_an_operator_that_was_killed_are_read_page_by_page(monkeypa
 
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         for number in range(400):
             world.create("WorkflowRun", f"waits-{number}", {"inline": _SIGNALLED})
         await until(lambda: all(run.get("status", {}).get("phase") == "Running" for run in world.runs().values()))
@@ -205,7 +180,7 @@ def test_only_the_owner_works_on_a_run() -> None:
 
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         world.server.observers.append(
             lambda write: (
                 write.key.plural == "workflowruns" and writers.setdefault(write.key.name, set()).add(write.actor)
@@ -225,7 +200,7 @@ def test_only_the_owner_works_on_a_run() -> None:
 def test_signals_between_runs_of_different_members_arrive_once_and_are_forgotten() -> None:
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         for number in range(12):
             world.create(
                 "WorkflowRun", f"waits-{number}", {"inline": {"steps": [*_SIGNALLED["steps"], *_NAPS["steps"]]}}
@@ -249,7 +224,7 @@ def test_signals_between_runs_of_different_members_arrive_once_and_are_forgotten
 def test_a_member_that_was_cut_off_for_long_drops_what_it_knew_and_applies_nothing_twice() -> None:
     async def scenario(world: World) -> None:
         world.begin()
-        await until(lambda: is_covered(world))
+        await until(lambda: is_divided(world))
         for number in range(12):
             world.create("WorkflowRun", f"waits-{number}", {"inline": _SIGNALLED})
         await asyncio.sleep(3)

@@ -1,7 +1,7 @@
-"""For Python code that runs inside an activity's pod: input, result, failures, heartbeats, cancellation.
+"""The activity library for Python code in an activity's pod: input, result, failures, heartbeats, cancellation.
 
-It needs nothing but the standard library (Python 3.11 or later), so an image may install the `perdure` wheel without its
-dependencies or just copy this folder. An activity is a function:
+It needs only the standard library (Python 3.11 or later), so an image can install the `perdure` wheel without its
+dependencies, or just copy this folder. An activity is a function:
 
     from perdure import activity
 
@@ -14,7 +14,7 @@ dependencies or just copy this folder. An activity is a function:
 
     activity.main()
 
-or a script that calls `input`, `complete` and `fail` itself. Outside of a pod the input is null, heartbeats go nowhere, and
+or a script that calls `input`, `complete` and `fail` itself. Outside of a pod, the input is null, heartbeats have no effect, and
 the result is printed.
 """
 
@@ -51,10 +51,10 @@ __all__ = [
 
 
 def info() -> Info:
-    """Tell which attempt this is.
+    """Return the metadata of this attempt.
 
     Returns:
-        Names, the attempt's number, its timeouts.
+        The attempt's names, number and timeouts.
     """
     return current().info
 
@@ -63,12 +63,12 @@ def read_input() -> Any:
     """Read the activity's input.
 
     Returns:
-        The JSON value that the step gave; None where it gave none.
+        The JSON value from the step; None if the step has no input.
     """
     return current().payload("PERDURE_INPUT")
 
 
-input: Callable[[], Any] = read_input  # noqa: A001 - only ever used as `activity.input()`
+input: Callable[[], Any] = read_input  # noqa: A001 - only used as `activity.input()`
 """See `read_input`."""
 
 
@@ -76,23 +76,23 @@ def last_heartbeat_details() -> Any:
     """Read the details of the last heartbeat of an earlier attempt, to resume from there.
 
     Returns:
-        The JSON value; None where there is none.
+        The JSON value; None if there are no details.
     """
     return current().payload("PERDURE_LAST_HEARTBEAT_DETAILS")
 
 
 def heartbeat(details: Any = None) -> None:
-    """Say that the activity is alive, and how far it is. May be called as often as you like; it is sent when due.
+    """Report that the activity is alive, and its progress. Call it as often as you like: heartbeats are sent when due.
 
-    Without `heartbeatTimeout` (or a large result) there is nobody to tell, and this does nothing.
+    Without `heartbeatTimeout` (or a large result), the attempt has no Lease, and this does nothing.
 
     Args:
-        details: Any JSON value, for the next attempt and for people. None takes back earlier details.
+        details: Any JSON value, for the next attempt and for users. None clears earlier details.
 
     Raises:
-        CancelledError: A cancellation was requested. Raised once: you can catch it, and heartbeat while you clean up.
-        SupersededError: Nobody waits for this attempt any more.
-        PayloadTooLargeError: The details do not fit.
+        CancelledError: A cancellation was requested. It is raised once: you can catch it, and heartbeat while you clean up.
+        SupersededError: The run no longer waits for this attempt.
+        PayloadTooLargeError: The details are too large.
     """
     context = current()
     if context.heartbeats is not None:
@@ -101,9 +101,9 @@ def heartbeat(details: Any = None) -> None:
 
 @contextmanager
 def auto_heartbeat() -> Iterator[None]:
-    """Have heartbeats sent in the background within a block, with the details that were given last.
+    """Send heartbeats in the background within a block, with the last details.
 
-    That shows that the process is alive, not that it gets on. Whether it should stop, `cancelled` tells meanwhile.
+    They show that the process is alive, not that it makes progress. Use `cancelled` to see whether it should stop.
     """
     heartbeats = current().heartbeats
     if heartbeats is None:
@@ -117,16 +117,16 @@ def auto_heartbeat() -> Iterator[None]:
 
 
 def cancelled() -> bool:
-    """Tell whether the activity should stop, as far as heartbeats and signals have told.
+    """Return whether the activity should stop, according to heartbeats and signals.
 
     Returns:
-        True if `heartbeat` has raised, or would raise, `CancelledError`, or SIGTERM came.
+        True if `heartbeat` has raised or would raise `CancelledError`, or if the process received SIGTERM.
     """
     return current().cancelled() is not None
 
 
 def __getattr__(name: str) -> Any:
-    """What only tests want is imported when they ask for it."""
+    """Import the test helpers when they are first used."""
     if name == "ActivityEnvironment":
         from .testing import ActivityEnvironment  # noqa: PLC0415 - as it says
 

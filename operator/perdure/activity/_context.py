@@ -1,4 +1,4 @@
-"""What the pod's environment says about the attempt."""
+"""The attempt, as described by the environment of its pod."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _DEFAULT_DETAILS_LIMIT = 16 * 1024
 
 
 class Info(NamedTuple):
-    """Which attempt this is."""
+    """The metadata of an attempt."""
 
     namespace: str
     """Namespace of the run and of the pod."""
     run: str
     """Name of the WorkflowRun."""
     run_id: str
-    """Its UID."""
+    """UID of the WorkflowRun."""
     workflow_id: str
-    """The workflow id, which the runs of a chain share."""
+    """The workflow ID, which the runs of a chain share."""
     activity: str
     """Name of the activity in its Workflow."""
     activity_id: str
-    """Which of the run's activities this is. Together with `run_id`: a key under which an outside system can tell a
-    repeated request, as it is the same for all attempts."""
+    """ID of the activity within the run. It is the same for all attempts, so together with `run_id` it is an idempotency key
+    for external systems."""
     attempt: int
-    """Number of the attempt, from 1."""
+    """Number of the attempt; the first is 1."""
     start_to_close_timeout: timedelta | None
-    """How long this attempt may take."""
+    """The time limit of this attempt."""
     heartbeat_timeout: timedelta | None
-    """Longest gap between heartbeats."""
+    """The longest gap between heartbeats."""
 
 
 class Context:
-    """One attempt, as its process sees it."""
+    """The attempt that this process runs."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         get = environ.get
@@ -79,16 +79,16 @@ class Context:
             else None
         )
         self.stop_reason: str | None = None
-        """Why the process got a SIGTERM; None if it did not."""
+        """Why the process received SIGTERM; None if it did not."""
         self._on_lease = False
 
     def payload(self, name: str) -> Any:
-        """Read what the operator passed."""
+        """Read a JSON value that the operator passed."""
         text = self.payload_text(name)
         return None if text is None else decode(text)
 
     def payload_text(self, name: str) -> str | None:
-        """Read what the operator passed: from the environment, or from a file where it is too long for that."""
+        """Read a text that the operator passed in the environment, or in a file if it is long."""
         text = self._environ.get(name)
         if text is None:
             path = self._environ.get(f"{name}_FILE")
@@ -99,16 +99,16 @@ class Context:
         return text if text.strip() else None
 
     def cancelled(self) -> str | None:
-        """Tell why the attempt should stop; None where it should not."""
+        """Why the attempt should stop; None if it should not."""
         if self.stop_reason is not None or self.heartbeats is None:
             return self.stop_reason
         return self.heartbeats.cancelled()
 
     def complete(self, result: Any) -> None:
-        """Hand the result over, whole or not at all."""
+        """Write the result, either completely or not at all."""
         text = encode(result)
         size = len(text.encode())
-        # The termination message where it fits: it needs no token and no API call, and cannot fail.
+        # Use the termination message if the result fits: it needs no token and no API call, and cannot fail.
         if size <= self.message_limit and not self._on_lease:
             self.write_message(text)
         elif self._large and self.heartbeats is not None and size <= self._result_limit:
@@ -119,7 +119,7 @@ class Context:
             raise PayloadTooLargeError(f"the result has {size} bytes, and at most {self._result_limit} fit: {ways}")
 
     def write_message(self, text: str) -> None:
-        """Write the termination message; outside of pods, print it."""
+        """Write the termination message, or print it outside of a pod."""
         if not self._termination_log:
             sys.stdout.write(text + "\n")
             return
@@ -133,13 +133,13 @@ def _duration(seconds: str | None) -> timedelta | None:
 
 _current: Context | None = None
 _entered: list[Context] = []
-"""Of environments for tests, the innermost last: for threads, which inherit no context variable."""
+"""The contexts of test environments, innermost last. It is global because threads do not inherit context variables."""
 _scope: ContextVar[Context] = ContextVar("perdure_activity")
 
 
 @contextmanager
 def entered(context: Context) -> Iterator[None]:
-    """Have another context than the process's own within a block, also in threads that it starts."""
+    """Replace the context of the process within a block, including threads that the block starts."""
     token = _scope.set(context)
     _entered.append(context)
     try:
@@ -150,7 +150,7 @@ def entered(context: Context) -> Iterator[None]:
 
 
 def current() -> Context:
-    """Give the context of this process, read when it is first asked for."""
+    """Return the context of this process. The first call reads it."""
     global _current  # noqa: PLW0603 - one process is one attempt
     scoped = _scope.get(None) or (_entered[-1] if _entered else None)
     if scoped is not None:

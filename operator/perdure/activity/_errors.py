@@ -1,10 +1,10 @@
-"""What an activity raises, and what is raised in it.
+"""The exceptions of activities.
 
 BaseException
  ├─ CancelledError            the cancellation of the activity was requested
- │   └─ SupersededError       nobody waits for this attempt any more
+ │   └─ SupersededError       the run no longer waits for this attempt
  └─ Exception
-     └─ ApplicationError      a failure with a type of its own
+     └─ ApplicationError      a failure with its own type
          └─ PayloadTooLargeError
 """
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class CancelledError(BaseException):
-    """The activity was asked to stop: clean up, then let this go through.
+    """The activity was requested to stop: clean up, then let this exception propagate.
 
-    It is no `Exception`, so that code which catches those to try again does not swallow it.
+    It is not an `Exception`, so that code that catches exceptions to retry does not swallow it.
     """
 
 
 class SupersededError(CancelledError):
-    """The API server refuses this attempt's heartbeats: it timed out or its run closed, and its result would be ignored.
+    """The API server rejects the heartbeats: the attempt timed out or its run closed, and its result would be ignored.
 
-    The message is the API server's. If it speaks of rights that are missing, the pod's service account is not allowed to
+    The message comes from the API server. If it reports missing permissions, the pod's service account is not allowed to
     patch Leases.
     """
 
@@ -46,12 +46,12 @@ class ApplicationError(Exception):
         """Describe the failure.
 
         Args:
-            message: For people.
-            type: What `catch` and retry policies compare. Default: the name of the exception's class.
+            message: The message for users.
+            type: The type that `catch` and retry policies match. Default: the name of the exception's class.
             details: Any JSON value, for the code that handles the failure.
-            non_retryable: Whether trying again is pointless, whatever the retry policy says.
-            next_retry_delay: How long to wait before the next attempt, instead of what the retry policy computes; a
-                number counts seconds.
+            non_retryable: Whether to never retry, regardless of the retry policy.
+            next_retry_delay: How long to wait before the next attempt, overriding the retry policy: a `timedelta`, or
+                seconds.
         """
         super().__init__(message)
         self.message = message
@@ -62,8 +62,8 @@ class ApplicationError(Exception):
 
 
 class PayloadTooLargeError(ApplicationError):
-    """A result or heartbeat details do not fit where they have to go. They are never cut."""
+    """A result or heartbeat details are too large. They are never truncated."""
 
     def __init__(self, message: str) -> None:
-        """Describe what did not fit where."""
+        """Create the error with a message that says which value exceeded which limit."""
         super().__init__(message, type="PayloadTooLarge", non_retryable=True)

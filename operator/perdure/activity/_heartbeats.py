@@ -1,10 +1,10 @@
-"""Heartbeats: rarely sent, never forgotten.
+"""Heartbeats: sent only when due, but never lost.
 
-    call ──▶ newest heartbeat is remembered ──▶ due?  yes: sent within the call (some 15 ms)
-                                                      no, or sending failed: a thread sends the newest when it is due
+    call ──▶ newest heartbeat is stored ──▶ due?  yes: sent within the call (about 15 ms)
+                                                 no, or sending failed: a thread sends the newest one when it is due
 
-So the caller may heartbeat in a tight loop, a short outage of the API server does not reach it, and the last details before
-a pause are sent all the same.
+So the caller can heartbeat in a tight loop, a short outage of the API server does not affect it, and the last details before
+a pause are still sent.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ _LONGEST_INTERVAL = 30.0
 _LONGEST_INTERVAL_WITH_NEWS = 5.0
 _LONGEST_TIMEOUT = 10.0
 _GRACE = 30.0
-"""Seconds within which the Lease, or the right to patch it, may still appear: both are made after the pod."""
+"""Seconds until the Lease and the permission to patch it must exist: both are created after the pod."""
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _AT_EXIT = 3.0
 
 
 def micro_time(nanoseconds: int) -> str:
-    """Write a time as a Lease's `renewTime` wants it.
+    """Format a time for a Lease's `renewTime`.
 
     Args:
-        nanoseconds: Since the epoch.
+        nanoseconds: Nanoseconds since the epoch.
 
     Returns:
-        Such as `2026-01-31T12:00:00.000000Z`.
+        A text such as `2026-01-31T12:00:00.000000Z`.
     """
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1000:06d}Z"
 
 
 class Heartbeats:
-    """The heartbeats of this attempt, and what their answers say."""
+    """Sends the heartbeats of this attempt and processes the responses."""
 
     def __init__(
         self,
@@ -64,15 +64,15 @@ class Heartbeats:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], int] = time.time_ns,
     ) -> None:
-        """Prepare.
+        """Prepare heartbeats without sending any.
 
         Args:
             lease: The attempt's Lease.
-            timeout: The heartbeat timeout in seconds; None where there is none.
-            details_limit: Bytes that details may have.
-            earlier_details: What an earlier attempt left, JSON; sent along by itself until there are newer ones.
-            clock: Seconds since some time, for pauses.
-            wall_clock: Nanoseconds since the epoch, for what is written.
+            timeout: The heartbeat timeout in seconds; None if there is none.
+            details_limit: The size limit of details, in bytes.
+            earlier_details: The details of an earlier attempt as JSON; automatic heartbeats send them until there are newer ones.
+            clock: A monotonic clock in seconds, for intervals.
+            wall_clock: Nanoseconds since the epoch, for timestamps.
         """
         quarter = timeout / 4 if timeout else _LONGEST_INTERVAL
         self._interval = min(quarter, _LONGEST_INTERVAL)
@@ -83,14 +83,14 @@ class Heartbeats:
         self._lease = lease
         self._earlier_details = earlier_details
         self.on_stop: Callable[[], object] | None = None
-        """Called once, in whatever thread learns that the attempt should stop."""
+        """Called once when the attempt should stop, in any thread."""
         self._clock = clock
         self._wall_clock = wall_clock
         self._changed = threading.Condition(threading.Lock())
         self._sending = threading.Lock()
         self._thread: threading.Thread | None = None
-        # All below is guarded by `_changed`; only `cancelled` reads `_status` without it.
-        self._newest: tuple[str, str | None] | None = None  # what has to be sent: time and details
+        # `_changed` guards all attributes below; only `cancelled` reads `_status` without it.
+        self._newest: tuple[str, str | None] | None = None  # the heartbeat to send: time and details
         self._sent_details: str | None = None
         self._sent_at: float | None = None
         self._first_try: float | None = None
@@ -101,7 +101,7 @@ class Heartbeats:
         self._stop_told = False
 
     def begin(self) -> None:
-        """Heartbeat without being called, with the details that were given last, until as many `end`s."""
+        """Start automatic heartbeats with the last details. Each `begin` needs one `end`."""
         with self._changed:
             self._by_itself += 1
             if self._sent_details is None and self._newest is None:
@@ -110,7 +110,7 @@ class Heartbeats:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """No longer do that."""
+        """End the automatic heartbeats that the matching `begin` started."""
         with self._changed:
             self._by_itself -= 1
 
@@ -127,7 +127,7 @@ class Heartbeats:
                     self._first_try = self._clock()
                     atexit.register(self.flush, _AT_EXIT)
                 self._newest = (micro_time(self._wall_clock()), text)
-            # While sending fails it is left to the thread, so that an outage does not slow the activity down.
+            # While sending fails, only the thread sends, so that an outage does not slow the activity down.
             due = self._newest is not None and self._failures == 0 and self._due_at() <= self._clock()
         if due and not _in_event_loop():
             self._send()
@@ -138,20 +138,20 @@ class Heartbeats:
         self.raise_if_stopped()
 
     def cancelled(self) -> str | None:
-        """Say why the attempt should stop; None where it should not.
+        """Why the attempt should stop; None if it should not.
 
-        Takes no lock: a signal handler calls this, perhaps in the middle of a method that holds it.
+        Takes no lock, because a signal handler may call this while a method of the same thread holds the lock.
         """
         return self._status.stop_reason()
 
     def raise_if_stopped(self) -> None:
-        """Raise what the responses reported. A cancellation is raised once: after catching it, the caller can still heartbeat."""
+        """Raise the error that the responses reported. A cancellation is raised once, so the caller can heartbeat afterwards."""
         with self._changed:
             self._status.raise_if_refused()
             self._status.raise_if_cancelled()
 
     def flush(self, timeout: float) -> None:
-        """Try once to send what is waiting: the next attempt may want the details."""
+        """Try once to send a pending heartbeat, because the next attempt may need its details."""
         with self._changed:
             self._by_itself = 0
             waiting = self._newest is not None and not self._status.superseded
@@ -159,17 +159,17 @@ class Heartbeats:
             self._send(timeout)
 
     def write_result(self, text: str, *, drop_details: bool, patience: float = 60.0) -> None:
-        """Write a large result; it has to arrive before the process may end well.
+        """Write a large result. It must arrive before the process exits with 0.
 
         Args:
-            text: The result, JSON.
-            drop_details: Whether the result needs the room of the heartbeat details.
-            patience: Seconds to keep retrying while the API server does not respond.
+            text: The result as JSON.
+            drop_details: Whether the result needs the space of the heartbeat details.
+            patience: How long to retry while the API server does not respond, in seconds.
 
         Raises:
-            SupersededError: The API server refuses: nobody waits for the result.
-            PayloadTooLargeError: It refuses the size.
-            LeaseError: It did not answer in time.
+            SupersededError: The API server rejects the result, because the run no longer waits for it.
+            PayloadTooLargeError: The API server rejects the result as too large.
+            LeaseError: The API server did not respond in time.
         """
         annotations: dict[str, str | None] = {RESULT_ANNOTATION: text}
         if drop_details:
@@ -205,14 +205,14 @@ class Heartbeats:
         return max(self._sent_at + interval, self._next_try)
 
     def _send(self, timeout: float | None = None) -> None:
-        """Send the newest heartbeat, whichever it is by then."""
+        """Send the newest heartbeat at the time of sending."""
         with self._sending:
             with self._changed:
                 newest = self._newest
                 if newest is None or self._status.superseded:
                     return
                 when, details = newest
-                # The details every time, as an answer that got lost leaves unknown which ones stand there; a null takes back
+                # Always send the details, because after a lost response it is unknown which ones are stored. A null clears
                 # those of an earlier heartbeat.
                 body = {"metadata": {"annotations": {DETAILS_ANNOTATION: details}}, "spec": {"renewTime": when}}
             try:
@@ -242,7 +242,7 @@ class Heartbeats:
         self._status.observe_answer(answer)
 
     def _note_failure(self, error: LeaseError) -> None:
-        """Try again later, unless the answer was a refusal for good."""
+        """Schedule a retry, unless the request was permanently rejected."""
         now = self._clock()
         early = self._sent_at is None and self._first_try is not None and now - self._first_try < self._grace
         if self._status.observe_error(error, early=early):
@@ -270,13 +270,13 @@ class Heartbeats:
             self._send()
 
     def _pause(self) -> float | None:
-        """How long until the next automatic heartbeat; None: until the next call."""
+        """The time until the next automatic heartbeat in seconds; None: wait for the next call."""
         if not self._by_itself or self._sent_at is None:
             return None
         return max(self._sent_at + self._interval - self._clock(), 0.001)
 
     def _renew(self) -> None:
-        """Heartbeat by itself, if the last one is long enough ago."""
+        """Record an automatic heartbeat if the last heartbeat is old enough."""
         now = self._clock()
         if self._sent_at is None or self._sent_at + self._interval <= now:
             if self._first_try is None:
@@ -285,7 +285,7 @@ class Heartbeats:
 
 
 def _in_event_loop() -> bool:
-    """Whether the caller must not block: an event loop runs in its thread, and the heartbeat is left to ours."""
+    """Whether the caller runs in an event loop and must not block; then our thread sends the heartbeat."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return False

@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
 
 SERVICE_ACCOUNT_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""Where Kubernetes puts the pod's token and the cluster's certificate authority."""
+"""The folder with the pod's token and the cluster's certificate authority."""
 
 _LONGEST_MESSAGE = 500
 
 
 class LeaseError(Exception):
-    """A patch did not pass."""
+    """A patch failed."""
 
     def __init__(self, status: int | None, message: str) -> None:
-        """Describe it; without a `status`, there was no answer."""
+        """Create the error; `status` is None if there was no response."""
         super().__init__(message)
         self.status = status
 
 
 class Lease:
-    """One Lease. Not thread-safe.
+    """The Lease of an attempt. Not thread-safe.
 
-    The address of the API server and the place of the token are Kubernetes' own; `PERDURE_API_SERVER` and
-    `PERDURE_SERVICE_ACCOUNT_DIRECTORY` give others, for trying an activity out without a pod.
+    The address of the API server and the path of the token are those that Kubernetes gives a pod. To try an activity without a
+    pod, override them with `PERDURE_API_SERVER` and `PERDURE_SERVICE_ACCOUNT_DIRECTORY`.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -42,17 +42,17 @@ class Lease:
         self._connection: HTTPConnection | None = None
 
     def patch(self, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Change the Lease.
+        """Patch the Lease.
 
         Args:
             body: A JSON merge patch.
-            timeout: Seconds to wait for the connection, and for the answer.
+            timeout: How long to wait for the connection, and for the response, in seconds.
 
         Returns:
-            The Lease as it is now.
+            The Lease after the patch.
 
         Raises:
-            LeaseError: The API server refused, or did not answer.
+            LeaseError: The API server rejected the patch, or did not respond.
         """
         payload = json.dumps(body).encode()
         kept = self._connection is not None
@@ -62,11 +62,11 @@ class Lease:
             except OSError:
                 if not kept:
                     raise
-                # A connection that was kept may have been closed meanwhile. A patch may safely be sent twice.
+                # The server may have closed an idle connection. Sending a patch twice is safe.
                 self.close()
                 status, answer = self._send(payload, timeout)
             document = json.loads(answer) if answer else {}
-        except (OSError, ValueError) as error:  # includes http.client's, which _send makes OSError
+        except (OSError, ValueError) as error:  # includes the errors of http.client, which _send converts to OSError
             self.close()
             raise LeaseError(None, f"{type(error).__name__}: {error}") from error
         if status != 200:  # noqa: PLR2004 - HTTP's OK
@@ -75,7 +75,7 @@ class Lease:
         return document if isinstance(document, dict) else {}
 
     def close(self) -> None:
-        """Close the connection; the next patch opens one."""
+        """Close the connection. The next patch opens a new one."""
         if self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.close()
@@ -85,7 +85,7 @@ class Lease:
         from http.client import HTTPException  # noqa: PLC0415 - see _connect
 
         with open(f"{self._directory}/token", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs 5 ms to import
-            token = file.read().strip()  # every time: the kubelet renews it
+            token = file.read().strip()  # read for each request, because the kubelet renews it
         try:
             connection = self._connection or self._connect(timeout)
             self._connection = connection
@@ -107,7 +107,7 @@ class Lease:
         return response.status, answer
 
     def _connect(self, timeout: float) -> HTTPConnection:
-        # Imported here: together they take longer to import than all else, and most activities never heartbeat.
+        # Imported here because they take longer to import than everything else, and most activities never heartbeat.
         from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415
 
         host, port, secure = self._host, self._port, True
@@ -122,6 +122,6 @@ class Lease:
         import ssl  # noqa: PLC0415
 
         context = ssl.create_default_context(cafile=f"{self._directory}/ca.crt")
-        # Python 3.13 refuses authorities without a key identifier, which many clusters have.
+        # Python 3.13 rejects authorities without a key identifier, which many clusters have.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return HTTPSConnection(host, port, timeout=timeout, context=context)

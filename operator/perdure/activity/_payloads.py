@@ -1,4 +1,4 @@
-"""JSON that arrives as it was sent."""
+"""JSON values that Kubernetes stores without changing them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def encode(value: Any) -> str:
 
     Raises:
         TypeError: The value is not a JSON value.
-        ValueError: Kubernetes could not keep it as it is: NaN, an integer beyond 64 bits, lists in lists in lists …
+        ValueError: Kubernetes cannot store the value unchanged: NaN, an integer beyond 64 bits, or lists nested too deeply.
     """
     _check(value, 0)
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text.encode()  # half a surrogate pair is no text
+    text.encode()  # fails for half a surrogate pair
     return text
 
 
 def decode(text: str) -> Any:
-    """Read JSON; a text that is none is returned as it is.
+    """Decode JSON. Return any other text unchanged.
 
     Args:
         text: The text.

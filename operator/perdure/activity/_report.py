@@ -1,4 +1,4 @@
-"""The error document: what a failed attempt leaves for the operator."""
+"""The error document of a failed attempt, which the operator reads."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def error_document(error: BaseException, limit: int) -> str:
     """Describe an exception.
 
     Args:
-        error: What was raised.
-        limit: Bytes that the document may have. Details that do not fit are left out, and the message says so; a stack
-            trace is cut from its beginning.
+        error: The exception.
+        limit: The size limit of the document in bytes. Details that do not fit are left out, and the message says so; a
+            stack trace loses its first lines.
 
     Returns:
-        `{"error": {"type", "message", "details", "nonRetryable", "nextRetryDelay", "stackTrace", "cancelled"}}`, JSON.
+        `{"error": {"type", "message", "details", "nonRetryable", "nextRetryDelay", "stackTrace", "cancelled"}}` as JSON.
     """
     body: dict[str, Any] = {"message": _cut(_message(error), _LONGEST_MESSAGE)}
     if isinstance(error, CancelledError) and not isinstance(error, SupersededError):

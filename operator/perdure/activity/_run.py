@@ -1,4 +1,4 @@
-"""Entry points: from a Python function to a process that reads its input, reports, and exits as the operator expects."""
+"""Entry points: run a Python function as a process that reads its input, reports its outcome, and exits."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def defn(
     """Register a function as an activity, for `main()`.
 
     Args:
-        function: The function, where the decorator is used without parentheses.
-        name: Name of the activity in its Workflow. Default: the function's, with dashes for underscores.
-        auto_heartbeat: Whether heartbeats are sent by themselves while it runs; see `run`.
+        function: The function, if the decorator is used without parentheses.
+        name: Name of the activity in its Workflow. Default: the name of the function, with dashes for underscores.
+        auto_heartbeat: Whether to send heartbeats automatically while it runs; see `run`.
 
     Returns:
         The function, unchanged.
@@ -49,10 +49,10 @@ def defn(
 
 
 def main(activities: Mapping[str, Callable[..., Any]] | None = None) -> NoReturn:
-    """Run the activity that this pod is for: several activities may share an image.
+    """Run the activity of this pod. Several activities may share an image.
 
     Args:
-        activities: Functions by the name of their activity; underscores count as dashes. Default: those with `@defn`.
+        activities: Functions by activity name; underscores count as dashes. Default: the functions with `@defn`.
     """
     known = {_plain(name): function for name, function in (_registered if activities is None else activities).items()}
     wanted = current().info.activity
@@ -68,32 +68,32 @@ def main(activities: Mapping[str, Callable[..., Any]] | None = None) -> NoReturn
 
 
 def run(function: Callable[..., Any], *, auto_heartbeat: bool = False) -> NoReturn:
-    """Run a function as the activity, and end the process.
+    """Run a function as the activity, and exit.
 
-    The function is called with the input (or with nothing, if it takes nothing); a coroutine function is run in an event
-    loop. What it returns is the result. What it raises becomes the failure, and the process exits with 1. SIGTERM raises
-    `CancelledError` in the main thread; in a coroutine function, its task is cancelled.
+    The function is called with the input, unless it has no parameters. A coroutine function runs in an event loop. Its return
+    value is the result. An exception becomes the failure, and the process exits with 1. SIGTERM raises `CancelledError` in the
+    main thread, or cancels the task of a coroutine function.
 
-    With `auto_heartbeat`, heartbeats are sent in the background as long as the process lives, with the details that were given
-    last; a request to cancel then raises `CancelledError` in the main thread, as SIGTERM does. That shows that the process is
-    alive, not that it gets on: where work can hang, call `heartbeat` instead.
+    With `auto_heartbeat`, the process sends heartbeats with the last details in the background. A requested cancellation then
+    raises `CancelledError` in the main thread, as SIGTERM does. Such heartbeats show that the process is alive, not that it
+    makes progress: if the work can hang, call `heartbeat` instead.
 
     Args:
         function: The activity.
-        auto_heartbeat: Whether heartbeats are sent by themselves.
+        auto_heartbeat: Whether to send heartbeats automatically.
     """
     sys.exit(_run(function, current(), auto_heartbeat=auto_heartbeat))
 
 
 def complete(result: Any = None) -> None:
-    """Hand over the result; the process then ends with exit code 0 by itself. Not needed with `run` and `main`.
+    """Write the result. Then end the process with exit code 0. Not needed with `run` and `main`.
 
     Args:
         result: Any JSON value.
 
     Raises:
-        PayloadTooLargeError: It does not fit.
-        SupersededError: Nobody waits for it.
+        PayloadTooLargeError: The result is too large.
+        SupersededError: The run no longer waits for the result.
     """
     current().complete(result)
 
@@ -109,10 +109,10 @@ def fail(
     """Report a failure and end the process with exit code 1. With `run` and `main`, raise `ApplicationError` instead.
 
     Args:
-        message: For people.
-        type: What `catch` and retry policies compare. Default: `ApplicationError`.
+        message: The message for users.
+        type: The type that `catch` and retry policies match. Default: `ApplicationError`.
         details: Any JSON value, for the code that handles the failure.
-        non_retryable: Whether trying again is pointless, whatever the retry policy says.
+        non_retryable: Whether to never retry, regardless of the retry policy.
         next_retry_delay: How long to wait before the next attempt: a `timedelta`, or seconds.
     """
     error = ApplicationError(
@@ -128,7 +128,7 @@ def _plain(name: str) -> str:
 
 
 def _run(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool = False) -> int:
-    """Run the function and report; gives the exit code."""
+    """Run the function, report its outcome, and return the exit code."""
     stopper = _Stopper(context)
     try:
         with stopper:
@@ -141,29 +141,29 @@ def _run(function: Callable[..., Any], context: Context, *, auto_heartbeat: bool
                 result = _await(result, context, stopper)
         context.complete(result)
     except SystemExit:
-        raise  # the function chose an exit code, to which `failureTypes` may give a meaning
+        raise  # the function chose an exit code, which `failureTypes` may map to a failure type
     except BaseException as error:  # noqa: BLE001 - whatever it is, the operator has to be told
         import traceback  # noqa: PLC0415 - only a failure pays for it
 
-        traceback.print_exception(error)  # for those who read the pod's log
+        traceback.print_exception(error)  # for readers of the pod's log
         context.write_message(error_document(error, context.message_limit))
         return 1
     return 0
 
 
 class _Stopper:
-    """While the function runs, the first SIGTERM raises `CancelledError` in it.
+    """Raises `CancelledError` in the function on the first SIGTERM.
 
-    Later ones do not disturb its cleaning up, and none disturbs the report.
+    Later signals do not interrupt its cleanup, and no signal interrupts the report.
     """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._raise = False
         self.cancel: Callable[[], object] | None = None
-        """How to stop a function that runs in an event loop, where raising would hit the loop."""
+        """Cancels a function that runs in an event loop, where an exception would hit the loop."""
         self.interrupts = False
-        """Whether a request to cancel interrupts a function that may never ask for it."""
+        """Whether a requested cancellation interrupts the function, which may never call `cancelled`."""
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -187,7 +187,7 @@ class _Stopper:
             raise CancelledError(self._context.stop_reason)
 
     def _told(self) -> None:
-        """A heartbeat's answer says that the attempt should stop. Called in any thread."""
+        """Handle a response to a heartbeat that says that the attempt should stop. Called in any thread."""
         if not self._raise:
             return
         if self.cancel is not None:
@@ -197,12 +197,12 @@ class _Stopper:
 
 
 def takes_input(function: Callable[..., Any]) -> bool:
-    """Tell whether a function wants the input."""
+    """Return whether a function has a parameter for the input."""
     import inspect  # noqa: PLC0415 - 10 ms that scripts without `run` need not pay
 
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return True
     return any(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL} for p in parameters)
 

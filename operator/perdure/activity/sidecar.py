@@ -1,11 +1,11 @@
-"""The sidecar: does for any program, through files, what `perdure.activity` does for Python.
+"""The sidecar: it gives any program, through files, the features that `perdure.activity` gives Python code.
 
-$PERDURE_FILES/heartbeat    written by the activity for each heartbeat; its content is the details, JSON or text
-$PERDURE_FILES/cancelled    written here, when the activity should stop; what stands in it is the reason
-$PERDURE_FILES/result       written by the activity before it ends with exit code 0: its result, JSON or text
+$PERDURE_FILES/heartbeat    written by the activity for each heartbeat; contains the details, JSON or text
+$PERDURE_FILES/cancelled    written by the sidecar when the activity should stop; contains the reason
+$PERDURE_FILES/result       written by the activity before it ends with exit code 0; contains the result, JSON or text
 
-The folder is the activity's to fill, and the sidecar has a token that the activity has not. So only regular files are read, none
-through a link, and nothing is written through one.
+The activity controls the folder, and the sidecar has a token that the activity does not have. So the sidecar reads only regular
+files, and neither reads nor writes through links.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.25
 _LARGEST_RESULT = 252 * 1024
 _LARGEST_FILE = 8 * 1024 * 1024
-"""What the folder holds."""
+"""The size of the folder, in bytes."""
 _READ = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-)  # not blocking: a pipe without a writer opens immediately
+)  # non-blocking, so that opening a pipe without a writer does not hang
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_FILE = "`{}` is no regular file: links, pipes and folders are not read"
 
 
 class SidecarLoop:
-    """The loop between the files and the Lease."""
+    """The loop that transfers data between the files and the Lease."""
 
     def __init__(self, context: Context, environ: Mapping[str, str]) -> None:
         self._context = context
@@ -49,7 +49,7 @@ class SidecarLoop:
         self._complaint = ""
 
     def run(self) -> int:
-        """Work until SIGTERM, which the caller blocks, then report the result; returns the exit code."""
+        """Run until SIGTERM, which the caller has blocked, report the result, and return the exit code."""
         heartbeats = self._context.heartbeats
         if heartbeats is not None:
             heartbeats.on_stop = self._tell_cancelled
@@ -63,7 +63,7 @@ class SidecarLoop:
         return self._hand_over()
 
     def _pass_on_heartbeat(self) -> None:
-        """Heartbeat if the activity has written the file since."""
+        """Send a heartbeat if the activity has written the file again."""
         heartbeats = self._context.heartbeats
         try:
             found = os.stat("heartbeat", dir_fd=self._folder, follow_symlinks=False)
@@ -83,7 +83,7 @@ class SidecarLoop:
         self._seen = seen
 
     def _tell_cancelled(self) -> None:
-        """Write the file that asks the activity to stop: first beside, so that nobody reads half of it."""
+        """Write the file that requests the activity to stop. It is renamed into place, so that nobody reads a partial file."""
         reason = self._context.cancelled() or ""
         try:
             with suppress(FileNotFoundError):
@@ -101,7 +101,7 @@ class SidecarLoop:
         try:
             text = self._read("result")
         except FileNotFoundError:
-            return 0  # the termination message of its own container counts
+            return 0  # the operator uses the termination message of the activity's container
         except PayloadTooLargeError as error:
             return self._fail(error)
         except (OSError, ValueError) as error:
@@ -117,7 +117,7 @@ class SidecarLoop:
             else:
                 heartbeats.write_result(text, drop_details=True)
         except SupersededError:
-            return 0  # nobody waits for it
+            return 0  # the run no longer waits for it
         except Exception as error:  # noqa: BLE001 - whatever it is, the operator has to be told
             return self._fail(error)
         return 0
@@ -127,12 +127,12 @@ class SidecarLoop:
         return 1
 
     def _read(self, name: str) -> str:
-        """What a file holds.
+        """Read a file.
 
         Raises:
-            OSError: it is not there, or no regular file.
-            PayloadTooLargeError: it holds more than can be handed on.
-            UnicodeDecodeError: it is no text.
+            OSError: The file does not exist, or is not a regular file.
+            PayloadTooLargeError: The file is too large to pass on.
+            UnicodeDecodeError: The file is not text.
         """
         try:
             opened = os.open(name, _READ, dir_fd=self._folder)
@@ -150,7 +150,7 @@ class SidecarLoop:
         return held.decode()
 
     def _complain(self, message: str) -> None:
-        """For those who read the sidecar's log; once, not at each look."""
+        """Log a message once, not each time the problem is seen."""
         if message != self._complaint:
             self._complaint = message
             sys.stderr.write(message + "\n")
@@ -158,7 +158,7 @@ class SidecarLoop:
 
 def main() -> None:
     """Entry point of the sidecar's container: `python -m perdure.activity.sidecar`."""
-    # Blocked and waited for, in all threads: a handler that sets an Event can deadlock with the wait that it interrupts.
+    # SIGTERM is blocked in all threads and waited for: a handler that sets an Event can deadlock with the interrupted wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     sys.exit(SidecarLoop(current(), os.environ).run())
 

@@ -1,4 +1,4 @@
-"""Trying activities without a cluster: they run in the test's own process, and believe to be in a pod."""
+"""Test activities without a cluster: they run in the process of the test as if in a pod."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DETAILS_LIMIT = 16 * 1024
 
 
 class ActivityEnvironment:
-    """Runs activities as a pod would, records their heartbeats, and lets a test cancel them.
+    """Runs activities as in a pod, records their heartbeats, and lets a test cancel them.
 
         env = ActivityEnvironment(attempt=2, last_heartbeat_details={"done": 3})
         assert env.run(copy_files, ["a", "b", "c", "d"]) == {"files": 4, "resumedAt": 3}
         assert env.heartbeats == [{"done": 4}]
 
-    Input, details and result make their way through JSON, so that what would not arrive in a cluster does not arrive here.
+    Input, details and result are converted to JSON and back, so that values that fail in a cluster also fail here.
     """
 
     def __init__(
@@ -34,15 +34,15 @@ class ActivityEnvironment:
         on_heartbeat: Callable[[Any], object] | None = None,
         **info: Any,
     ) -> None:
-        """Prepare.
+        """Prepare an environment.
 
         Args:
-            last_heartbeat_details: What an earlier attempt has left.
+            last_heartbeat_details: The details of the last heartbeat of an earlier attempt.
             on_heartbeat: Called with the details of each heartbeat; it may call `cancel`.
             info: Fields of `Info` that differ from their defaults, such as `attempt` or `run_id`.
         """
         self.heartbeats: list[Any] = []
-        """The details of all heartbeats so far, None where there were none."""
+        """The details of all heartbeats so far; None for a heartbeat without details."""
         defaults: dict[str, Any] = {
             "namespace": "default",
             "run": "test",
@@ -64,10 +64,10 @@ class ActivityEnvironment:
         self._cancel_task: Callable[[], object] | None = None
 
     def cancel(self, reason: str = "the test has cancelled it") -> None:
-        """Ask the activity to stop, as the answer to a heartbeat does; may be called in any thread, before or while it runs.
+        """Request the activity to stop, like a response to a heartbeat. Call it in any thread, before or while it runs.
 
         Args:
-            reason: What `CancelledError` says.
+            reason: The message of `CancelledError`.
         """
         with self._lock:
             self._reason = reason
@@ -76,10 +76,10 @@ class ActivityEnvironment:
             cancel()
 
     def supersede(self, reason: str = "another attempt has begun") -> None:
-        """Refuse its heartbeats from now on, as the API server does once nobody waits for the attempt.
+        """Reject further heartbeats, as the API server does once the run no longer waits for the attempt.
 
         Args:
-            reason: What `SupersededError` says.
+            reason: The message of `SupersededError`.
         """
         self._superseded = True
         self.cancel(reason)
@@ -88,15 +88,15 @@ class ActivityEnvironment:
         """Run an activity.
 
         Args:
-            function: The activity; it is given the input, if it takes any.
+            function: The activity. It gets the input if it has a parameter.
             input: Its input, any JSON value.
 
         Returns:
-            What it returns, as it would arrive; for a coroutine function something to await that gives that.
+            The result as the run would receive it; for a coroutine function, an awaitable with the result.
 
         Raises:
-            TypeError, ValueError: Input or result is not JSON, or would change on the way.
-            BaseException: Whatever the activity raises.
+            TypeError, ValueError: The input or the result is not JSON, or would be changed by the conversion.
+            BaseException: The activity raised it.
         """
         given = (decode(encode(input)),) if takes_input(function) else ()
         context = cast("Context", _TestContext(self))
@@ -155,14 +155,14 @@ class _TestHeartbeats:
         self._environment._beat(details)  # noqa: SLF001 - one thing in two classes
 
     def begin(self) -> None:
-        """What is sent by itself says nothing that a test could ask for."""
+        """Do nothing: automatic heartbeats have no effect that a test can observe."""
 
     def end(self) -> None:
-        """See `begin`."""
+        """Do nothing; see `begin`."""
 
 
 class _TestContext:
-    """Stands for `Context`, without an environment, files or a Lease."""
+    """A replacement for `Context` without environment variables, files or a Lease."""
 
     def __init__(self, environment: ActivityEnvironment) -> None:
         self._environment = environment

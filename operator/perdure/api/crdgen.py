@@ -22,6 +22,7 @@ from perdure.api.payload import Payload
 from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule
 from perdure.api.schema import SchemaError, structural_schema
+from perdure.api.webhook import Webhook
 from perdure.api.workflow import Workflow
 from perdure.api.workflowlimit import WorkflowLimit
 from perdure.api.workflowrun import WorkflowRun
@@ -35,6 +36,7 @@ KINDS: tuple[type[Resource], ...] = (
     Schedule,
     RetryPolicy,
     WorkflowLimit,
+    Webhook,
     Operation,
     DeadLetter,
     HistorySegment,

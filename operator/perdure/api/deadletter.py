@@ -94,7 +94,7 @@ class DeadLetter(Resource):
         columns=(
             Column("Run", ".spec.workflowRun.name", "The run that the activity belongs to"),
             Column("Step", ".spec.step", "The step of the activity"),
-            Column("Activity", ".spec.activity", "The activity"),
+            Column("Activity", ".spec.activity", "The activity", wide=True),
             Column("Attempts", ".spec.attempts", "Number of attempts", "integer"),
             Column("Redriven", condition_path("Redriven", "status"), "Whether a re-drive succeeded"),
             Column("Message", ".spec.failure.message", "Why the activity failed", wide=True),

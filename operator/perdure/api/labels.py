@@ -159,6 +159,12 @@ BATCH_LABEL: Final = "perdure.dev/batch"
 BATCH_ANNOTATION: Final = "perdure.dev/batch"
 """Annotation on these Operations: the description of the whole batch, JSON."""
 
+WEBHOOK_LABEL: Final = "perdure.dev/webhook"
+"""Label on runs and Operations that a request to a Webhook created: its name (with a hash if it exceeds 63 characters)."""
+
+DELIVERY_ANNOTATION: Final = "perdure.dev/delivery-id"
+"""Annotation on these runs and Operations: the ID of the request."""
+
 RESERVED_PREFIXES: Final = (f"{GROUP}/", AUDIT_PREFIX)
 """Prefixes of labels and annotations of runs that users must not write, not even in the template of a Schedule."""
 

@@ -138,6 +138,20 @@ def started_name(workflow_id: str, operation_uid: str) -> str:
     return _readable(workflow_id, "run", operation_uid)
 
 
+def delivery_name(webhook: str, uid: str, delivery_id: str) -> str:
+    """Name the run or the Operation that a request to a Webhook creates: ``<webhook>-<hash>``.
+
+    Args:
+        webhook: Name of the Webhook.
+        uid: Its UID.
+        delivery_id: ID of the request. Its hash makes the name a lock.
+
+    Returns:
+        A DNS-1123 label of at most 63 characters.
+    """
+    return _readable(webhook, "webhook", f"{uid}/{delivery_id}")
+
+
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 
 

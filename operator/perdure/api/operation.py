@@ -426,7 +426,7 @@ class Operation(Resource):
         short_name="wop",
         columns=(
             Column("Verb", ".status.verb", "The request"),
-            Column("Target", ".spec.target.kind", "Kind of the target"),
+            Column("Target", ".spec.target.kind", "Kind of the target", wide=True),
             Column("Name", ".spec.target.name", "Name of the target"),
             Column("Workflow-ID", ".spec.target.workflowId", "Workflow ID of the target"),
             Column("Run", ".status.workflowRun", "Name of the target run", wide=True),

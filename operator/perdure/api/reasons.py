@@ -169,6 +169,15 @@ class ConditionReason(StrEnum):
     """The run has recorded the signal, but its workflow never waits for one of that name. Check the spelling; the message lists
     the signals that it waits for."""
 
+    # Ready, of a Webhook.
+
+    SECRET_NOT_READABLE = "SecretNotReadable"  # noqa: S105 (a reason)
+    """The Secret of the Webhook, or its key, does not exist, or the operator may not read it, so requests are rejected. Create
+    the Secret, and a Role and a RoleBinding for it (docs/webhooks.md). The operator reads it again every 30 seconds."""
+
+    NOT_SERVED = "NotServed"
+    """The operator does not serve Webhooks. Set the Helm values `temporal.httpApi.enabled` and `temporal.httpApi.webhooks`."""
+
     # Ready, of a Workflow, Schedule or RetryPolicy.
 
     ACCEPTED = "Accepted"
@@ -179,7 +188,8 @@ class ConditionReason(StrEnum):
     Schedule: The spec has errors. Fix the fields that the message names; no runs start until then. RetryPolicy: The spec
     has errors. Fix the fields that the message names; runs that name the policy wait with `RetryPolicyNotFound` until
     then. WorkflowLimit: The spec has errors. Fix the fields that the message names; runs that take the limit wait with
-    `LimitNotFound` until then. Operation: The Operation, its target or the run that it would start is invalid. The
+    `LimitNotFound` until then. Webhook: The spec has errors. Fix the fields that the message names; requests are rejected until
+    then. Operation: The Operation, its target or the run that it would start is invalid. The
     message says what to fix."""
 
     POD_REFUSED = "PodRefused"
@@ -392,6 +402,15 @@ class EventReason(StrEnum):
 
     DEAD_LETTERED = "DeadLettered"
     """An activity failed for good, and the operator created a DeadLetter for it."""
+
+    # Webhook.
+
+    SECRET_NOT_READABLE = "SecretNotReadable"  # noqa: S105 (a reason)
+    """The operator cannot read the secret of the Webhook, so requests are rejected. The note says what to do."""
+
+    DELIVERY_FAILED = "DeliveryFailed"
+    """A request with a valid signature could not be processed: an expression has no value for it, or the API server rejects the
+    run. The note says why; the sender got the status 422."""
 
     # Schedule.
 

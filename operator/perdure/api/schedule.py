@@ -352,13 +352,13 @@ class Schedule(Resource):
         short_name="wsch",
         columns=(
             Column("Ready", condition_path("Ready", "status"), "Whether the spec is valid and runs can start"),
-            Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready"),
+            Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready", wide=True),
             Column("Spec", ".status.spec.summary", "When runs start"),
             Column("Paused", condition_path("Paused", "status"), "Whether no runs start by time"),
             Column("Last", ".status.lastScheduledTime", "How long ago a run started by time", "date"),
             # A column of type date shows a time in the future as <invalid>.
             Column("Next", ".status.nextScheduledTimes[0]", "The next time"),
-            Column("Active", ".status.active", "Number of open runs", "integer"),
+            Column("Active", ".status.active", "Number of open runs", "integer", wide=True),
             Column("Zone", ".status.spec.timeZone", "The time zone", wide=True),
             Column("Message", condition_path("Ready", "message"), "Message of the condition Ready", wide=True),
         ),

@@ -430,7 +430,11 @@ class WorkflowRun(Resource):
             Column("Phase", ".status.phase", "Phase of the run"),
             Column("Progress", ".status.progress", "Number of ended steps and of known steps"),
             Column("Reason", condition_path("Succeeded", "reason"), "Reason of the condition Succeeded"),
-            Column("Awaits", ".status.awaitedSignals[0].name", "The first signal that the run waits for"),
+            Column(
+                "Awaits",
+                ".status['awaitedSignals','pendingActivities','pendingChildren','pendingTimers'][?(@.step)]['name','step']",
+                "The first signal that the run waits for, or the first step with an activity, a child or a timer",
+            ),
             Column("Started", ".status.startTime", "How long ago the run started", "date", wide=True),
             Column("Completed", ".status.completionTime", "How long ago the run closed", "date"),
             Column(

@@ -64,6 +64,7 @@ VERBS = {
     "update": "perdure.cli.verbs.update",
     "version": "perdure.cli.verbs.version",
     "wait": "perdure.cli.verbs.wait",
+    "webhooks": "perdure.cli.verbs.webhooks",
 }
 """The module of each verb, in the order of the help. A module has `HELP` and `command`, a function for typer; a verb with
 subcommands has `COMMANDS`: the function and the help of each, by name."""

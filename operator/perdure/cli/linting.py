@@ -10,6 +10,7 @@ from perdure.api.crdgen import KINDS
 from perdure.api.operation import Operation, OperationSpec
 from perdure.api.retrypolicy import RetryPolicy
 from perdure.api.schedule import Schedule, ScheduleSpec
+from perdure.api.webhook import Webhook, WebhookSpec
 from perdure.api.workflow import Workflow
 from perdure.api.workflowlimit import WorkflowLimit
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
@@ -19,7 +20,9 @@ from perdure.kube import clock
 from perdure.language.checks import Checked, Documents, between, check, labels, options
 from perdure.language.checks.between import policies_of, run_input
 from perdure.language.checks.signals import SignalNames
+from perdure.language.expression_text import ExpressionError
 from perdure.language.program import Finding, Severity
+from perdure.language.webhook_program import WebhookProgram
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.outlook import outlook_after
 from perdure.schedule.times import faults_of
@@ -204,6 +207,8 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
         yield from between(each.checked, documents, name=name)
     if isinstance(resource, Operation):
         yield from _signals(resource.spec, documents)
+    if isinstance(resource, Webhook):
+        yield from _expressions(resource.spec)
     if isinstance(resource, WorkflowRun):
         yield from _run(each, "spec", resource.spec, documents)
     elif isinstance(resource, Schedule):
@@ -229,6 +234,14 @@ def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) 
             yield Finding(path + finding.path.removeprefix("spec"), finding.message)
     elif spec.workflow is not None and spec.workflow.name is not None:
         yield from run_input(spec.workflow.name, spec.input, documents, path)
+
+
+def _expressions(spec: WebhookSpec) -> Iterator[Finding]:
+    """The first invalid expression of a Webhook."""
+    try:
+        WebhookProgram.compile(spec)
+    except ExpressionError as error:
+        yield Finding(error.path, f"${{{error.expression}}}: {error.message}")
 
 
 def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:

@@ -1,8 +1,8 @@
-"""The manager: connects the informers, queues, and reconcilers of an operator.
+"""The manager: connect the informers, queues, and reconcilers of an operator.
 
-    a watch, a list ─▶ taken in: the index knows it, whom it concerns is woken ─▶ queue of keys ─▶ a pass over one object
+    a watch, a list ─▶ informers: update the index, wake the affected objects ─▶ queue of keys ─▶ reconciliation of one object
 
-The resync finds what a watch misses.
+The resync finds changes that a watch has missed.
 """
 
 import asyncio
@@ -38,11 +38,13 @@ from perdure.controller.queue.keys import (
     RetentionKey,
     RunKey,
     ScheduleKey,
+    WebhookKey,
     WorkflowKey,
 )
 from perdure.controller.retention.finished_runs import FinishedRuns
 from perdure.controller.retention.namespace_retention import NamespaceRetention
 from perdure.controller.tools import Tools
+from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -61,13 +63,13 @@ class Manager:
         workers: int = 32,
         kept: Limits | None = None,
     ) -> None:
-        """Create a manager that does not run yet.
+        """Create a manager without starting it.
 
         Args:
-            tools: What everything works with.
-            served: Where.
-            workers: How many objects are worked on at a time.
-            kept: What each namespace may keep of its finished runs; None for the default limits.
+            tools: The shared services.
+            served: The served namespaces.
+            workers: How many objects are processed concurrently.
+            kept: The limits of finished runs per namespace; None for the defaults.
         """
         self.served = served
         self.tools = tools
@@ -98,6 +100,7 @@ class Manager:
         self.referenced = ReferencedObjects(
             tools, self._queue, self._readiness, runs=self.runs, schedules=self.schedules
         )
+        self.webhooks = Webhooks(tools.client, tools.recorder, self._queue.wake)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
         self._claims = ReleasedClaims(tools.client, self._index.directory, tools.pods.settings.pod_ttl)
         self._retention = NamespaceRetention(
@@ -126,7 +129,11 @@ class Manager:
             runs=self.runs,
             schedules=self.schedules,
             pods=self._pods,
-            few={"retrypolicies": self.referenced.take_policy, "workflowlimits": self.referenced.take_limit},
+            few={
+                "retrypolicies": self.referenced.take_policy,
+                "workflowlimits": self.referenced.take_limit,
+                "webhooks": self.on_webhook,
+            },
         )
         self._clock_jumps = ClockJumps()
         tools.limits.wake = self._wake_run
@@ -135,17 +142,17 @@ class Manager:
 
     @property
     def shards(self) -> Shards:
-        """What this process owns."""
+        """The shards of this process."""
         return self.tools.shards
 
     @property
     def directory(self) -> Directory:
-        """All runs that there are."""
+        """The directory of all runs."""
         return self._index.directory
 
     @property
     def client(self) -> kube.Client:
-        """Speaks to the API server."""
+        """The client of the API server."""
         return self.tools.client
 
     # Watch events
@@ -165,6 +172,12 @@ class Manager:
         """Process a watch event of a Schedule."""
         self._resync.observe_event("schedules")
         self.schedules.take(obj, deleted=deleted)
+
+    def on_webhook(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """Process a watch event of a Webhook."""
+        self.webhooks.observe(obj, deleted=deleted)
+        key = WebhookKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
+        self._queue.forget(key) if deleted else self._queue.wake(key)
 
     def _wake_run(self, run: RunRef) -> None:
         self._queue.wake(RunKey(run.namespace, run.uid, run.workflow_id))
@@ -190,8 +203,9 @@ class Manager:
             group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))
 
     async def _learn(self) -> None:
-        await self.tools.shards.joined()  # only the runs of its own shards are kept
+        await self.tools.shards.assigned()  # only the runs of its own shards are kept
         await self.first_lists.read()
+        self.tools.shards.prepared()
 
     # A fleet
 
@@ -202,7 +216,7 @@ class Manager:
         return shards.active if guest else shards.owns(key.namespace, key.sharded_by)
 
     def _remembers(self, key: Key) -> bool:
-        """Whether a key that others process is kept: all but those of objects that are read, or woken, when they are gained."""
+        """Whether to keep a key that others process: not if its object is read or woken when this process gains it."""
         match key:
             case RunKey():
                 return self.runs.get(key.uid) is not None
@@ -219,7 +233,7 @@ class Manager:
         self._queue.readmit()
 
     async def drain(self) -> None:
-        """Wait until nothing is in progress."""
+        """Wait until no work is in progress."""
         await self._queue.drain()
 
     async def _work(self, key: Key) -> None:
@@ -235,26 +249,34 @@ class Manager:
                 await self._finished.remove(key)
             case RetentionKey():
                 self._queue.wake_at(key, await self._retention.enforce(key.namespace))
+            case _:
+                await self._update_status(key)
+
+    async def _update_status(self, key: WorkflowKey | PolicyKey | LimitKey | WebhookKey | LetterKey) -> None:
+        """Reconcile an object of which only the status changes."""
+        match key:
             case WorkflowKey():
                 self._queue.wake_at(key, await self._readiness.reconcile(key.namespace, key.name, now()))
             case PolicyKey():
                 await self.tools.policies.reconcile(key.namespace, key.name)
             case LimitKey():
                 self._queue.wake_at(key, await self._releases.reconcile(key.namespace, key.name, now()))
+            case WebhookKey():
+                self._queue.wake_at(key, await self.webhooks.reconcile(key.namespace, key.name, now()))
             case LetterKey():
                 await self.tools.letters.reconcile(key.namespace, key.name)
             case _:
                 assert_never(key)
 
     async def _poll(self) -> bool:
-        """Execute the periodic work; returns whether it is complete."""
+        """Execute the periodic work, and return whether it is complete."""
         if self._clock_jumps.jumped():
             self.schedules.observe_clock()
         self._expiries.arm(now())
         return await self.resync()
 
     async def resync(self) -> bool:
-        """Find changes that no watch has shown; returns whether everything could be compared."""
+        """Find changes that no watch has shown, and return whether everything could be compared."""
         return await self._resync.resync()
 
     def trouble(self) -> str | None:
@@ -264,15 +286,15 @@ class Manager:
     # The first lists, for the watches that continue them
 
     async def listed(self, plural: str, namespace: str | None) -> str:
-        """The version of the first list of a kind, once; afterwards, and for other kinds, empty: a watch lists it itself."""
+        """Return the version of the first list of a kind once; afterwards, and for other kinds, return an empty string."""
         return await self.first_lists.version(plural, namespace)
 
     def takes(self, plural: str, obj: kube.Object) -> bool:
-        """Take a finished run that a watch has listed; everything else of a list goes through the handlers."""
+        """Take a finished run from a list; other objects are passed to the handlers."""
         return plural == "workflowruns" and self.runs.take_finished(obj)
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Take a run that a watch shows exactly as this process has just written or read it, so that no handler is called."""
+        """Return whether this process wrote or read exactly this version of a run, so that no handler needs it."""
         if plural != "workflowruns" or not self.directory.knows(obj):
             return False
         take_in(obj, partial(self.on_run, deleted=False))

@@ -140,7 +140,7 @@ class Policies:
         """The names without a valid policy; policies that no watch has shown yet are read.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         for name in names:
             if name not in self._known[namespace]:
@@ -163,7 +163,7 @@ class Policies:
         """Update the status of a policy from its spec.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(namespace, name, lambda _breaker, circuit: circuit)
 
@@ -223,7 +223,7 @@ class Policies:
         """Ask whether an attempt may start; None if it may, which is recorded if necessary.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         held: Held | None = None
 
@@ -270,7 +270,7 @@ class Policies:
         """Report the end of an attempt to a circuit breaker; repeating the report changes nothing.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         await self._change(
             namespace, report.policy, lambda breaker, circuit: circuits.count(breaker, circuit, who, report)

@@ -70,7 +70,7 @@ class Workers(Protocol):
         """Whether workers of a version decide workflows of a task queue.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not respond.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
         """
         ...
 
@@ -86,7 +86,7 @@ class Workers(Protocol):
         """A large payload as an inline value, for readers of JSON.
 
         Raises:
-            ValueError: it is too large for that.
+            ValueError: It is too large for that.
         """
         ...
 
@@ -135,9 +135,9 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
 
     Args:
         state: The state of the run.
-        now: the time.
-        workers: who knows who polls.
-        namespace: the namespace of the run.
+        now: The time.
+        workers: Who knows who polls.
+        namespace: The namespace of the run.
         told: Whether something of that sort is reported already; then it need not wait again.
     """
     task, code = _waiting_task(state), state.code

@@ -1,4 +1,4 @@
-"""Changes of open activities by clients: their options, and how their attempts are counted. Pure.
+"""Changes of open activities by clients: their options, and the count of their attempts. Pure.
 
 As on Temporal's server (service/history/workflow/activity.go), no event records them.
 """
@@ -13,12 +13,12 @@ from perdure.engine.state import PendingActivity
 
 
 def options_of(activity: PendingActivity) -> OpenActivityOptions:
-    """The options that an activity has now."""
+    """The current options of an activity."""
     return OpenActivityOptions(**{name: getattr(activity, name) for name in OpenActivityOptions.__struct_fields__})
 
 
 def with_options(activity: PendingActivity, options: OpenActivityOptions | None) -> PendingActivity:
-    """An activity with other options; None: with those of its ActivityTaskScheduled."""
+    """Return an activity with other options; None: with the options of its ActivityTaskScheduled."""
     said = activity.original or options_of(activity)
     if options is None or options == said:
         return replace(activity, **asdict(said), original=None)
@@ -26,7 +26,7 @@ def with_options(activity: PendingActivity, options: OpenActivityOptions | None)
 
 
 def reset(activity: PendingActivity, asked: inp.ActivityReset, now: datetime) -> PendingActivity:
-    """An activity whose attempts are counted from scratch: the one that waits or runs is the first now."""
+    """Return an activity whose attempts are counted from scratch: the current attempt becomes the first."""
     if asked.restore:
         activity = with_options(activity, None)
     if not asked.keep_paused:
@@ -39,6 +39,6 @@ def reset(activity: PendingActivity, asked: inp.ActivityReset, now: datetime) ->
 
 
 def after_reset(activity: PendingActivity) -> PendingActivity:
-    """An activity that was reset while an attempt ran, for the attempt after that."""
+    """Return the state for the next attempt of an activity that was reset while an attempt ran."""
     kept = None if activity.forgets_heartbeat else activity.heartbeat_details
     return replace(activity, reset=False, forgets_heartbeat=False, heartbeat_details=kept)

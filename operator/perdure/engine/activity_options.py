@@ -1,4 +1,4 @@
-"""What a client may change of an open activity."""
+"""The options of an open activity that a client may change."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,7 +9,7 @@ from perdure.engine.retry import RetryPolicy
 
 
 class OpenActivityOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """All of it; each has the name of the activity's own field."""
+    """The options that a client may change, named like the fields of the activity."""
 
     task_queue: str
     schedule_to_close_timeout: timedelta | None = None

@@ -1,4 +1,4 @@
-"""The state of a run that Temporal SDK workers decide: its workflow task, and what waits for it."""
+"""The state of a run that Temporal SDK workers decide: its workflow task, and the events that wait for it."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,23 +24,23 @@ class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     attempt: int = 1
     scheduled_event_id: int = 0
-    """0: no event records it (yet), which is so for further attempts and speculative tasks."""
+    """ID of the event that records it; 0 if there is none yet, as for further attempts and speculative tasks."""
     scheduled_time: datetime
     original_scheduled_time: datetime
-    """The time of the first of a row of tasks that a worker has only prolonged."""
+    """The time of the first task in a series that a worker has only prolonged."""
     start_to_close_timeout: timedelta
     speculative: bool = False
     sticky_queue: str = ""
-    """The queue of the worker that gets it; empty: any worker of the task queue."""
+    """The queue of the worker that gets the task; empty: any worker of the task queue."""
     seen_event_id: int = 0
-    """`next_event_id` when a further attempt was scheduled: whether anything has happened since."""
+    """`next_event_id` when a further attempt was scheduled, to detect events since then."""
 
-    # Once a worker has it. Stored in memory, and written only with another commit.
+    # The fields below are set once a worker has the task. They stay in memory, and are written only with another commit.
     started_time: datetime | None = None
     started_event_id: int = 0
     """ID of the future WorkflowTaskStarted: nothing is appended to the history until the task has ended."""
     epoch: str = ""
-    """The process that delivered it; a delivery of another process is no longer valid."""
+    """The process that delivered the task; deliveries of other processes are no longer valid."""
     identity: str = ""
     request_id: str = ""
     suggest_continue_as_new: bool = False
@@ -49,7 +49,7 @@ class WorkflowTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def number(self) -> int:
-        """ID of its WorkflowTaskScheduled, even if that is not written; only once it has started."""
+        """ID of its WorkflowTaskScheduled, even if that is not written yet. Valid only once the task has started."""
         return self.scheduled_event_id or self.started_event_id - 1
 
 
@@ -71,27 +71,27 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     priority: Any = None
     """Priority of the start, as JSON of temporal.api.common.v1.Priority; activities and children inherit it."""
     previous_started_event_id: int = 0
-    """WorkflowTaskStarted of the last completed task."""
+    """ID of the WorkflowTaskStarted of the last completed task."""
     updates: dict[str, UpdateRecord] = {}
-    """By update ID."""
+    """Accepted updates, by update ID."""
     memo: dict[str, Any] = {}
     search_attributes: dict[str, Any] = {}
     versioning: Versioning = UNVERSIONED
 
     # Not recorded by events:
     admitted: dict[str, int] = {}
-    """Updates that a reset has brought and no worker has accepted or rejected: their events, by update ID."""
+    """Updates from a reset that no worker has accepted or rejected yet: the IDs of their events, by update ID."""
     task: WorkflowTask | None = None
     wanted: bool = False
-    """A worker must decide about something, but no task is scheduled: the first one is delayed, or the run is paused."""
+    """Whether a worker must decide but no task is scheduled, because the first one is delayed or the run is paused."""
     buffered: tuple[ev.AnyEvent, ...] = ()
-    """Events while a worker decides, without IDs; recorded when the task has ended."""
+    """Events that occurred while a worker decides. They have no IDs, and are recorded when the task ends."""
     sticky_queue: str = ""
     sticky_timeout: timedelta = DEFAULT_TIMEOUT
     failure: str = ""
-    """Why the last task failed; empty again once a task is completed."""
+    """Why the last task failed; empty once a task is completed."""
     closing: bool = False
-    """The workflow wanted to close, but there were new events: signals are refused until it has decided about them."""
+    """The workflow tried to close, but there were new events: signals are rejected until it has decided about them."""
     completed: str = ""
     """The token of the last completed task: a repeated report gets the same answer."""
 
@@ -105,7 +105,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
         return frozenset(event.scheduled_event_id for event in self.buffered if isinstance(event, ACTIVITY_CLOSED))
 
     def operations_buffered(self) -> frozenset[int]:
-        """The Nexus operations about which something is buffered, by the IDs of their NexusOperationScheduled."""
+        """The Nexus operations with buffered events, by the IDs of their NexusOperationScheduled."""
         return frozenset(event.scheduled_event_id for event in self.buffered if isinstance(event, OF_OPERATIONS))
 
 
@@ -124,4 +124,4 @@ OF_OPERATIONS = (
     ev.NexusOperationCancelRequestCompleted,
     ev.NexusOperationCancelRequestFailed,
 )
-"""The events about a Nexus operation that record no command."""
+"""The events of Nexus operations that record no command."""

@@ -1,7 +1,7 @@
-"""Commands: what a decider wants the engine to do, with Temporal's names.
+"""Commands: the requests of a decider to the engine, with Temporal's names.
 
-Each becomes exactly one event, but for those that ask for what is no longer there, such as to cancel an activity that has
-closed: they become none.
+Each command becomes exactly one event. A command whose target no longer exists, such as the cancellation of a closed activity,
+becomes none.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from perdure.engine.starts import Callback, CarriedSignal, WorkflowStart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleActivityTask:
-    """Have an activity done. `activity_id` is unique among the run's open activities."""
+    """Schedule an activity. `activity_id` is unique among the run's open activities."""
 
     activity_id: str
     activity_type: str
@@ -27,7 +27,7 @@ class ScheduleActivityTask:
     heartbeat_timeout: timedelta | None = None
     retry_policy: PolicyChoice = field(default_factory=RetryPolicy)
     task_queue: str = ""
-    """Of the workers that do it; empty: a pod does."""
+    """The task queue of its workers; empty: it runs in a pod."""
     header: Any = None
     priority: Any = None
     start_delay: timedelta | None = None
@@ -37,11 +37,11 @@ class ScheduleActivityTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelActivityTask:
-    """Request the cancellation of an activity. One that has not started is canceled immediately; one that runs, when it stops."""
+    """Cancel an activity: immediately if it has not started, otherwise when it stops."""
 
     activity_id: str = ""
     scheduled_event_id: int = 0
-    """Names the activity in place of `activity_id`."""
+    """Identifies the activity in place of `activity_id`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +55,16 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelTimer:
-    """Do not wake the decider after all."""
+    """Cancel a timer."""
 
     timer_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartChildWorkflowExecution:
-    """Start another run that belongs to this one. `child_id` is unique among the run's open children.
+    """Start a child of this run. `child_id` is unique among the run's open children.
 
-    Without a workflow id it gets one of its own: `perdure.api.names.child_workflow_id`.
+    Without a workflow ID, the child gets the ID from `perdure.api.names.child_workflow_id`.
     """
 
     child_id: str
@@ -92,7 +92,7 @@ class SignalExternalWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelExternalWorkflowExecution:
-    """Ask another run to cancel itself: the one of a workflow id, or an open child by the name the decider gave it."""
+    """Request the cancellation of another run: by workflow ID, or, for an open child, by the decider's name for it."""
 
     child_id: str = ""
     workflow_id: str = ""
@@ -104,7 +104,7 @@ class RequestCancelExternalWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleNexusOperation:
-    """Have an operation done by the workers that an endpoint names."""
+    """Schedule an operation on the workers of an endpoint."""
 
     endpoint: str
     endpoint_id: str
@@ -122,16 +122,16 @@ class ScheduleNexusOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCancelNexusOperation:
-    """Ask for the cancellation of an operation."""
+    """Request the cancellation of an operation."""
 
     scheduled_event_id: int = 0
-    """0: the only operation of the run."""
+    """Identifies the operation; 0: the only operation of the run."""
     user_metadata: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMarker:
-    """Note something in the history."""
+    """Record a marker in the history."""
 
     marker_name: str
     details: Any = None
@@ -156,7 +156,7 @@ class ModifyWorkflowProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptUpdate:
-    """Take on an update."""
+    """Accept an update."""
 
     update_id: str
     accepted_request_message_id: str = ""
@@ -172,7 +172,7 @@ class AcceptUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteUpdate:
-    """Answer an update that was taken on."""
+    """Complete an accepted update."""
 
     update_id: str
     identity: str = ""
@@ -182,14 +182,14 @@ class CompleteUpdate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompleteWorkflowExecution:
-    """End the run well."""
+    """Complete the run."""
 
     result: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailWorkflowExecution:
-    """End the run with a failure; its retry policy, if it has one, may start the next."""
+    """Fail the run. Its retry policy, if it has one, may start another run."""
 
     failure: Failure
 
@@ -204,7 +204,7 @@ class CancelWorkflowExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeOutWorkflowExecution:
-    """End the run of a standalone activity or Nexus operation: a timeout of that has passed."""
+    """Close the run of a standalone activity or Nexus operation that has timed out."""
 
     failure: Failure
 
@@ -215,7 +215,7 @@ class ContinueAsNewWorkflowExecution:
 
     input: Any = None
     signals: tuple[CarriedSignal, ...] = ()
-    """Signals that the decider was asked about and has not consumed."""
+    """Signals that the decider has received but not consumed."""
     workflow_type: str = ""
     """This and the fields below change the next run; empty or None: the same as this run."""
     task_queue: str = ""

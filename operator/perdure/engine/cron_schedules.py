@@ -1,9 +1,9 @@
 """Cron schedules of workflows: when the next run of a chain is due, as Temporal's server computes it. Pure.
 
 The dialect is that of robfig/cron's ParseStandard, which Temporal's server uses (common/backoff/cron.go): five fields with the
-minute first, `@daily` and the like, `@every 1h30m`, and `CRON_TZ=<zone>` before. It is not the dialect of Schedules
-(perdure.schedule.cron): if both the day of month and the day of week are restricted, either is enough; a wall time that clocks
-skip is not due on that day; and `@every` counts from the start of the last run.
+minute first, `@daily` and similar names, `@every 1h30m`, and the prefix `CRON_TZ=<zone>`. It differs from the dialect of
+Schedules (perdure.schedule.cron): if both the day of month and the day of week are restricted, either is enough; a wall time
+that clocks skip is not due on that day; and `@every` counts from the start of the last run.
 """
 
 import re
@@ -56,7 +56,7 @@ _NUMBER: Final = re.compile(r"\+?[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class _IntervalCron:
-    """A run at each interval, in whole seconds."""
+    """A run per interval, in whole seconds."""
 
     interval: timedelta
 
@@ -77,7 +77,7 @@ class _Calendar:
     months: frozenset[int]
     weekdays: frozenset[int]
     both_days: bool
-    """Whether the day of month and the day of week must both match: one of them is a star."""
+    """Whether both the day of month and the day of week must match, because one of them is a star."""
 
     def after(self, last: datetime, now: datetime) -> datetime | None:
         """The first due time after `last` that is not before `now`; None if there is none within five years."""
@@ -102,7 +102,7 @@ class _Calendar:
         return matches and day.month in self.months
 
     def _within(self, day: date, at: datetime) -> datetime | None:
-        """The first due time from `at` on within a day."""
+        """The first due time of a day at or after `at`."""
         while (wall := at.astimezone(self.zone)).date() == day:
             if wall.hour not in self.hours:
                 at += (60 - wall.minute) * _MINUTE
@@ -114,7 +114,7 @@ class _Calendar:
 
 
 def cron_mistake(schedule: str, now: datetime) -> str:
-    """What Temporal's server says of a cron schedule that it refuses; empty for a valid one, and for none."""
+    """The message of Temporal's server for an invalid cron schedule; empty for a valid one, and for none."""
     if not schedule:
         return ""
     try:
@@ -127,12 +127,12 @@ def cron_mistake(schedule: str, now: datetime) -> str:
 
 
 def next_due(schedule: str, last: datetime, now: datetime) -> datetime | None:
-    """When the next run is due; None if there is no schedule, or an invalid one, or no time that satisfies it.
+    """When the next run is due; None if there is no schedule, it is invalid, or no time matches it.
 
     Args:
         schedule: The cron schedule.
-        last: When the run before was due, or has started.
-        now: When that one has closed.
+        last: When the previous run was due or started.
+        now: When the previous run closed.
     """
     if not schedule:
         return None
@@ -148,7 +148,7 @@ def _parse(schedule: str) -> _IntervalCron | _Calendar:
     """Read a cron schedule.
 
     Raises:
-        ValueError: It is invalid.
+        ValueError: The schedule is invalid.
     """
     zone: tzinfo = UTC
     if schedule.startswith(("TZ=", "CRON_TZ=")):
@@ -175,7 +175,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def _duration(text: str) -> timedelta:
-    """A duration as Go writes it, in whole seconds."""
+    """Read a duration in Go's format, in whole seconds."""
     sign, body = (text[:1], text[1:]) if text[:1] in {"-", "+"} else ("", text)
     if body == "0":
         return timedelta(0)
@@ -188,7 +188,7 @@ def _duration(text: str) -> timedelta:
 
 
 def _field(text: str, lowest: int, highest: int, names: Mapping[str, int] | None = None) -> tuple[frozenset[int], bool]:
-    """The values of a field, and whether one of its items is a star."""
+    """Read the values of a field; also return whether one of its items is a star."""
     values: set[int] = set()
     any_star = False
     for item in filter(None, text.split(",")):

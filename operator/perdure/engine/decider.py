@@ -1,4 +1,4 @@
-"""The seam between the engine and whatever decides: the YAML interpreter here, Temporal SDK workers later."""
+"""The interface between the engine and deciders, such as the YAML interpreter."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,24 +14,24 @@ class Decision:
     commands: tuple[Command, ...]
     memory: Any
     work: int = 0
-    """Cost of the decision, in units of about 0.1 us, which limits the number of decisions of one step."""
+    """Cost of the decision in units of about 0.1 us. It limits the number of decisions per step."""
     more: bool = False
-    """The decider has stopped to let others have their turn, and must be asked to continue."""
+    """Whether the decider has stopped so that others get their turn, and must be called again to continue."""
 
 
 class UndecidableError(Exception):
-    """The decider cannot decide, for a reason that is not the run's failure.
+    """The decider cannot decide, for a reason that is not a failure of the run.
 
-    The run stays open; the decider is asked again, with backoff, until someone has fixed the reason.
+    The run stays open, and the decision is retried with backoff until someone has fixed the cause.
     """
 
     def __init__(self, message: str, reason: str = "", *, cause: str = "Unspecified") -> None:
-        """Say that nothing can be decided.
+        """Create the error.
 
         Args:
-            message: Why.
-            reason: One CamelCase word for a condition, where there is a better one than that nothing could be decided.
-            cause: The same for workers, as one of temporal.api.enums.v1.WorkflowTaskFailedCause, CamelCase.
+            message: Why the decider cannot decide.
+            reason: The reason for the run's condition, one CamelCase word; empty for the default.
+            cause: The cause for workers, a name of temporal.api.enums.v1.WorkflowTaskFailedCause in CamelCase.
         """
         super().__init__(message)
         self.reason = reason
@@ -39,18 +39,18 @@ class UndecidableError(Exception):
 
 
 class Decider(Protocol):
-    """Decides what a run does next. Deterministic: the same memory and event give the same decision, at any time and place."""
+    """Decides what a run does next. Deterministic: the same memory and event always give the same decision."""
 
     def decide(self, memory: Any, event: AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
         """Decide what follows an event that records no command.
 
         Args:
-            memory: what the last decision left, None at first; as plain JSON after a restart, and then with the keys of its
-                objects in any order.
-            event: What has happened; None to continue the last decision, which stopped with `more`.
-            continue_as_new_suggested: the history was long when the event was recorded.
+            memory: The memory from the last decision, None at first; after a restart, plain JSON with the keys of objects in
+                any order.
+            event: The event to decide about; None to continue the last decision, which stopped with `more`.
+            continue_as_new_suggested: Whether the history was long when the event was recorded.
 
         Raises:
-            UndecidableError: it cannot decide now.
+            UndecidableError: The decider cannot decide now.
         """
         ...

@@ -1,7 +1,7 @@
-"""Decisions: the decider is asked about events, and its commands become events.
+"""Decisions: the decider decides about events, and its commands become events.
 
-Events wait in a queue, in the order of the history, until the decider is asked about them. It is not asked while the run is
-paused, before the first decision is due, while a decider that could not decide backs off, and after a step has done enough.
+Events wait in a queue, in the order of the history, until the decider decides about them. It does not decide while the run is
+paused, before the first decision is due, during the backoff after it could not decide, and once a step has reached its limit.
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ from perdure.engine.state import TaskFailure
 from perdure.engine.tasks.machine import WorkflowTaskMachine
 
 MAX_ROUNDS = 1_000
-"""Decisions of one step. A run that needs more gets them in further steps, after other runs had their turn."""
+"""The most decisions of one step. A run that needs more continues in further steps, after other runs had their turn."""
 MAX_WORK = 600_000
-"""Cost of the decisions of one step, in the units of `Decision.work`: about 50 ms."""
+"""The limit for the cost of the decisions of one step, in the units of `Decision.work`: about 50 ms."""
 _LONGEST_TASK_BACKOFF = timedelta(minutes=10)
 
 
@@ -33,12 +33,12 @@ class Decisions:
     def __init__(
         self, ledger: Ledger, closing: ActivityClosing, decider: Decider, policies: Mapping[str, RetryPolicy] | None
     ) -> None:
-        """Begin without a decision.
+        """Prepare the decisions of a step.
 
         Args:
-            ledger: What the step writes to.
+            ledger: Collects the output of the step.
             closing: Closes activities that are canceled before they start.
-            decider: The decider in this process; not asked if workers decide.
+            decider: The decider in this process; not used if workers decide.
             policies: The RetryPolicies that commands can name.
         """
         self._ledger = ledger
@@ -53,7 +53,7 @@ class Decisions:
         ledger.tasks = self.tasks
 
     def decide(self) -> None:
-        """Ask the decider about all events that it has not decided about, as far as it can be asked now."""
+        """Let the decider decide about all pending events, as far as this is possible now."""
         terminate_oversized(self._ledger)
         if self.tasks is not None:
             self.tasks.schedule_if_needed()
@@ -67,17 +67,17 @@ class Decisions:
 
     @property
     def stopped_early(self) -> bool:
-        """Whether the step has done enough, although more can be decided immediately."""
+        """Whether the step has reached its limit although more can be decided immediately."""
         return self.tasks is None and self._enough and self._ledger.state.task is None and self._is_needed()
 
     def _is_needed(self) -> bool:
-        """Whether there is something to decide, and the run neither waits nor is paused."""
+        """Whether a decision is pending, and the run is neither waiting nor paused."""
         first = self._ledger.state.first_decision_time
         waits = self._ledger.state.paused is not None or (first is not None and first > self._ledger.now)
         return self._ledger.open() and not waits and bool(self._ledger.state.unfinished or self._ledger.queue)
 
     def _ask(self) -> None:
-        """Ask the decider about the next event, and record all of its commands; none if it cannot decide."""
+        """Let the decider decide about the next event, and record all of its commands, or none if it cannot decide."""
         ledger = self._ledger
         event = None if ledger.state.unfinished else ledger.queue[0]
         suggested = event is not None and ledger.state.suggests_continuing(event)
@@ -103,7 +103,7 @@ class Decisions:
         ledger.durable = True
 
     def _back_off(self, message: str, reason: str = "") -> None:
-        """Record that the decider could not decide. It is asked again after a backoff, or when something else happens."""
+        """Record that the decider could not decide. It is retried after a backoff, or when something else happens."""
         attempt = self._ledger.state.task.attempt + 1 if self._ledger.state.task else 1
         backoff = min(timedelta(seconds=2 ** min(attempt, 10)), _LONGEST_TASK_BACKOFF)
         self._ledger.change(
@@ -117,7 +117,7 @@ class Decisions:
         self._enough = True
 
     def _record(self, command: cmd.Command, *, behind: int = 0) -> None:
-        """Record a command. `behind`: number of events at the head of the queue that the decision is about."""
+        """Record a command. `behind`: the number of events at the head of the queue that the decision covers."""
         ledger = self._ledger
         if not ledger.open():
             raise UndecidableError("invalid command sequence: a command follows the one that closes the run")

@@ -1,8 +1,8 @@
-"""Effects: what must happen outside of a run for its state. Children start, other runs get requests, pods are created.
+"""Effects: the actions outside of a run that its state requires, such as starting children or creating pods.
 
-Effects are computed from the state alone, so every operator that has the committed state, before or after a crash, finds the
-same. A completed effect of `effects` returns as `inputs.EffectDone`, and the state forgets it; those of `attempt_effects` last
-until the attempt ends. (Temporal: the transfer tasks of its history service.)
+Effects are computed from the state alone, so every operator with the committed state, before or after a crash, computes the
+same effects. When an effect of `effects` is done, the step gets `inputs.EffectDone`, and the state drops it. Effects of
+`attempt_effects` last until the attempt ends. (Temporal: the transfer tasks of its history service.)
 """
 
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ class CloseChild:
 
 @dataclass(frozen=True, slots=True)
 class AskExternal:
-    """Signal another run, or ask it to cancel."""
+    """Signal another run, or request its cancellation."""
 
     initiated_event_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteDeadLetter:
-    """Create the DeadLetter that a marker asks for."""
+    """Create the DeadLetter of a marker."""
 
     marker_event_id: int
 
@@ -48,27 +48,27 @@ class StartSuccessor:
 
 @dataclass(frozen=True, slots=True)
 class CompleteOperation:
-    """Complete the Nexus operation of another run with how this one, or an update of it, has ended."""
+    """Complete the Nexus operation of another run with the outcome of this run or of one of its updates."""
 
     key: str
-    """In `State.callbacks`."""
+    """Its key in `RunState.callbacks`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportAttempt:
-    """Tell a circuit breaker how an attempt has ended."""
+    """Report the end of an attempt to a circuit breaker."""
 
     scheduled_event_id: int
     attempt: int
 
     @property
     def key(self) -> str:
-        """Its key in `State.reports`."""
+        """Its key in `RunState.reports`."""
         return f"{self.scheduled_event_id}/{self.attempt}"
 
     @classmethod
     def of(cls, key: str) -> "ReportAttempt":
-        """The effect of an entry of `State.reports`."""
+        """The effect of an entry of `RunState.reports`."""
         scheduled_event_id, attempt = key.split("/")
         return cls(int(scheduled_event_id), int(attempt))
 
@@ -80,7 +80,7 @@ Effect: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """Make the pod of an attempt, and its Lease where it has one."""
+    """Create the pod of an attempt, and its Lease if it has one."""
 
     scheduled_event_id: int
     attempt: int
@@ -88,7 +88,7 @@ class StartAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StopAttempt:
-    """Ask an attempt to stop."""
+    """Request an attempt to stop."""
 
     scheduled_event_id: int
     attempt: int
@@ -114,7 +114,7 @@ def effects(state: RunState) -> tuple[Effect, ...]:
 
 
 def is_to_be_started(child: PendingChild, state: RunState) -> bool:
-    """Whether the run of a child has to exist; once the parent has closed, only that of an abandoned one."""
+    """Whether the run of a child must be created. Once the parent has closed, this holds only for abandoned children."""
     return child.start is not None and (not state.closed or child.parent_close_policy is ParentClosePolicy.ABANDON)
 
 

@@ -1,9 +1,9 @@
-"""Failures: a tree, as Temporal's (temporal.api.failure.v1.Failure).
+"""Failures: a tree like Temporal's (temporal.api.failure.v1.Failure).
 
-The outermost failure says what the run saw (an activity failed); its causes say why (a timeout, an application error).
+The outermost failure is the one that the run sees (an activity failed); its causes explain it (a timeout, an application error).
 
-A failure passes from a child to its parent, whose own failure wraps it, and each status holds several copies. So messages and
-whole trees are bounded: `shorten` and `bounded`.
+A parent's failure wraps the failure of its child, and each status holds several copies. So the sizes of messages and of whole
+trees are limited: see `shorten` and `bounded`.
 """
 
 from collections.abc import Iterator
@@ -16,21 +16,21 @@ import msgspec
 from perdure.api.depth import nests_deeper
 
 MAX_MESSAGE: Final = 4_096
-"""Characters of a message that quotes the messages of other failures."""
+"""The size limit of a message that quotes other messages, in characters."""
 MAX_SIZE: Final = 64 * 1024
-"""Bytes of JSON of a failure in a history."""
+"""The size limit of a failure in a history, in bytes of JSON."""
 _MAX_LEVELS: Final = 220
-"""Levels of JSON of a failure in a history; the status around it nests some more."""
+"""The depth limit of a failure in a history, in levels of JSON; the status adds some levels around it."""
 _ELLIPSIS: Final = " … "
 _TEXTS: Final = ("message", "type", "source", "stack_trace", "log", "identity")
 _VALUES: Final = ("details", "last_heartbeat_details", "encoded_attributes")
 
 
 class FailureKind(StrEnum):
-    """What sort of failure a node of the tree is."""
+    """The kind of a node in the tree."""
 
     APPLICATION = "Application"
-    """The user's code failed, with a type and a message of its own."""
+    """The user's code failed, with its own type and message."""
     ACTIVITY = "Activity"
     """An activity failed permanently; the cause says how its last attempt ended."""
     CHILD_WORKFLOW = "ChildWorkflow"
@@ -46,11 +46,11 @@ class FailureKind(StrEnum):
     NEXUS_OPERATION = "NexusOperation"
     """A Nexus operation did not complete; the cause says why."""
     NEXUS_HANDLER = "NexusHandler"
-    """The handler of a Nexus operation refused or failed a call; `type` is the type of the error."""
+    """The handler of a Nexus operation rejected or failed a call; `type` is the type of the error."""
 
 
 class TimeoutType(StrEnum):
-    """Which timeout fired, in Temporal's words."""
+    """The timeout that fired, with Temporal's names."""
 
     START_TO_CLOSE = "StartToClose"
     SCHEDULE_TO_START = "ScheduleToStart"
@@ -76,14 +76,14 @@ class RetryState(StrEnum):
 
 
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW, FailureKind.NEXUS_OPERATION})
-"""Kinds that only say which part of a run has failed; the cause says why."""
+"""Kinds that only name the part of a run that failed; the cause says why."""
 _THEN = "then failed as well: "
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One node of a failure tree.
 
-    `kind` decides which of the other fields mean something; `cause` is the failure below this one.
+    `kind` determines which other fields are used; `cause` is the failure below this one.
     """
 
     kind: FailureKind
@@ -91,10 +91,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     type: str | None = None
     """Application: the type that `catch` and `nonRetryableErrorTypes` match, exactly."""
     details: Any = None
-    """Application: any JSON value the failing code gave along."""
+    """Application: any JSON value from the failing code."""
     non_retryable: bool = False
     next_retry_delay: timedelta | None = None
-    """Application: replaces the computed interval for the one wait that follows."""
+    """Application: replaces the computed interval before the next attempt."""
     timeout_type: TimeoutType | None = None
     last_heartbeat_details: Any = None
     activity: str | None = None
@@ -109,26 +109,26 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
     workflow_id: str | None = None
     run_id: str | None = None
     category: str | None = None
-    """Application: ``Benign`` where it is no cause for alarm."""
+    """Application: ``Benign`` if it is no cause for alarm."""
     kindless: bool = False
-    """Application: whether the SDK named no kind, as for its own errors. Only clients and workers see the difference."""
+    """Application: whether the SDK set no kind, as for its own errors. Only clients and workers see the difference."""
     scheduled_event_id: int | None = None
-    """Activity, ChildWorkflow, NexusOperation: the event that asked for it."""
+    """Activity, ChildWorkflow, NexusOperation: the event that scheduled it."""
     started_event_id: int | None = None
     identity: str | None = None
-    """Activity: the worker that did it."""
+    """Activity: the worker that ran it."""
     namespace: str | None = None
     endpoint: str | None = None
     service: str | None = None
     operation: str | None = None
     operation_token: str | None = None
     retry_behavior: str | None = None
-    """NexusHandler: whether the call is retried, where the type of the error does not decide it."""
+    """NexusHandler: whether the call is retried, overriding the type of the error."""
     encoded_attributes: Any = None
-    """Message and stack trace as a codec of the user's has left them, opaque."""
+    """Message and stack trace, encoded by the user's codec, opaque."""
     cause: "Failure | None" = None
     suppressed: "tuple[Failure, ...]" = ()
-    """Failures of the compensations and handlers that ran because of this one."""
+    """Failures of the compensations and handlers that ran because of this failure."""
 
     def chain(self) -> "list[Failure]":
         """This failure and its causes, outermost first."""
@@ -141,9 +141,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
     @property
     def full_message(self) -> str:
-        """The message for people, with the type of each application failure in it, such as `KeyError: 'n'`.
+        """The message for users, including the type of each application failure, such as `KeyError: 'n'`.
 
-        `message` is what the failing code said, and what expressions see; alone it may say nothing.
+        `message` is the message from the failing code, which expressions see; alone it may be meaningless.
         """
         message, after = self.message, ""
         for other in reversed(self.suppressed):
@@ -162,10 +162,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
         return message + after
 
     def type_names(self) -> frozenset[str]:
-        """The names under which this node can be listed in an error-type list.
+        """The names of this node in lists of error types.
 
-        An application failure goes by its type. A timeout goes by ``TemporalTimeout:<type>``, the name Temporal's server
-        matches non-retryable types against (service/history/workflow/retry.go), and by ``Timeout``.
+        The name of an application failure is its type. The names of a timeout are ``TemporalTimeout:<type>``, which Temporal's
+        server matches with non-retryable types (service/history/workflow/retry.go), and ``Timeout``.
         """
         match self.kind:
             case FailureKind.TIMEOUT:
@@ -177,7 +177,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
 
 def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
-    """Cut a text in the middle: the beginning says which step failed, and the end says why."""
+    """Cut a text in the middle, because the beginning says which step failed, and the end says why."""
     if len(text) <= limit:
         return text
     kept = max(limit - len(_ELLIPSIS), 0)
@@ -185,13 +185,13 @@ def shorten(text: str, limit: int = MAX_MESSAGE) -> str:
 
 
 def bounded(failure: Failure, limit: int = MAX_SIZE) -> Failure:
-    """Give a failure as it is recorded: the same one if it fits, otherwise with shorter texts and without large values.
+    """Return a failure that fits the limit: the same one if possible, otherwise with shorter texts and without large values.
 
     The outermost failure and the innermost cause keep more than the causes between them.
 
     Args:
         failure: The failure.
-        limit: Bytes of JSON that it may have, 2 KiB or more.
+        limit: The size limit in bytes of JSON, at least 2 KiB.
     """
     return next(each for each in _ever_smaller(failure) if _fits(each, limit))
 
@@ -211,12 +211,12 @@ def _ever_smaller(failure: Failure) -> Iterator[Failure]:
 
 
 def _abridged(failure: Failure, length: int, cause: Failure | None = None) -> Failure:
-    """Give a failure with shorter texts, without large values, and with another cause.
+    """Return a failure with shorter texts, without large values, and with another cause.
 
     Args:
         failure: The failure.
-        length: Characters of a text, and bytes of JSON of a value, that it keeps.
-        cause: Its new cause.
+        length: The limit of a text in characters, and of a value in bytes of JSON.
+        cause: The new cause.
     """
     texts = {name: text and shorten(text, length) for name in _TEXTS if (text := getattr(failure, name)) is not None}
     large = {name: None for name in _VALUES if not _fits(getattr(failure, name), length)}
@@ -229,7 +229,7 @@ def _fits(value: Any, limit: int) -> bool:
 
 
 def full_message_of(failure: Any) -> str:
-    """The full message of a failure that is given as JSON; its own message where the rest cannot be read."""
+    """The full message of a failure in JSON; only its own message if the rest is not valid."""
     try:
         return msgspec.convert(failure, Failure).full_message
     except msgspec.ValidationError:

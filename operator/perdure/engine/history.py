@@ -1,4 +1,4 @@
-"""Histories as data: encoding, checking, folding, replaying, and going back to a point of one."""
+"""Histories as data: encode, check, fold, replay, and fork them."""
 
 from bisect import bisect_left
 from collections import deque
@@ -17,37 +17,37 @@ from perdure.engine.state import RunState, apply
 
 
 class NondeterminismError(Exception):
-    """The decider decides differently from the history. Message and attributes show the first difference."""
+    """The decider's decisions differ from the history. The message and the attributes show the first difference."""
 
     def __init__(self, message: str, number: int, event: ev.AnyEvent | None, command: cmd.Command | None) -> None:
-        """`number` is the id of the event that differs, or that of the one that is missing."""
+        """`number` is the ID of the event that differs or is missing."""
         super().__init__(message)
         self.number = number
         self.event = event
-        """The event of the history; None if it ends."""
+        """The event of the history; None if the history has ended."""
         self.command = command
-        """The command of the decider; None if it has none."""
+        """The command of the decider; None if there is none."""
 
 
 def encode(value: RunState | Sequence[ev.AnyEvent]) -> Any:
-    """Plain JSON data of a state or of events, as the API server returns it."""
+    """Encode a state or events as plain JSON data, as the API server returns it."""
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def decode_events(data: Any) -> tuple[ev.AnyEvent, ...]:
-    """Events from plain JSON data.
+    """Decode events from plain JSON data.
 
     Raises:
-        msgspec.ValidationError: the data is not a list of events.
+        msgspec.ValidationError: The data is not a list of events.
     """
     return msgspec.convert(data, tuple[ev.AnyEvent, ...])
 
 
 def decode_state(data: Any) -> RunState:
-    """A state from plain JSON data.
+    """Decode a state from plain JSON data.
 
     Raises:
-        msgspec.ValidationError: the data is not a state.
+        msgspec.ValidationError: The data is not a state.
     """
     return msgspec.convert(data, RunState)
 
@@ -58,18 +58,18 @@ def replay(
     """Fold a history from its beginning, and check that the decider still makes the same decisions.
 
     Args:
-        history: all events.
-        decider: is asked about the same events in the same order.
-        undecided: about how many of the last ones it had not been asked, as the state says; of a paused run, or one that waits
-            for its first decision, that need not be known.
-        unfinished: whether it had stopped in the middle of a decision, as the state says.
+        history: All events.
+        decider: Decides about the same events in the same order.
+        undecided: How many of the last events the decider has not decided about, from the state. Not needed for a paused run
+            or a run that waits for its first decision.
+        unfinished: Whether the decider had stopped in the middle of a decision, from the state.
 
     Returns:
-        The state after the last event, except for what no event records. What the decider had not been asked about is
-        still undecided.
+        The state after the last event, without the data that no event records. Events that the decider had not decided about
+        are still undecided.
 
     Raises:
-        NondeterminismError: it decides differently.
+        NondeterminismError: The decider decides differently.
         UndecidableError: The decider cannot decide.
         ValueError: The history has gaps, or continues after its closing event.
     """
@@ -81,14 +81,14 @@ def replay(
 
 
 def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
-    """Ask a decider about a history, as far as commands of it are recorded, and check that it decides the same.
+    """Check that a decider makes the same decisions as a history, as far as the history records commands.
 
     Args:
-        events: the whole history of a run, open or closed.
-        decider: is asked about the same events in the same order.
+        events: The whole history of a run, open or closed.
+        decider: Decides about the same events in the same order.
 
     Raises:
-        NondeterminismError, UndecidableError: as for `replay`.
+        NondeterminismError, UndecidableError: As for `replay`.
     """
     replayed = _Replay(decider)
     for event in events:
@@ -96,19 +96,19 @@ def retrace(events: Iterable[ev.AnyEvent], decider: Decider) -> None:
 
 
 def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) -> RunState:
-    """The state of a run that has the first events of a history, and must decide again what follows.
+    """Return the state of a run that has the first events of a history and decides again from there.
 
     Args:
-        events: the history.
-        upto_event_id: the last event that counts: one of `decision_points`.
-        decider: has to decide the same up to there.
+        events: The history.
+        upto_event_id: The last event to keep, one of `decision_points`.
+        decider: Must make the same decisions up to that event.
 
     Returns:
-        The state; in it, the events that the decider must be asked about are undecided, the last one included.
+        The state. Events that the decider must decide about are undecided, including the last one.
 
     Raises:
-        NondeterminismError, UndecidableError: as for `replay`.
-        ValueError: the decider is not asked about that event; the message names the next ones that it is asked about.
+        NondeterminismError, UndecidableError: As for `replay`.
+        ValueError: The event is not a decision point; the message names the nearest ones.
     """
     _refuse_elsewhere(decision_points(events), upto_event_id)
     replayed = _Replay(decider)
@@ -119,14 +119,14 @@ def fork(events: Sequence[ev.AnyEvent], upto_event_id: int, decider: Decider) ->
 
 
 def fork_of_code(events: Sequence[ev.AnyEvent], upto_event_id: int) -> RunState:
-    """The same for a run that workers decide: its history is all that there is to know.
+    """Return such a state for a run that workers decide. It depends only on the history.
 
     Args:
-        events: the history.
-        upto_event_id: the last event that counts: one of `task_starts`.
+        events: The history.
+        upto_event_id: The last event to keep, one of `task_starts`.
 
     Raises:
-        ValueError: no workflow task was started by that event; the message names the next ones that are.
+        ValueError: The event does not start a workflow task; the message names the nearest ones that do.
     """
     _refuse_elsewhere(task_starts(events), upto_event_id)
     state: RunState | None = None
@@ -137,7 +137,7 @@ def fork_of_code(events: Sequence[ev.AnyEvent], upto_event_id: int) -> RunState:
 
 
 def task_starts(events: Sequence[ev.AnyEvent]) -> list[int]:
-    """Ids of the events at which a worker has begun to decide, of code that workers run."""
+    """IDs of the events at which a worker started a workflow task."""
     return [event.event_id for event in events if isinstance(event, ev.WorkflowTaskStarted)]
 
 
@@ -149,9 +149,9 @@ def _refuse_elsewhere(points: list[int], event_id: int) -> None:
 
 
 def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
-    """IDs of the events that the decider was asked about, except for those in the middle of a decision.
+    """IDs of the events that the decider decided about, except for events in the middle of a decision.
 
-    Those are the activities that had not started when it requested their cancellation: they are canceled immediately.
+    Such events are the cancellations of activities that had not started when the decider requested them: they follow immediately.
     """
     return [
         event.event_id
@@ -162,11 +162,11 @@ def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:
 
 
 class _Replay:
-    """A history that is gone through.
+    """The replay of a history.
 
-    The decider is asked as late as possible: when the history records a command, and none of its commands is left. So it is asked
-    about nothing that it was not asked about when the history was written, such as a signal just before the run was terminated;
-    and a command whose target no longer exists is judged by the same state.
+    The decider decides as late as possible: when the history records a command, and no earlier command is left. So it decides
+    only about events that it decided about when the history was written, which excludes, for example, a signal just before a
+    termination. And a command whose target no longer exists sees the same state.
     """
 
     def __init__(self, decider: Decider) -> None:
@@ -215,22 +215,22 @@ class _Replay:
     def recorded(
         self, now: datetime, policies: Mapping[str, RetryPolicy] | None = None
     ) -> tuple[cmd.Command, ev.AnyEvent] | None:
-        """The next command that leaves an event, and that event; None if no command is left that does.
+        """The next command that leaves an event, with that event; None if no such command is left.
 
-        What a RetryPolicy said when something was scheduled with it stands in the event, and nowhere else any more.
+        The spec of a RetryPolicy at the time of scheduling is stored only in the event.
         """
         while self.commands and self.state is not None:
             command = self.commands.popleft()
             named = policy_named(command)
             if named is not None and named not in (policies or {}):
-                policies = {named: RetryPolicy(name=named)}  # it has to differ from the event, as it does by its name
+                policies = {named: RetryPolicy(name=named)}  # its name makes it differ from the event
             made = event_of(command, self.state, now, self.queue, policies)
             if made is not None:
                 return command, made
         return None
 
     def ask(self) -> None:
-        """Ask the decider to continue, or about the next event."""
+        """Let the decider continue, or decide about the next event."""
         event = None if self.unfinished else self.queue.popleft()
         suggested = event is not None and self.state is not None and self.state.suggests_continuing(event)
         try:
@@ -267,7 +267,7 @@ class _Replay:
 
 
 def _policies_of(event: ev.AnyEvent) -> Mapping[str, RetryPolicy]:
-    """The RetryPolicy whose word an event has recorded, by name."""
+    """The RetryPolicy that an event has recorded, by name."""
     policy = None
     if isinstance(event, ev.ActivityTaskScheduled):
         policy = event.retry_policy

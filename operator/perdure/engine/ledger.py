@@ -1,4 +1,4 @@
-"""What a step writes: events, the state after them, and the attempts that they end."""
+"""The output of a step: events, the state after them, and the attempts that they end."""
 
 from collections import deque
 from collections.abc import Callable
@@ -15,21 +15,21 @@ from perdure.engine.retry import is_retryable
 from perdure.engine.state import CircuitReport, CircuitResult, PendingActivity, RunState, apply
 
 OK = Answer(ok=True)
-"""It was done."""
+"""The answer to a successful request."""
 Due = tuple[datetime, int, str, Callable[[], None]]
-"""What is due: a deadline, a rank and a key, which order equal deadlines, and what to do."""
+"""A due action: its deadline, a rank and a key that order equal deadlines, and the function to call."""
 
 
 class TaskRecorder(Protocol):
-    """What the ledger needs of the workflow task of an SDK workflow."""
+    """The interface of the workflow task that the ledger needs."""
 
     @property
     def identity(self) -> str:
-        """While a decision is recorded: the worker that made it."""
+        """The worker that made the decision, while the decision is recorded."""
         ...
 
     def buffers(self, event: ev.AnyEvent) -> bool:
-        """Whether an event waits until the worker has decided; if so, it is in the buffer now."""
+        """Buffer an event if it must wait until the worker has decided; return whether it was buffered."""
         ...
 
     def convert_speculative(self) -> None:
@@ -42,7 +42,7 @@ class TaskRecorder(Protocol):
 
 
 class Ledger:
-    """Collects what the parts of a step write."""
+    """Collects the output of the parts of a step."""
 
     def __init__(self, state: RunState, now: datetime) -> None:
         self.state = state
@@ -53,16 +53,16 @@ class Ledger:
         self.durable = False
         """Whether the step must be committed even without events."""
         self.news = False
-        """Whether something has happened that has to be decided about."""
+        """Whether something has happened that needs a decision."""
         self.tasks: TaskRecorder | None = None
-        """The workflow task, of code that workers run."""
+        """The workflow task, if workers decide the run."""
 
     def open(self) -> bool:
         """Whether the run is open."""
         return not self.state.closed
 
     def takes_others(self) -> bool:
-        """Whether inputs that leave events and that nobody waits for are processed now: not while a worker decides."""
+        """Whether to process inputs that leave events but have no waiting client now: not while a worker decides."""
         return self.state.code is None or not self.state.code.deciding
 
     def change(self, **attributes: Any) -> None:
@@ -70,7 +70,7 @@ class Ledger:
         self.state = msgspec.structs.replace(self.state, **attributes)
 
     def emit(self, event: ev.AnyEvent, *, decide: bool) -> None:
-        """Append an event. `decide`: whether the decider must be asked about it, because it records no command."""
+        """Append an event. `decide`: whether the decider must decide about it, because it records no command."""
         failure: Failure | None = getattr(event, "failure", None)
         if failure is not None:
             event = msgspec.structs.replace(event, failure=bounded(failure))
@@ -85,7 +85,7 @@ class Ledger:
         self.news |= decide
 
     def close(self, event: ev.AnyEvent) -> None:
-        """Append the closing event; whatever is still open is stopped."""
+        """Append the closing event, and stop everything that is still open."""
         if self.tasks is not None:
             self.tasks.close()
             event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
@@ -111,12 +111,12 @@ class Ledger:
 
     @property
     def here(self) -> dict[str, Any]:
-        """Id and time of the next event."""
+        """ID and time of the next event."""
         return {"event_id": self.state.next_event_id, "event_time": self.now}
 
 
 def _counts(activity: PendingActivity, failure: Failure) -> bool:
-    """Whether a circuit breaker counts a failure: one that might be retried, or that an attempt which ran took too long."""
+    """Whether a circuit breaker counts a failure: a retryable one, or the timeout of an attempt that ran."""
     if failure.timeout_type is TimeoutType.SCHEDULE_TO_CLOSE and activity.started_time is not None:
         return failure.type_names().isdisjoint(activity.retry_policy.non_retryable_error_types)
     return is_retryable(failure, activity.retry_policy)

@@ -1,4 +1,4 @@
-"""The largest history of a run."""
+"""The limits of a run's history."""
 
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp

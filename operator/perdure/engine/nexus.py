@@ -1,7 +1,7 @@
-"""Nexus operations during a step: calls of their handlers, timeouts, and how they end.
+"""Nexus operations during a step: calls of their handlers, timeouts, and outcomes.
 
 Temporal's model (components/nexusoperations): the server calls a handler to start an operation, and to cancel one that has
-started. A call that fails is repeated with growing delays. The handler completes the operation with its answer, or later.
+started. A failed call is retried with increasing delays. The handler completes the operation in its response, or later.
 """
 
 from collections.abc import Iterator
@@ -21,11 +21,11 @@ from perdure.engine.ledger import OK, Due, Ledger
 from perdure.engine.state import HandlerCalls, PendingOperation, RunState
 
 MAX_CALLBACKS = 2_000
-"""Operations that the end of one run can complete, as on Temporal's server."""
+"""The most operations that the end of one run can complete, as on Temporal's server."""
 MAX_UPDATE_CALLBACKS = 32
-"""Operations that the end of one update can complete, as on Temporal's server."""
+"""The most operations that the end of one update can complete, as on Temporal's server."""
 _LARGEST_FAILURE = 4 * 1024
-"""Bytes that are kept of the failure of a call which is repeated."""
+"""Size limit of the stored failure of a retried call, in bytes."""
 _TIMED_OUT = Failure(kind=FailureKind.NEXUS_HANDLER, type="UPSTREAM_TIMEOUT", message="upstream timeout")
 _NOT_FOUND = Answer(ok=False, reason=inp.OPERATION_NOT_FOUND, message="operation not found")
 Outcome = TypeVar("Outcome", inp.OperationReported, inp.OperationEnded)
@@ -35,13 +35,13 @@ class NexusOperations:
     """The Nexus operations of a run during a step."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """`ledger`: what the step writes to."""
+        """`ledger`: collects the output of the step."""
         self._ledger = ledger
 
-    # Answers of handlers
+    # Responses of handlers
 
     def handle(self, item: inp.OperationInput) -> Answer:
-        """Process the answer of a handler, or the end of an operation that it has started."""
+        """Process the response of a handler, or the end of an operation that it has started."""
         if not self._ledger.open():
             return Answer(ok=False, reason=inp.CLOSED, message="workflow execution already completed")
         match item:
@@ -77,7 +77,7 @@ class NexusOperations:
         return OK
 
     def _ended(self, item: inp.OperationEnded) -> Answer:
-        """Complete an operation by the run that its handler started, possibly before the handler has answered."""
+        """Complete an operation with the run that its handler started, possibly before the handler has responded."""
         operation = self._ledger.state.operations.get(str(item.scheduled_event_id))
         buffered = [
             each for each in self._buffered() if getattr(each, "scheduled_event_id", 0) == item.scheduled_event_id
@@ -103,7 +103,7 @@ class NexusOperations:
         return self._ledger.state.code.buffered if self._ledger.state.code is not None else ()
 
     def _called(self, number: int) -> PendingOperation | None:
-        """An operation whose handler is being called; None if it has answered."""
+        """An operation whose handler is being called; None if the handler has responded."""
         if number in operations_buffered(self._ledger.state):
             return None
         return self._ledger.state.operations.get(str(number))
@@ -111,7 +111,7 @@ class NexusOperations:
     # Callbacks
 
     def attach_callbacks(self, request: inp.CallbacksAttached) -> Answer:
-        """Have the end of the run, or of one of its updates, complete further operations."""
+        """Let the end of the run, or of one of its updates, complete further operations."""
         of_update = sum(each.update_id == request.update_id for each in self._ledger.state.callbacks.values())
         if request.update_id and of_update + len(request.callbacks) > MAX_UPDATE_CALLBACKS:
             message = (
@@ -139,7 +139,7 @@ class NexusOperations:
         )
         return OK
 
-    # How operations start and end
+    # Start and end of operations
 
     def _started(self, operation: PendingOperation, item: inp.OperationReported | inp.OperationEnded) -> None:
         self._ledger.emit(
@@ -170,7 +170,7 @@ class NexusOperations:
         self._ledger.emit(closed(failure=failure, **about), decide=True)
 
     def _call_failed(self, operation: PendingOperation, failure: Failure) -> None:
-        """A call has failed; the next one follows."""
+        """Record a failed call, and schedule the next one."""
         failure = bounded(failure, _LARGEST_FAILURE)
         change, cancellation = msgspec.structs.replace, operation.cancellation
         if operation.started_time is None:
@@ -196,7 +196,7 @@ class NexusOperations:
     # Deadlines
 
     def due(self) -> Iterator[Due]:
-        """Yield what is due: timeouts, and calls that were not answered in time."""
+        """Yield due actions: timeouts, and calls without a response in time."""
         for operation in self._ledger.state.operations.values():
             number, calls = operation.scheduled_event_id, operation.open_call
             if self._called(number) is None:
@@ -220,7 +220,7 @@ class NexusOperations:
             self._call_failed(operation, _TIMED_OUT)
 
     def _too_late(self, number: int, kind: TimeoutType) -> None:
-        """No time is left for another call."""
+        """Time out an operation that has no time left for another call."""
         operation = self._called(number)
         if operation is None:
             return
@@ -246,12 +246,12 @@ class NexusOperations:
 
 
 def operations_buffered(state: RunState) -> frozenset[int]:
-    """The operations about which something waits to be recorded."""
+    """The operations with events that are not recorded yet."""
     return state.code.operations_buffered() if state.code is not None else frozenset()
 
 
 def wake_times(state: RunState) -> Iterator[datetime]:
-    """When the Nexus operations of a run need to be looked at."""
+    """Yield when the Nexus operations of a run need its next step."""
     for operation in state.operations.values():
         for deadline, _ in operation.deadlines():
             yield deadline
@@ -262,7 +262,7 @@ def wake_times(state: RunState) -> Iterator[datetime]:
 
 
 def too_large(said: Outcome) -> Outcome:
-    """The failure that replaces an outcome for which the run has no space."""
+    """The failure that replaces an outcome that is too large for the run."""
     message = "the run that waits for the operation has no room for its result"
     failure = Failure(kind=FailureKind.APPLICATION, type="PayloadTooLarge", message=message, non_retryable=True)
     return replace(said, outcome=OperationOutcome.FAILED, result=None, failure=failure, links=None)

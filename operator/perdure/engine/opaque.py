@@ -1,4 +1,4 @@
-"""Payloads of Temporal SDKs, for readers that are not SDKs: YAML, pods, people.
+"""Payloads of Temporal SDKs, for readers that are not SDKs: YAML, pods, users.
 
 ``frontend/payload_messages.py`` describes how they are stored; plain JSON is a value like any other.
 """
@@ -13,14 +13,14 @@ import orjson
 from perdure.api.depth import nests_deeper
 
 MARK = b'{"payloads":{"hash":"'
-"""How a reference to a blob begins in JSON, as the API server and msgspec write it (``runtime/blobs.py``)."""
+"""The beginning of a reference to a blob in JSON, as the API server and msgspec write it (``runtime/blobs.py``)."""
 _REFERENCE = re.compile(MARK + rb'([0-9a-f]{64})","name":"(payload-[0-9a-f]{32})","sizeBytes":(\d{1,9})\}\}')
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON if possible: one payload is itself, several are a list. A payload that is not JSON stays wrapped.
+    """Return payloads as JSON: one payload as its value, several as a list. A payload that is not JSON stays wrapped.
 
-    So does what could not be written again, as it nests too deep. Of whole numbers beyond 64 bits, digits are lost.
+    A payload that nests too deeply to be encoded again stays wrapped, too. Integers beyond 64 bits lose digits.
     """
     if not isinstance(value, Mapping) or set(value) != {"payloads"} or not isinstance(value["payloads"], list):
         return value
@@ -39,17 +39,17 @@ def _one(wrapped: Any) -> Any:
             value = orjson.loads(base64.b64decode(wrapped.get("data") or ""))
         except ValueError:
             return wrapped
-        return wrapped if nests_deeper(value) else value  # what stays wrapped fits into a status however deep it nests
+        return wrapped if nests_deeper(value) else value  # a wrapped value fits into a status regardless of its depth
     return wrapped
 
 
 def referred_to(text: bytes) -> dict[str, int]:
-    """Names and sizes of the blobs that a JSON text refers to. Within a string of the text nothing counts."""
+    """Return the names and sizes of the blobs that a JSON text refers to, ignoring the strings in it."""
     if MARK not in text:
         return {}
     return {found[2].decode(): int(found[3]) for found in _REFERENCE.finditer(text)}
 
 
 def size_of(text: bytes) -> int:
-    """Bytes of a JSON text, with the blobs that it refers to."""
+    """The size of a JSON text in bytes, including the blobs that it refers to."""
     return len(text) + sum(referred_to(text).values())

@@ -1,6 +1,6 @@
-"""Recording: the event that a command becomes, or none.
+"""Recording: convert a command to the event that records it, or to none.
 
-A step appends that event to the history, and a replay compares the history with it.
+A step appends the event to the history, and a replay compares it with the history.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -22,16 +22,16 @@ from perdure.engine.starts import SHORTEST_RUN, CarriedSignal
 from perdure.engine.state import PendingActivity, RunState
 
 POLICY_NOT_FOUND = ConditionReason.RETRY_POLICY_NOT_FOUND
-"""Why nothing can be decided while a RetryPolicy that is named does not exist."""
+"""The reason while a named RetryPolicy does not exist, which prevents decisions."""
 
 MAX_PENDING = 2_000
-"""How many activities, timers, children, and requests to other runs a run may have open, of each."""
+"""The most open activities, timers, children, and requests to other runs, each counted separately."""
 
 MAX_OPERATIONS = 30
-"""How many Nexus operations a run may have open, as on Temporal's server."""
+"""The most open Nexus operations of a run, as on Temporal's server."""
 
 MAX_CARRIED = 96 * 1024
-"""Bytes of JSON that a run hands on to the next one, at most, as signals or as its result: they ride in an annotation."""
+"""Size limit of the signals or the result that a run passes to the next one in an annotation, in bytes of JSON."""
 
 FROM_COMMANDS: tuple[type[ev.Event], ...] = (
     ev.ActivityTaskCancelRequested,
@@ -64,7 +64,7 @@ UNHEARD: tuple[type[ev.Event], ...] = (
     ev.WorkflowExecutionUnpaused,
     ev.WorkflowTaskFailed,
 )
-"""The events that no decider is asked about."""
+"""The events that need no decision."""
 
 
 def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each command)
@@ -74,17 +74,17 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
     undecided: Iterable[ev.AnyEvent] = (),
     policies: Mapping[str, RetryPolicy] | None = None,
 ) -> ev.AnyEvent | None:
-    """The event that records a command.
+    """Return the event that records a command.
 
     Args:
         command: The command.
         state: The state of the run at that point.
         now: The time.
-        undecided: Events that the decider has not been asked about: the next run of the chain gets their signals.
-        policies: the RetryPolicies that there are, by name: the event records what the named one says now.
+        undecided: Events that the decider has not decided about. The next run of the chain gets their signals.
+        policies: The existing RetryPolicies by name. The event records the current spec of the named one.
 
     Returns:
-        The next event; None where the command asks for what is no longer there.
+        The next event; None if the target of the command no longer exists.
 
     Raises:
         UndecidableError: The command is not valid.
@@ -150,7 +150,7 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
                     "identity": "",
                     "request_id": "",
                     "completion_callbacks": (),
-                }  # it is in the event that has admitted it
+                }  # the event that admitted the update has it
             return ev.WorkflowExecutionUpdateAccepted(**said, **here)
         case cmd.CompleteUpdate():
             return _update_completed(command, state, said | here)
@@ -182,17 +182,17 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
 
 
 def _refuse_code(state: RunState, what: str, command: str) -> None:
-    """Leave alone what is no longer there, or is being canceled already. Code knows what is there, so that it has a defect.
+    """Reject the cancellation of something that does not exist or is being canceled already, if code requests it.
 
     Raises:
-        UndecidableError: code asks for it.
+        UndecidableError: Code requested it, which is a defect, because code knows what exists.
     """
     if state.code is not None:
         raise UndecidableError(f"there is no {what} to be canceled", cause=f"Bad{command}Attributes")
 
 
 def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: RunState) -> dict[str, Any]:
-    """What code leaves out when it continues as new, and the next run inherits (Temporal: AddContinueAsNewEvent)."""
+    """The values that code omits when it continues as new, so that the next run inherits them (AddContinueAsNewEvent)."""
     code = state.code
     if code is None:
         return {}
@@ -205,7 +205,7 @@ def _inherited(command: cmd.ContinueAsNewWorkflowExecution, state: RunState) -> 
 
 
 def _completed(command: cmd.CompleteWorkflowExecution, state: RunState, said: dict[str, Any]) -> ev.AnyEvent:
-    """The end of a run that has completed. By a cron schedule, the next run is handed its result."""
+    """The closing event of a completed run. With a cron schedule, the next run gets its result."""
     now = said["event_time"]
     follows = run_by_cron(state, now)
     if follows and (size := len(msgspec.json.encode(command.result))) > MAX_CARRIED:
@@ -224,7 +224,7 @@ def _completed(command: cmd.CompleteWorkflowExecution, state: RunState, said: di
 
 
 def run_by_cron(state: RunState, now: datetime) -> dict[str, Any]:
-    """What the closing event of a run says of the next run of its cron schedule; nothing where none follows."""
+    """The fields of a run's closing event for the next run of its cron schedule; empty if there is no next run."""
     if state.code is None or not state.successor:
         return {}
     began = state.first_decision_time or state.began
@@ -247,10 +247,10 @@ def _update_completed(command: cmd.CompleteUpdate, state: RunState, said: dict[s
 
 
 def resolved(choice: PolicyChoice, policies: Mapping[str, RetryPolicy] | None) -> RetryPolicy:
-    """What a decider says of retries, looked up where it means a RetryPolicy by name.
+    """Return the retry policy of a command, looking it up if it is a RetryPolicy by name.
 
     Raises:
-        UndecidableError: there is no such RetryPolicy, or it cannot be used.
+        UndecidableError: The RetryPolicy does not exist, or cannot be used.
     """
     if isinstance(choice, RetryPolicy):
         return choice
@@ -262,18 +262,18 @@ def resolved(choice: PolicyChoice, policies: Mapping[str, RetryPolicy] | None) -
 
 
 def policy_named(command: cmd.Command) -> str | None:
-    """The RetryPolicy that a command means by name; None for one that means none."""
+    """The name of the RetryPolicy of a command; None if it names none."""
     choice = getattr(command, "retry_policy", None)
     return choice.name if isinstance(choice, PolicyReference) else None
 
 
 def activity_named(state: RunState, activity_id: str) -> PendingActivity | None:
-    """The open activity of that id."""
+    """The open activity with an ID."""
     return next((a for a in state.activities.values() if a.activity_id == activity_id), None)
 
 
 def next_run(state: RunState, failure: Failure, now: datetime) -> dict[str, Any]:
-    """What the closing event of a run that has failed, or timed out, says of its retry, or of its next run by cron."""
+    """The fields of the closing event of a failed or timed out run for its retry, or for its next run by cron."""
     if state.code is not None:
         decision = decide_retry_of(
             state.retry_policy, failure, attempt=state.attempt, now=now, expiration=state.expiration
@@ -308,7 +308,7 @@ _TOO_MANY = {
 
 
 def _admit(what: str, name: str, there: Collection[str], most: int = 0) -> None:
-    """Refuse one too many, and a name that is in use."""
+    """Raise if the limit is reached, or if the name is in use."""
     if name in there:
         raise UndecidableError(f"{what} id {name!r} is in use", cause=_IN_USE.get(what, "Unspecified"))
     most = most or MAX_PENDING
@@ -318,7 +318,7 @@ def _admit(what: str, name: str, there: Collection[str], most: int = 0) -> None:
 
 
 def _whole_timeouts(command: cmd.ScheduleActivityTask, state: RunState, now: datetime) -> dict[str, timedelta | None]:
-    """An activity's timeouts made whole, as Temporal's server does (chasm/lib/activity/validator.go)."""
+    """Complete an activity's timeouts with defaults, like Temporal's server (chasm/lib/activity/validator.go)."""
     whole = command.schedule_to_close_timeout
     close = command.start_to_close_timeout or whole
     if close is None:
@@ -343,7 +343,7 @@ def _whole_timeouts(command: cmd.ScheduleActivityTask, state: RunState, now: dat
 
 
 def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: RunState) -> dict[str, timedelta | None]:
-    """The timeouts of a Nexus operation, none longer than the run may take (nexusoperations/workflow/commands.go)."""
+    """The timeouts of a Nexus operation, limited to those of the run (nexusoperations/workflow/commands.go)."""
     whole = min(filter(None, (command.schedule_to_close_timeout, state.run_timeout)), default=None)
     others = (command.schedule_to_start_timeout, command.start_to_close_timeout)
     start, close = (min(filter(None, (length, whole))) if length else None for length in others)
@@ -355,7 +355,7 @@ def _operation_timeouts(command: cmd.ScheduleNexusOperation, state: RunState) ->
 
 
 def _cancellable(command: cmd.RequestCancelNexusOperation, state: RunState) -> dict[str, Any]:
-    """The operation to cancel: one that is open and was not cancelled before."""
+    """The operation to cancel, which must be open and not cancelled yet."""
     number = command.scheduled_event_id or next(map(int, state.operations), 0)
     operation = state.operations.get(str(number))
     wrong = ""
@@ -374,7 +374,7 @@ def _cancellable(command: cmd.RequestCancelNexusOperation, state: RunState) -> d
 def _cancel_external(
     command: cmd.RequestCancelExternalWorkflowExecution, state: RunState, here: dict[str, Any]
 ) -> ev.AnyEvent | None:
-    """Of a child that is open, the workflow id is known here; a child that is not needs no asking."""
+    """Request the cancellation of another run. For an open child, fill in its workflow ID; for a closed child, return None."""
     workflow_id, child_only = command.workflow_id, command.child_workflow_only
     if command.child_id:
         child = next((child for child in state.children.values() if child.child_id == command.child_id), None)

@@ -1,4 +1,4 @@
-"""Other runs during a step: children, and runs that got a signal or a cancellation request."""
+"""Other runs during a step: children, and targets of signals and cancellation requests."""
 
 from typing import Any, assert_never
 
@@ -15,14 +15,14 @@ from perdure.engine.state import PendingChild
 
 
 class RelatedRuns:
-    """The children of a run, and the runs that it has sent requests to, during a step."""
+    """The children of a run and the targets of its requests during a step."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """`ledger`: what the step writes to."""
+        """`ledger`: collects the output of the step."""
         self._ledger = ledger
 
     def handle_child(self, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed) -> None:
-        """Process what happened to a child."""
+        """Process an input about a child."""
         child = self._ledger.state.children.get(str(item.initiated_event_id))
         if child is None:
             return  # stale
@@ -54,8 +54,8 @@ class RelatedRuns:
     def _as_if_started(self, item: inp.ChildStartFailed) -> bool:
         """Whether a child that could not start counts as started and failed, for an SDK workflow.
 
-        The SDKs know one cause of a refused start: that the workflow ID is in use
-        (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). A child that has failed is something that code can catch.
+        For the SDKs, the only cause of a failed start is that the workflow ID is in use
+        (temporal.api.enums.v1.StartChildWorkflowExecutionFailedCause). Code can catch the failure of a child.
         """
         return (
             self._ledger.state.code is not None
@@ -92,7 +92,7 @@ class RelatedRuns:
     def child_left_behind(
         self, child: PendingChild, item: inp.ChildStarted | inp.ChildStartFailed | inp.ChildClosed
     ) -> None:
-        """Forget a child of a closed run that needs nothing more: it has ended or, abandoned, has started."""
+        """Drop a child of a closed run that has ended or, if it is abandoned, has started."""
         abandoned = child.parent_close_policy is ParentClosePolicy.ABANDON
         if not isinstance(item, inp.ChildStarted) or abandoned:
             self.effect_done(fx.CloseChild(child.initiated_event_id))
@@ -127,7 +127,7 @@ class RelatedRuns:
         self._ledger.emit(done, decide=True)
 
     def effect_done(self, effect: fx.Effect, refused: str = "") -> None:
-        """Forget an effect that is done. An open run forgets it with its next commit."""
+        """Drop an effect that is done. An open run drops it with its next commit."""
         before = self._ledger.state
         match effect:
             case fx.WriteDeadLetter(number):
@@ -138,16 +138,16 @@ class RelatedRuns:
                 self._ledger.change(externals=_without(before.externals, number))
             case fx.CompleteOperation(key) if before.closed:
                 self._callback_done(key, refused)
-            case fx.CompleteOperation(key):  # that of an update, of which there can be many
+            case fx.CompleteOperation(key):  # of an update, of which there can be many
                 self._ledger.change(callbacks=_without(before.callbacks, key))
             case fx.StartSuccessor() if before.closed:
                 of_updates = {key: each for key, each in before.callbacks.items() if each.update_id}
-                kept = before.callbacks if refused else of_updates  # the run that follows has the others
+                kept = before.callbacks if refused else of_updates  # the next run has the others
                 self._ledger.change(start_successor=False, successor_refused=refused, callbacks=kept)
             case fx.ReportAttempt():
                 self._ledger.change(reports=_without(before.reports, effect.key))
                 self._ledger.durable = True  # in an open run too: a breaker must not get a report twice
-            case _:  # of an open run: an event records the result
+            case _:  # in an open run, an event records the result
                 pass
         self._ledger.durable |= before.closed and self._ledger.state != before
 

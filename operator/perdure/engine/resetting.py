@@ -1,7 +1,7 @@
-"""Resets: a run that begins with a part of another run's history, and decides again what follows. Pure.
+"""Resets: a new run begins with a part of another run's history, and decides again from there. Pure.
 
 Temporal's model (service/history/ndc/workflow_resetter.go): the events up to the point are copied, one event
-records the reset, and what came after the point from outside of the run is applied once more.
+records the reset, and external inputs after the point are applied again.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class KeptResult:
     """The result of an activity that does not run again."""
 
     key: tuple[str, str, bytes]
-    """Its id, its type, and its input, encoded."""
+    """The ID, the type, and the encoded input of the activity."""
     result: Any
     artifacts: dict[str, Any]
 
@@ -44,7 +44,7 @@ def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[
     Args:
         forked: The state at the point.
         later: The events after it.
-        kept: Ids of the ActivityTaskCompleted events that count.
+        kept: IDs of the ActivityTaskCompleted events whose results to keep.
     """
     wanted = set(kept)
     scheduled = {each.scheduled_event_id: _key(each) for each in forked.activities.values()}
@@ -76,15 +76,15 @@ def reset_event(
 
     Args:
         first: The first event of the history; both timeouts of the run start again (Temporal: RefreshExpirationTimeoutTask).
-        event_id: Its own id: the one after the point.
-        now: When.
-        base_run_id: The run whose history it is.
-        new_run_id: The run that continues it.
-        successor: Name that the WorkflowRun which continues or retries this one is to have.
-        task: Of code that workers run: the event at the point.
-        reason: Why.
-        identity: Who, as the client says.
-        principal: Who, as the API server says.
+        event_id: The ID of this event, which follows the point.
+        now: The time of the reset.
+        base_run_id: The run with the original history.
+        new_run_id: The run that the reset creates.
+        successor: The name for a WorkflowRun that continues or retries the new run.
+        task: The event at the point, if workers decide the run.
+        reason: Why the run was reset.
+        identity: The client's own name for itself.
+        principal: The user that the API server authenticated.
     """
     expiration = _after(now, first.workflow_execution_timeout)
     deadlines = filter(None, (_after(now, first.workflow_run_timeout), expiration))
@@ -120,14 +120,14 @@ def begin(
     Args:
         forked: The state at the point: see `history.fork`.
         event: The event that records the reset.
-        inputs: What is applied once more: see `since`.
-        decider: Decides what follows.
-        requests: Requests that the other run has applied: sent again, they change nothing.
-        policies: The RetryPolicies that deciders may mean by name.
-        kept: Results of activities that are not done again, if they are asked for with the same input as before.
+        inputs: The inputs to apply again, from `since`.
+        decider: The decider of the run.
+        requests: IDs of requests that the other run has applied. They change nothing if they are sent again.
+        policies: The RetryPolicies that deciders can name.
+        kept: Results of activities that do not run again if they are scheduled with the same input.
     """
     state = apply(forked, event)
-    # As on Temporal's server, the first workflow task comes after everything that is applied again.
+    # As on Temporal's server, the first workflow task follows the inputs that are applied again.
     together = state.code is not None
     transition = step(state, inputs, event.event_time, decider, policies, together=together)
     left = {each.key: each for each in kept}
@@ -159,16 +159,16 @@ def _completed(activity: PendingActivity, kept: KeptResult) -> inp.AttemptComple
 def since(
     forked: RunState, later: Sequence[ev.AnyEvent], run_id: str, *, signals: bool, updates: bool = True
 ) -> Iterator[inp.RunInput]:
-    """What happened to a run after the point from outside.
+    """Yield the external inputs of a run after the point.
 
-    Signals and updates, callbacks, and the results of children, requests and Nexus operations.
+    They are signals and updates, callbacks, and the results of children, requests and Nexus operations.
 
     Args:
         forked: The state at the point.
         later: The events after it.
-        run_id: Of the run that they are of.
-        signals: Whether signals are wanted.
-        updates: Whether updates that were accepted are wanted.
+        run_id: ID of the run with these events.
+        signals: Whether to include signals.
+        updates: Whether to include accepted updates.
     """
     started = {
         each.scheduled_event_id: each.handler_namespace
@@ -223,7 +223,7 @@ _OPERATION_CLOSED: dict[type[ev.Event], inp.OperationOutcome] = {
 
 
 def _operation_again(event: ev.AnyEvent, forked: RunState, started: dict[int, str]) -> Iterator[inp.RunInput]:
-    """What happened to a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
+    """Yield the inputs of a Nexus operation. `started`: the namespaces of the handlers that have started operations."""
     if str(getattr(event, "scheduled_event_id", 0)) not in forked.operations:
         return
     match event:
@@ -239,7 +239,7 @@ def _operation_again(event: ev.AnyEvent, forked: RunState, started: dict[int, st
 def _operation_ended(
     event: ev.NexusOperationCompleted | ev.NexusOperationFailed | ev.NexusOperationCanceled, handler: str | None
 ) -> inp.OperationReported | inp.OperationEnded:
-    """How a Nexus operation has ended; `handler` is the namespace that had started it, None: it ended with the first answer."""
+    """The end of a Nexus operation. `handler` is the namespace that started it; None: it ended with the first response."""
     outcome = _OPERATION_CLOSED[type(event)]
     if handler is None:
         return _operation_reported(event, outcome, "")
@@ -262,7 +262,7 @@ def _operation_reported(
     return inp.OperationReported(
         request_id=f"{event.request_id}/again",
         scheduled_event_id=event.scheduled_event_id,
-        attempt=1,  # the calls of the new run are counted from its beginning
+        attempt=1,  # the new run counts its calls from 1
         outcome=outcome,
         handler_namespace=handler,
         operation_token=getattr(event, "operation_token", ""),
@@ -278,7 +278,7 @@ def _cause(event: ev.AnyEvent) -> Failure | None:
 
 
 def options_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAttached | inp.OverrideChanged:
-    """Callbacks that were attached to a run, or its versioning override, to be set once more."""
+    """The input that attaches callbacks, or sets the versioning override, again."""
     if not event.attached_request_id:
         return inp.OverrideChanged(
             request_id=f"{event.event_id}/override",
@@ -297,7 +297,7 @@ def options_again(event: ev.WorkflowExecutionOptionsUpdated) -> inp.CallbacksAtt
 
 
 def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.SignalRequested:
-    """A signal that a run has received, to be received once more."""
+    """The input that sends a signal again."""
     return inp.SignalRequested(
         request_id=f"{run_id}/{event.event_id}",
         signal_name=event.signal_name,
@@ -311,7 +311,7 @@ def signal_again(event: ev.WorkflowExecutionSignaled, run_id: str) -> inp.Signal
 
 
 def update_again(event: ev.WorkflowExecutionUpdateAdmitted | ev.WorkflowExecutionUpdateAccepted) -> inp.UpdateAdmitted:
-    """An update that a run has accepted, or was given, to be processed once more."""
+    """The input that admits an update again."""
     return inp.UpdateAdmitted(
         update_id=event.update_id,
         name=event.name,

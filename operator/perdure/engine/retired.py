@@ -1,11 +1,11 @@
-"""Attempts that are over."""
+"""Attempts that have ended."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class AttemptOutcome(StrEnum):
-    """How an attempt has ended."""
+    """The outcome of an attempt."""
 
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -18,7 +18,7 @@ class AttemptOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """An attempt whose end this step has recorded: its pod is no longer needed, and is stopped if it still runs."""
+    """An attempt whose end this step has recorded. Its pod is no longer needed, and is stopped if it still runs."""
 
     scheduled_event_id: int
     attempt: int

@@ -1,4 +1,4 @@
-"""Retries: one pure function that also returns why they stop (temporal: service/history/workflow/retry.go)."""
+"""Retries: pure functions that decide whether to retry, or say why not (temporal: service/history/workflow/retry.go)."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,10 +11,10 @@ from perdure.engine.failures import Failure, FailureKind, RetryState, TimeoutTyp
 _MICROSECOND = timedelta(microseconds=1)
 
 LONGEST_WAIT = timedelta(days=99_999)
-"""No wait is longer: 273 years, the longest duration that can be written."""
+"""The longest wait: 273 years, the longest duration that can be formatted."""
 
 _GOOGLE_RETRIES = 5
-"""Retries there are at most where only `max_retry_duration` limits them."""
+"""The most retries if only `max_retry_duration` limits them."""
 
 
 class CloudSchedulerRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -26,13 +26,13 @@ class CloudSchedulerRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
     retry_count: int = 0
     max_retry_duration: timedelta = timedelta(0)
-    """From the first attempt on; 0: no limit."""
+    """The time limit since the first attempt; 0: no limit."""
     min_backoff_duration: timedelta = timedelta(seconds=5)
     max_backoff_duration: timedelta = timedelta(hours=1)
     max_doublings: int = 5
 
     def interval(self, attempt: int) -> timedelta:
-        """The wait after `attempt` (from 1) has failed: it doubles `max_doublings` times, then grows by as much each time."""
+        """The wait after the failure of `attempt` (the first is 1): it doubles `max_doublings` times, then grows linearly."""
         doublings = min(attempt - 1, self.max_doublings)
         steps = max(attempt - self.max_doublings, 1)
         longest = min(self.max_backoff_duration, LONGEST_WAIT) // _MICROSECOND
@@ -40,11 +40,11 @@ class CloudSchedulerRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
         return min(wait, longest) * _MICROSECOND
 
     def limit(self, *, attempt: int, waited: timedelta) -> RetryState | None:
-        """Why there is no further attempt, None if there is one.
+        """Why there is no further attempt; None if there is one.
 
         Args:
-            attempt: how many attempts have failed.
-            waited: how long after the first attempt the next one would start.
+            attempt: The number of failed attempts.
+            waited: The time from the first attempt to the start of the next one.
         """
         counted_out = attempt > self.retry_count
         if not self.max_retry_duration:
@@ -58,7 +58,7 @@ class CloudSchedulerRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaul
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Exponential backoff, Temporal's defaults: 1 s, doubling, at most 100 times the first, without end."""
+    """Exponential backoff with Temporal's defaults: 1 s, doubling, up to 100 times the first interval, unlimited attempts."""
 
     initial_interval: timedelta = timedelta(seconds=1)
     backoff_coefficient: float = 2.0
@@ -68,16 +68,16 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     maximum_attempts: int = 0
     """0: unlimited; 1: no retry."""
     non_retryable_error_types: tuple[str, ...] = ()
-    """Exact failure types; timeouts go by ``TemporalTimeout:StartToClose`` and the like."""
+    """Exact failure types; timeouts have names such as ``TemporalTimeout:StartToClose``."""
     cloud_scheduler: CloudSchedulerRetry | None = None
-    """Waits and limits of the other family of policies, in the place of all the above."""
+    """The waits and limits of the other kind of policy, which replace all fields above."""
     name: str = ""
-    """The RetryPolicy that it was taken from; empty where it was written in place."""
+    """The name of the RetryPolicy object; empty for an inline policy."""
     circuit_breaker: bool = False
-    """Whether that RetryPolicy has a circuit breaker, which has a say in when attempts start."""
+    """Whether that RetryPolicy has a circuit breaker, which can delay attempts."""
 
     def interval(self, attempt: int) -> timedelta:
-        """The wait after `attempt` (from 1) has failed: ``min(initial x coefficient^(attempt-1), maximum)``, at any attempt."""
+        """The wait after the failure of `attempt` (the first is 1): ``min(initial x coefficient^(attempt-1), maximum)``."""
         if self.cloud_scheduler is not None:
             return self.cloud_scheduler.interval(attempt)
         ceiling = self.maximum_interval if self.maximum_interval is not None else 100 * self.initial_interval
@@ -89,7 +89,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return ceiling if seconds >= ceiling.total_seconds() else timedelta(seconds=seconds)
 
     def limit(self, *, attempt: int, waited: timedelta) -> RetryState | None:
-        """Why there is no further attempt after that many have failed, the next one `waited` after the first; else None."""
+        """Why there is no further attempt after `attempt` failures, `waited` after the first start; None if there is one."""
         if self.cloud_scheduler is not None:
             return self.cloud_scheduler.limit(attempt=attempt, waited=waited)
         counted_out = self.maximum_attempts and attempt >= self.maximum_attempts
@@ -97,18 +97,18 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class PolicyReference(msgspec.Struct, frozen=True):
-    """A RetryPolicy by name: its spec is looked up, and recorded, when something is scheduled with it."""
+    """A RetryPolicy by name. Its spec is looked up and recorded when something is scheduled with it."""
 
     name: str
 
 
 PolicyChoice: TypeAlias = RetryPolicy | PolicyReference
-"""How a decider names a policy."""
+"""A retry policy as deciders specify it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """Whether to retry: after `delay` if `state` is InProgress; otherwise `state` is why not, and `delay` is None."""
+    """Whether to retry: if `state` is InProgress, after `delay`; otherwise `state` says why not, and `delay` is None."""
 
     state: RetryState
     delay: timedelta | None = None
@@ -117,7 +117,7 @@ class RetryDecision:
 def is_retryable(failure: Failure, policy: RetryPolicy) -> bool:
     """Whether `failure` may be retried at all.
 
-    Cancellation and termination never are; of the timeouts only StartToClose and Heartbeat are, unless listed.
+    Cancellations and terminations are never retryable. Of the timeouts, only StartToClose and Heartbeat are, unless listed.
     """
     if failure.kind in {FailureKind.CANCELLED, FailureKind.TERMINATED} or failure.non_retryable:
         return False
@@ -138,18 +138,18 @@ def decide_retry(
     expiration: datetime | None,
     since: datetime | None = None,
 ) -> RetryDecision:
-    """Decide what follows the failure of the `attempt`-th attempt (from 1).
+    """Decide whether to retry after the failure of the `attempt`-th attempt (the first is 1).
 
-    A retry whose wait would end past `expiration` (schedule-to-close) does not happen: the state is Timeout immediately. A delay
-    given by the failure replaces the computed one and the maximum interval, but no limit.
+    If the wait would end after `expiration` (schedule-to-close), there is no retry: the state is Timeout immediately. A delay
+    from the failure replaces the computed one and the maximum interval, but not the limits.
 
     Args:
-        policy: how it is retried.
-        failure: why the attempt failed.
-        attempt: how many attempts there were that count.
-        now: the time.
-        expiration: when everything has to have ended; None: never.
-        since: when the first attempt began, for policies that limit how long it is retried. Default `now`.
+        policy: The retry policy.
+        failure: Why the attempt failed.
+        attempt: The number of counted attempts.
+        now: The time.
+        expiration: The deadline of all attempts; None: no deadline.
+        since: When the first attempt began, for policies with a time limit. Default `now`.
     """
     if not is_retryable(failure, policy):
         return RetryDecision(RetryState.NON_RETRYABLE_FAILURE)
@@ -165,7 +165,7 @@ def decide_retry(
 def decide_retry_of(
     policy: RetryPolicy | None, failure: Failure, *, attempt: int, now: datetime, expiration: datetime | None
 ) -> RetryDecision:
-    """Decide what follows the failure of an SDK workflow: as Temporal's server does, by the outermost failure."""
+    """Decide whether to retry a failed SDK workflow. Like Temporal's server, use the outermost failure."""
     if policy is None:
         return RetryDecision(RetryState.RETRY_POLICY_NOT_SET)
     return decide_retry(policy, failure, attempt=attempt, now=now, expiration=expiration)
@@ -180,11 +180,11 @@ def decide_run_retry(
     expiration: datetime | None,
     since: datetime | None = None,
 ) -> RetryDecision:
-    """Decide what follows the failure of a whole run, the `attempt`-th of its chain.
+    """Decide whether to retry a whole failed run, the `attempt`-th of its chain.
 
-    A run fails, for the most part, with the failure of one of its activities, and what its author calls final stands further
-    in: so each application failure of the chain counts. (Temporal's server looks at the outermost failure only.) What an
-    activity or child was stopped by, a timeout or a cancellation, is no reason not to try the run again.
+    A run usually fails with the failure of one of its activities, and a failure that its author calls final is further inside.
+    So each application failure of the chain counts. (Temporal's server uses only the outermost failure.) A timeout or a
+    cancellation that stopped an activity or child does not prevent a retry of the run.
     """
     if policy is None:
         return RetryDecision(RetryState.RETRY_POLICY_NOT_SET)

@@ -15,11 +15,11 @@ from perdure.engine.tasks.machine import WorkflowTaskMachine
 MAX_SIGNALS = 10_000
 """Number of signals that one run can receive."""
 MAX_REQUESTS = 10_000
-"""Number of request IDs that the state keeps; the oldest are forgotten first."""
+"""Number of request IDs that the state keeps; the oldest are dropped first."""
 
 
 class RunRequests:
-    """Processes requests. A request that was applied is remembered, so that sending it again changes nothing."""
+    """Processes requests. The state keeps the IDs of applied requests, so that sending one again changes nothing."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class RunRequests:
         """Take the parts of the step.
 
         Args:
-            ledger: What the step writes to.
+            ledger: Collects the output of the step.
             tasks: The workflow task; None if the decider runs in this process.
             activities: Processes requests about activities.
             operations: Attaches the callbacks of Nexus operations.
@@ -47,7 +47,7 @@ class RunRequests:
         if request.request_id in state.requests:
             return OK
         if not self._ledger.open():
-            done = isinstance(request, inp.CancelRequested)  # it asks for the end of the run
+            done = isinstance(request, inp.CancelRequested)  # its goal, the end of the run, is reached
             return Answer(ok=done, reason=inp.CLOSED, message=f"the run has closed: {state.status}")
         answer = self._apply(request)
         if answer.ok:
@@ -133,9 +133,9 @@ class RunRequests:
         return OK
 
     def _pause(self, request: inp.PauseRequested | inp.UnpauseRequested) -> Answer:
-        """Pause or unpause the run, which its history records, or an activity, which it does not.
+        """Pause or unpause the run or an activity. The history records only pauses of the run.
 
-        Pausing the run of a standalone activity pauses the activity: an attempt that runs can still complete it.
+        Pausing the run of a standalone activity pauses the activity. A running attempt can still complete it.
         """
         state = self._ledger.state
         activity_id = request.activity_id

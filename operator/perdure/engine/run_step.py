@@ -32,20 +32,20 @@ class RunTransition:
     """New events, to append to the history."""
     retired: tuple[Retired, ...]
     durable: bool
-    """Whether this must be committed. What is only informative (an attempt runs, a heartbeat came) waits for the next commit."""
+    """Whether this must be committed now. Informative changes (an attempt runs, a heartbeat arrived) wait for the next commit."""
     more: bool
-    """Whether the step stopped because it has done enough, and the next should follow immediately."""
+    """Whether the step stopped because it reached its limit, so that the next one must follow immediately."""
     answers: dict[str, Answer] = field(default_factory=dict)
-    """By request ID."""
+    """The answers by request ID."""
 
 
 class RunStep:
-    """The work of one step; lives no longer than it."""
+    """The work of one step."""
 
     def __init__(
         self, state: RunState, now: datetime, decider: Decider, policies: Mapping[str, RetryPolicy] | None = None
     ) -> None:
-        """Begin at a state. See `perdure.engine.step.step` for the arguments."""
+        """Start from a state. See `perdure.engine.step.step` for the arguments."""
         self.ledger = Ledger(state, now)
         self._activities = Activities(self.ledger)
         self._relations = RelatedRuns(self.ledger)
@@ -55,10 +55,10 @@ class RunStep:
         self._requests = RunRequests(self.ledger, self._tasks, self._activities.requests, self._operations)
         self._answers: dict[str, Answer] = {}
         self._checked: Collection[tuple[int, int]] = ()
-        """The attempts whose heartbeats are known, by event and number."""
+        """The attempts whose heartbeats were just read, by scheduled event ID and number."""
 
     def run(self, inputs: Sequence[inp.RunInput], *, together: bool = False) -> RunTransition:
-        """Process the inputs, then what is due."""
+        """Process the inputs, then all due actions."""
         self._checked = {(i.scheduled_event_id, i.attempt) for i in inputs if isinstance(i, inp.HeartbeatRead)}
         if self._tasks is None:
             self._activities.closing.cancel_all_unstarted()
@@ -137,20 +137,20 @@ class RunStep:
                 self._activities.pods.handle(item)
 
     def _admit_update(self, item: inp.UpdateAdmitted) -> None:
-        """Record an update that a reset has brought, unless it is known. The worker that decides next gets it."""
+        """Record an update that a reset has passed on, unless it is known. The worker that decides next gets it."""
         code = self.ledger.state.code
         if code is not None and item.update_id not in code.updates and item.update_id not in code.admitted:
             self.ledger.emit(ev.WorkflowExecutionUpdateAdmitted(**asdict(item), **self.ledger.here), decide=True)
 
     def _complete(self, item: inp.TaskCompleted, tasks: WorkflowTaskMachine) -> None:
-        """Process a decision. What waits for the end of one is taken before its worker begins the next."""
+        """Process a decision. Inputs that wait for its end are processed before its worker begins the next decision."""
         self._answers[item.request_id] = tasks.handle(item)
         if tasks.wants_next:
             self._take_due()
             tasks.start_next()
 
     def _take_due(self) -> None:
-        """Do what is due."""
+        """Perform all due actions."""
         while self.ledger.open() and (due := sorted(self._due(), key=lambda d: d[:3])):
             for _, _, _, fire in due:
                 if self.ledger.open():
@@ -158,7 +158,7 @@ class RunStep:
                     self._decisions.decide()
 
     def _due(self) -> Iterator[Due]:
-        """Yield the deadlines that have passed."""
+        """Yield the due actions."""
         state, now = self.ledger.state, self.ledger.now
         if state.run_deadline and state.run_deadline <= now:
             yield state.run_deadline, 2, "", self._time_out
@@ -171,7 +171,7 @@ class RunStep:
         yield from self._operations.due()
 
     def _time_out(self) -> None:
-        """Close the run. A retry can follow the end of a run, but none the end of the execution timeout."""
+        """Close a run whose timeout has passed. A run timeout can be followed by a retry, an execution timeout cannot."""
         state, now = self.ledger.state, self.ledger.now
         timeout = Failure(kind=FailureKind.TIMEOUT, timeout_type=TimeoutType.START_TO_CLOSE)
         expired = state.expiration is not None and state.expiration <= now

@@ -1,4 +1,4 @@
-"""Standalone activities and Nexus operations: deciders of a run that schedules one, and closes as that closes. Pure."""
+"""Standalone activities and Nexus operations: deciders of a run that schedules one, and closes with its outcome. Pure."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class OneActivity:
         *,
         continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
     ) -> Decision:
-        """Schedule the activity, hand a cancellation on to it, and close with it. Everything else changes nothing."""
+        """Schedule the activity, pass on a cancellation to it, and close with its outcome. Ignore all other events."""
         command = self._command(event)
         return Decision((command,) if command is not None else (), memory)
 
@@ -58,7 +58,7 @@ class OneOperation:
         *,
         continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
     ) -> Decision:
-        """Schedule the operation, hand a cancellation on to its handler, and close with it."""
+        """Schedule the operation, pass on a cancellation to its handler, and close with its outcome."""
         command = self._command(event)
         return Decision((command,) if command is not None else (), memory)
 

@@ -1,4 +1,4 @@
-"""Starts of workflows by workflows: what to start, and the relations between runs."""
+"""Starts of workflows by workflows, and the relations between runs."""
 
 from datetime import timedelta
 from typing import Any
@@ -10,12 +10,12 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.versioning import DeploymentVersion, InheritedAutoUpgradeInfo, VersioningOverride
 
 MAX_CHILD_DEPTH = 20
-"""Maximum number of ancestors of a run: enough to divide work by levels, and few enough to stop a workflow that starts itself
+"""Maximum number of ancestors of a run: enough to divide work into levels, but few enough to stop a workflow that starts itself
 before it fills the namespace. Temporal has no limit; Argo stops templates that call each other 100 times."""
 
 
 SHORTEST_RUN = timedelta(seconds=1)
-"""From the first step of a run to that of the run that follows it (Temporal: WorkflowIdReuseMinimalInterval)."""
+"""Minimum time between the first steps of a run and of the next run (Temporal: WorkflowIdReuseMinimalInterval)."""
 
 
 class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -28,7 +28,7 @@ class Callback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Options of a Temporal client for a run that it starts, besides those of the spec. Opaque to the engine."""
+    """Options of a Temporal client for a run that it starts, in addition to the spec. Opaque to the engine."""
 
     identity: str = ""
     header: Any = None
@@ -48,12 +48,12 @@ class StartExtras(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     inherited_pinned_version: DeploymentVersion | None = None
     inherited_auto_upgrade_info: InheritedAutoUpgradeInfo | None = None
     endpoint_id: str = ""
-    """Of a standalone Nexus operation, the ID of its endpoint."""
+    """The ID of the endpoint of a standalone Nexus operation."""
     handler_namespace: str = ""
-    """Of a standalone Nexus operation, the namespace that its endpoint named."""
+    """The namespace of the endpoint of a standalone Nexus operation."""
 
     def inherited_versions(self) -> dict[str, DeploymentVersion]:
-        """By field: the versions that a run which continues or is started by another one inherits."""
+        """The versions that continuing runs and children inherit, by field."""
         override, upgrade = self.versioning_override, self.inherited_auto_upgrade_info
         found = {
             "versioning_override": override.version if override is not None else None,
@@ -69,7 +69,7 @@ class WorkflowStart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     workflow_type: str
     """Name of a Workflow, or the type of a workflow that SDK workers run."""
     task_queue: str = ""
-    """Of the SDK workers; empty for a Workflow."""
+    """The task queue of the SDK workers; empty for a Workflow."""
     workflow_id: str
     workflow_id_reuse_policy: str = "AllowDuplicateFailedOnly"
     input: Any = None
@@ -85,7 +85,7 @@ class ParentReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The run that a child belongs to."""
 
     name: str
-    """Of the WorkflowRun, in the same namespace."""
+    """Name of the WorkflowRun, in the same namespace."""
     workflow_id: str
     run_id: str
     initiated_event_id: int
@@ -100,7 +100,7 @@ class ExternalReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A signal that one run hands to the next."""
+    """A signal that one run passes to the next."""
 
     signal_name: str
     input: Any = None
@@ -111,7 +111,7 @@ class CarriedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def too_deep(depth: int) -> Failure | None:
-    """Why a child with that many ancestors is not started; None where it may be."""
+    """Why a child with this number of ancestors cannot start; None if it can."""
     if depth <= MAX_CHILD_DEPTH:
         return None
     message = (

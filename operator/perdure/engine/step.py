@@ -1,6 +1,6 @@
 """The whole engine: pure functions that take a run from one state to the next, with the time as an argument.
 
-Each result is committed in one write. What the committed state requires (pods, timers) is done afterwards, and can be repeated.
+Each result is committed in one write. The effects of the committed state (pods, timers) follow, and can be repeated.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,11 +33,11 @@ def start(
     """The first step of a run.
 
     Args:
-        attributes: Its first event.
-        decider: Decides what follows.
+        attributes: The attributes of its first event.
+        decider: The decider of the run.
         signals: Signals that the previous run of the chain has not consumed.
-        applied: IDs of requests that the previous run has applied: sent again, they change nothing.
-        requests: The signals that start the run; it has them before its first decision.
+        applied: IDs of requests that the previous run has applied. They change nothing if they are sent again.
+        requests: The signals that start the run. It gets them before its first decision.
         paused: Whether the run must be unpaused before its first decision.
         policies: The RetryPolicies that deciders can name.
     """
@@ -71,24 +71,24 @@ def step(
 
     Args:
         state: The state of the run.
-        inputs: What was observed and requested since, in order. Stale inputs (another attempt, a closed activity) change
-            nothing.
-        now: The time, UTC. Deadlines up to now fire, the earliest first, after the inputs: a result counts even if it is late.
-        decider: Decides what follows.
+        inputs: Observations and requests since the last step, in order. Stale inputs (another attempt, a closed activity)
+            change nothing.
+        now: The time, UTC. Passed deadlines fire in order after the inputs, so a result counts even if it is late.
+        decider: The decider of the run.
         policies: The RetryPolicies that deciders can name.
-        together: Whether all inputs are recorded before anything is decided.
+        together: Whether to record all inputs before the first decision.
     """
     return RunStep(state, now, decider, policies).run(inputs, together=together)
 
 
 def terminate(state: RunState, reason: str, now: datetime, decider: Decider) -> RunTransition:
-    """Terminate a run immediately: what is open is retired, and nothing is decided anymore.
+    """Terminate a run immediately, without further decisions.
 
     Args:
         state: The state of an open run.
-        reason: Why, as a sentence.
+        reason: Why it is terminated, as a sentence.
         now: The time, UTC.
-        decider: Not asked.
+        decider: Not used.
     """
     last = RunStep(state, now, decider)
     last.ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **last.ledger.here))
@@ -103,7 +103,7 @@ def next_wake(state: RunState, after: datetime) -> datetime | None:
         after: The time of that step, which has processed everything that was due by then.
 
     Returns:
-        A time after `after`; None if the run is closed, or waits only for something outside.
+        A time after `after`; None if the run is closed, or waits only for inputs.
     """
     if state.closed:
         return None

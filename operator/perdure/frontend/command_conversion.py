@@ -36,6 +36,7 @@ from perdure.frontend.given import (
 )
 from perdure.frontend.nexus_headers import lowered
 from perdure.frontend.start_requests import check_beside, cron_refused, input_of, queue_of_code, workflow_named
+from perdure.runtime.blobs import Room
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
 _SYSTEM_ENDPOINT = "__temporal_system"
@@ -81,6 +82,8 @@ class CommandContext:
     """Of the workflow; that of a child which names none."""
     endpoints: Endpoints = field(default_factory=dict)
     """Of Nexus operations."""
+    room: Room = field(default_factory=Room)
+    """What the status of the workflow has room for."""
     number: int = 0
     """Of the command within its task."""
 
@@ -132,12 +135,12 @@ def engine_command(command: ProtoCommand, context: CommandContext) -> cmd.Comman
 # One by one: each raises UnfitError if it cannot be executed
 
 
-def _schedule_activity(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+def _schedule_activity(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
     return cmd.ScheduleActivityTask(
         activity_id=name(said.activity_id, "ActivityId"),
         activity_type=name(said.activity_type.name, "ActivityType"),
         task_queue=name(said.task_queue.name, "TaskQueue"),
-        input=whole(said.input),
+        input=whole(said.input, context.room),
         header=data.header_to_json(said),
         schedule_to_close_timeout=duration_or_none(said, "schedule_to_close_timeout"),
         schedule_to_start_timeout=duration_or_none(said, "schedule_to_start_timeout"),
@@ -177,11 +180,11 @@ def _cancel(_context: CommandContext, said: Any, _: Any) -> cmd.Command:
     return cmd.CancelWorkflowExecution(details=whole(said.details))
 
 
-def _marker(_context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
+def _marker(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
     few(said.details)
     return cmd.RecordMarker(
         marker_name=name(said.marker_name, "MarkerName"),
-        details={each: whole(kept) for each, kept in said.details.items()} or None,
+        details={each: whole(kept, context.room) for each, kept in said.details.items()} or None,
         header=data.header_to_json(said),
         failure=failure_messages.to_json(said.failure) if said.HasField("failure") else None,
         user_metadata=metadata,
@@ -244,7 +247,7 @@ def _start_child(context: CommandContext, said: Any, metadata: Any) -> cmd.Comma
             task_queue="" if by_name else queue_of_code(said.task_queue.name or context.task_queue),
             workflow_id=name(said.workflow_id, "Required field WorkflowId"),
             workflow_id_reuse_policy=reuse if reuse in _REUSE else "AllowDuplicate",
-            input=input_of(said.input.payloads, by_name=by_name, apart=not by_name),
+            input=input_of(said.input.payloads, by_name=by_name, apart=not by_name, room=context.room),
             workflow_execution_timeout=duration_or_none(said, "workflow_execution_timeout"),
             workflow_run_timeout=duration_or_none(said, "workflow_run_timeout"),
             workflow_task_timeout=duration_or_none(said, "workflow_task_timeout"),
@@ -264,7 +267,7 @@ def _signal_external(context: CommandContext, said: Any, metadata: Any) -> cmd.C
         workflow_id=name(said.execution.workflow_id, "WorkflowId"),
         run_id=name(said.execution.run_id, "RunId", required=False),
         signal_name=name(said.signal_name, "SignalName"),
-        input=data.to_json(said.input.payloads, apart=True),
+        input=whole(said.input, context.room),
         header=data.header_to_json(said),
         child_workflow_only=said.child_workflow_only,
         control=said.control,
@@ -336,13 +339,13 @@ def _policy(said: Any) -> RetryPolicy | None:
     return retry_policy(said.retry_policy) if said.HasField("retry_policy") else None
 
 
-def whole(said: Payloads) -> Any:
-    """Convert payloads; large ones go into a blob.
+def whole(said: Payloads, room: Room | None = None) -> Any:
+    """Convert payloads; large ones, and those that `room` has no space for, go into a blob.
 
     Raises:
         UnfitError: they are larger than a blob may be.
     """
-    return data.to_json(said.payloads, apart=True)
+    return data.to_json(said.payloads, apart=True, room=room)
 
 
 def _snake(kind: str) -> str:

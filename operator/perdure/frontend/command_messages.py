@@ -11,6 +11,7 @@ from perdure.frontend.endpoints import Endpoints
 from perdure.frontend.enums import from_enum
 from perdure.frontend.given import UnfitError
 from perdure.frontend.update_messages import BAD_UPDATE, KnownUpdates, TaskAnswer, UpdateMessages
+from perdure.runtime.blobs import Room
 
 _LAST = (
     CommandType.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION,
@@ -44,6 +45,7 @@ class CommandReader:
         task_queue: str = "",
         *,
         endpoints: Endpoints | None = None,
+        status_size: int = 0,
     ) -> None:
         """Begin.
 
@@ -54,8 +56,9 @@ class CommandReader:
             updates: What can be accepted and rejected; None: anything.
             task_queue: Of the workflow; that of a child which names none.
             endpoints: Of Nexus operations.
+            status_size: Of the workflow, in bytes.
         """
-        self._context = CommandContext(task, types, namespace, task_queue, endpoints or {})
+        self._context = CommandContext(task, types, namespace, task_queue, endpoints or {}, Room(status_size))
         self._messages = UpdateMessages(updates)
 
     def read(self, commands: Sequence[ProtoCommand], messages: Sequence[Message]) -> TaskAnswer:

@@ -34,6 +34,8 @@ class Settings:
     """Path of the authorities of client certificates, PEM; empty if clients need no certificate."""
     http_address: str = ""
     """Address of Temporal's HTTP API; empty if it is not served."""
+    webhooks: bool = True
+    """Whether the HTTP API takes requests to Webhooks."""
     member: str = ""
     """The name of this member of the fleet."""
     peer_address: str = ""
@@ -73,6 +75,7 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
         publish=environment.get("PERDURE_TEMPORAL_PUBLISH_CA") != "false",
         client_authority=environment.get("PERDURE_TEMPORAL_TLS_CLIENT_CA", ""),
         http_address=environment.get("PERDURE_TEMPORAL_HTTP_ADDRESS", ""),
+        webhooks=environment.get("PERDURE_WEBHOOKS") != "false",
         member=environment.get("POD_NAME", ""),
         peer_address=environment.get("PERDURE_PEER_ADDRESS", ""),
         peer_audience=environment.get("PERDURE_PEER_AUDIENCE") or "perdure.dev/fleet",

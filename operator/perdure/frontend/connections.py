@@ -1,4 +1,4 @@
-"""The connections to the frontend: those whose callers present no valid token are closed.
+"""The connections to the frontend: those whose callers present no valid token are closed, and all if it cannot serve for long.
 
 gRPC's core offers no way to close a connection, nor to limit those of one address. The sockets belong to this process, so
 they can be found among its open files and shut down; gRPC then sees that the other side has gone.
@@ -6,10 +6,11 @@ they can be found among its open files and shut down; gRPC then sees that the ot
 
 import asyncio
 import ipaddress
+import math
 import os
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,12 +55,18 @@ class Connections:
         ports: The ports that are served.
         grace: Seconds that a connection may stay open without a valid token.
         each: Connections that one address may have without a valid token.
+        serves: Whether this process can serve callers now. If not for as long as `grace`, they should reach another operator.
     """
 
-    def __init__(self, *ports: int, grace: float = 20.0, each: int = 64) -> None:
+    def __init__(
+        self, *ports: int, grace: float = 20.0, each: int = 64, serves: Callable[[], bool] = lambda: True
+    ) -> None:
         self._ports = ports
         self._grace = grace
         self._each = each
+        self._serves = serves
+        self._served = math.inf
+        """When it could serve last; infinite before the first time."""
         self._known: set[Peer] = set()
         self._since: dict[Peer, float] = {}
         self._closing: set[Peer] = set()
@@ -100,10 +107,18 @@ class Connections:
     def sweep(self, time: float) -> None:
         """Close connections that have been open too long without a valid token, and the newest of an address with too many.
 
+        If nobody was served for too long, close all.
+
         Args:
             time: Of the event loop, in seconds.
         """
         present = {peer for peer, _ in self._accepted()}
+        if self._serves():
+            self._served = time
+        elif time - self._served >= self._grace:
+            self._closing |= present
+            self.close_now()
+            return
         self._known &= present
         self._since = {peer: self._since.get(peer, time) for peer in present - self._known}
         unknown: Counter[str] = Counter()

@@ -132,6 +132,7 @@ class Matching:
         """By member."""
         self._polled: dict[str, PolledQueues] = {}
         """By member, the polled ones among its task queues."""
+        self._others: frozenset[str] = frozenset()
 
     # Offers of this process
 
@@ -150,12 +151,12 @@ class Matching:
 
     def reassign(self, others: Mapping[str, object]) -> None:
         """Place all offers again after the members have changed, and drop those of members that have left."""
-        for member in self._sessions.keys() - others.keys():
+        before, self._others = self._others, frozenset(others)
+        for member in before - self._others:
             self._withdraw_all_of(member, ())
-            del self._sessions[member]
+            self._sessions.pop(member, None)
+            self._polled.pop(member, None)
             self.lost(member)
-        for member in self._polled.keys() - others.keys():
-            del self._polled[member]
         for key in self._own:
             self._place(key, self._offered_to("", key))
 

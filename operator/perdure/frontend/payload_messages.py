@@ -7,8 +7,9 @@ and YAML can call each other. Everything else (binary, encrypted, compressed, nu
     {"payloads": [{"json": 1}, {"json": null}]}                        any number of them
     {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
 
-What is larger than 16 KiB stands in a blob, as bytes (``runtime/blobs.py``), and here is a reference to it. Blobs are read before
-what refers to them is turned into messages: `looking_up` says which are missing.
+Payloads of more than 16 KiB, and those that have no room in the status, are stored in a blob, as bytes (``runtime/blobs.py``),
+and the JSON is a reference to it. Blobs are read before what refers to them is turned into messages: `looking_up` says which are
+missing.
 """
 
 import base64
@@ -30,7 +31,7 @@ from perdure.api.searching import PREDEFINED, SYSTEM, AttributeType, unfit
 from perdure.engine.opaque import MARK
 from perdure.frontend import given
 from perdure.frontend.given import UnfitError
-from perdure.runtime.blobs import INLINE, Reference, refer, reference_in
+from perdure.runtime.blobs import Reference, Room, refer, reference_in
 
 _LARGEST = 2**53
 """Larger whole numbers may be changed by programs that read all numbers as floating point."""
@@ -133,12 +134,15 @@ def _plain(value: Any) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=canonical(value))
 
 
-def to_json(payloads: Sequence[Payload], *, apart: bool = False, most: int = given.MAX_INLINE) -> Any:
+def to_json(
+    payloads: Sequence[Payload], *, apart: bool = False, room: Room | None = None, most: int = given.MAX_INLINE
+) -> Any:
     """Payloads as JSON: None for none; the value itself for one that is plain JSON.
 
     Args:
         payloads: What was given.
         apart: Whether it may be a blob, where it is large: in what becomes part of a history, and is given to SDKs only.
+        room: What may stay in the status, together with other payloads; None: these alone.
         most: Bytes that it may have where it is no blob. A blob may have as many as on Temporal's server.
 
     Raises:
@@ -146,7 +150,7 @@ def to_json(payloads: Sequence[Payload], *, apart: bool = False, most: int = giv
     """
     given.few(payloads)
     given.small(payloads, given.MAX_BLOB if apart else most)
-    if apart and sum(each.ByteSize() for each in payloads) > INLINE:
+    if apart and not (room or Room()).takes(sum(each.ByteSize() for each in payloads)):
         return refer(Payloads(payloads=payloads).SerializeToString())
     found = [_one_to_json(payload) for payload in payloads]
     if not found:

@@ -191,10 +191,18 @@ def _http_api(
 ) -> AbstractAsyncContextManager[None]:
     from perdure.frontend.http.http_server import serve_http  # noqa: PLC0415 (the same)
     from perdure.frontend.http.nexus import NexusGateway  # noqa: PLC0415 (what others do without)
+    from perdure.frontend.http.webhooks import WebhookGateway  # noqa: PLC0415 (the same)
 
-    nexus = NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints)
-    context = shown.context() if shown else None
-    return serve_http(offered, nexus, listening, context, frontend.settings.max_connections)
+    nexus, webhooks, manager = (
+        NexusGateway(dispatch_rpc(frontend, door), frontend.endpoints),
+        None,
+        frontend.runs.manager,
+    )
+    if frontend.settings.webhooks:
+        webhooks = WebhookGateway(manager.webhooks, manager.first_lists.wait)
+        manager.webhooks.serve()
+    secured, connections = shown.context() if shown else None, frontend.settings.max_connections
+    return serve_http(offered, nexus, webhooks, listening, secured=secured, connections=connections)
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
@@ -226,11 +234,12 @@ async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tupl
     """
     if not frontend.settings.authentication:
         return Door(None), Door(None)
-    access = frontend.runs.manager.client.access
+    manager = frontend.runs.manager
+    access = manager.client.access
     client = await stack.enter_async_context(
         kube.Client.open(access, user_agent=f"perdure-frontend/{__version__}", connections=_REVIEW_CONNECTIONS)
     )
-    connections = Connections(*ports)
+    connections = Connections(*ports, serves=lambda: manager.shards.active)
     await stack.enter_async_context(connections.guarded())
     guard = Guard(client, frontend.settings.audience, cluster_tokens=frontend.settings.cluster_tokens)
     return Door(guard, connections), Door(Guard(client, frontend.settings.peer_audience), connections)

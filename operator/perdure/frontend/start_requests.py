@@ -20,6 +20,7 @@ from perdure.frontend import priorities
 from perdure.frontend.given import UnfitError, duration, fits, name, retry_policy
 from perdure.frontend.overrides import override_of
 from perdure.kube.clock import now
+from perdure.runtime.blobs import Room
 from perdure.runtime.chains import retry_policy_json
 
 _MOST_BESIDE = 128 * 1024
@@ -92,18 +93,19 @@ def _refuse_odd_json(payload: Payload) -> None:
         raise UnfitError(f"{_NO_JSON}: it nests more than {MAX_DEPTH} levels deep")
 
 
-def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False) -> Any:
+def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False, room: Room | None = None) -> Any:
     """The input of a run as it is stored.
 
     Args:
         payloads: What was given.
         by_name: Whether it is for a Workflow, which reads it as JSON.
         apart: Whether it may be a blob.
+        room: What may stay in the status of the run that gives it; None: an input like this alone.
 
     Raises:
         UnfitError: a run cannot have it.
     """
-    kept = data.to_json(payloads, apart=apart)
+    kept = data.to_json(payloads, apart=apart, room=room)
     if by_name:
         for payload in payloads:
             _refuse_odd_json(payload)

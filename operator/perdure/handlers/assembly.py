@@ -1,4 +1,4 @@
-"""The operator put together from its parts, without what watches for it."""
+"""Assemble the operator from its parts, except for the watches."""
 
 import socket
 from collections.abc import Mapping
@@ -30,40 +30,40 @@ from perdure.runtime.retention import MIB, Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """What the environment says; the chart sets it."""
+    """The options from the environment, which the chart sets."""
 
     namespaces: tuple[str, ...] = ()
-    """Namespaces to watch; none: the whole cluster."""
+    """Namespaces to watch; if empty, the whole cluster."""
     excluded: tuple[str, ...] = ()
     """Namespaces to leave to another operator; ``*`` stands for any characters."""
     port: int = 8080
     """Port of /livez, /readyz and /metrics."""
     log_level: str = "info"
     workers: int = 32
-    """How many runs and schedules are worked on at a time; one namespace has half of them at most."""
+    """How many runs and schedules are processed concurrently; one namespace gets at most half of that number."""
     activity_identity: str = "perdure-activity"
-    """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding that give it its rights."""
+    """Name of the ServiceAccount of activities with a Lease, and of the ClusterRole and RoleBinding with its permissions."""
     sidecar_image: str = "localhost/perdure:0.1.0"
-    """Image of the sidecars of activities that name none: the operator's own."""
+    """Default image of the sidecars of activities: the operator's own image."""
     pod_ttl: timedelta = timedelta(minutes=5)
-    """How long the pods of attempts that have succeeded are kept, for their logs; zero: not at all."""
+    """How long the pods of successful attempts are kept for their logs; zero: they are deleted immediately."""
     instance: str = "perdure"
     """Name of this pod, for Events."""
     finished: Limits = field(default_factory=Limits)
-    """How much each namespace may keep of runs that have finished."""
+    """The limits of the finished runs that each namespace keeps."""
     routine_events: bool = False
-    """Whether Events are recorded that need no action, such as that a run has started or completed."""
+    """Whether to record Events that need no action, such as the start or completion of a run."""
     fleet: str = ""
-    """The fleet with which this operator shares the work: the name of the release; empty: it does all of it."""
+    """The fleet with which this operator shares the work: the name of the release; empty: it works alone."""
     lease_seconds: int = 10
-    """Duration of the Lease of a member of a fleet: others take its shards over when it has not renewed it for so long."""
+    """Duration of the Lease of a fleet member. If it is not renewed for that time, other members take over its shards."""
     address: str = ""
-    """Where other members of the fleet reach this one, as its Lease shows it: the IP address of this pod and, if it serves SDKs,
-    the port of `peer_address`."""
+    """The address in its Lease at which other members of the fleet reach this one: the IP address of this pod and, if it serves
+    SDKs, the port of `peer_address`."""
     peer_address: str = ""
-    """Where other members of the fleet forward RPCs to, such as ``0.0.0.0:7234``; empty: nowhere."""
+    """The address to listen on for RPCs that other members of the fleet forward, such as ``0.0.0.0:7234``; empty: none."""
     temporal_address: str = ""
-    """Where Temporal SDKs are served, such as ``0.0.0.0:7233``; empty: they are not."""
+    """The address to listen on for Temporal SDKs, such as ``0.0.0.0:7233``; empty: they are not served."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> "OperatorOptions":
@@ -129,15 +129,15 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def assemble(client: Client, options: OperatorOptions, workers: Workers) -> tuple[Manager, Operations]:
-    """Build what does the work from its parts.
+    """Assemble the parts that do the work.
 
     Args:
-        client: Speaks to the API server.
-        options: What the environment says.
-        workers: Who serves workers that poll task queues.
+        client: The client of the API server.
+        options: The options from the environment.
+        workers: The server for workers that poll task queues.
 
     Returns:
-        The runs and schedules, and the Operations; neither works yet.
+        The manager of runs and schedules, and the processor of Operations; neither is started.
     """
     recorder = Recorder(client, instance=options.instance, routine=options.routine_events)
     client.lists.skipped = Undecoded(recorder).report

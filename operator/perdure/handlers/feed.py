@@ -1,13 +1,13 @@
-"""Lists and watches for kopf, in the place of the HTTP session that kopf would use.
+"""Lists and watches for kopf, in place of the HTTP session that kopf would use.
 
 kopf lists and watches whole objects, decodes them with the standard library, and ends the process if one cannot be decoded. This
-adapter stands between the API server and kopf's handlers, which stay the entry points. It takes kopf's request to watch a kind
-(`settings.watching.initial_streaming`) and answers with a stream of watch events:
+adapter sits between the API server and kopf's handlers, which remain the entry points. It takes kopf's request to watch a kind
+(`settings.watching.initial_streaming`) and responds with a stream of watch events:
 
-- A kind is listed page by page. Objects that kopf need not hear of, such as finished runs, are taken out (`Taken`).
-- The kind is watched from the version of that list on. Each event is decoded by itself; what cannot be decoded is reported and
-  left out. An event that only repeats what this process has written is taken out, too: there is nothing to handle.
-- Trouble with the API server is retried here. A process that cannot reach it stays alive, and its probes say so.
+- A kind is listed page by page. Objects that kopf does not need, such as finished runs, are left out (see `ObjectTaker`).
+- The kind is watched from the version of that list. Each event is decoded separately; undecodable objects are reported and
+  left out. An event that only repeats a write of this process is left out too, because there is nothing to handle.
+- Failed requests are retried here. A process that cannot reach the API server stays alive, and its probes report it.
 
 All other requests of kopf pass through unchanged.
 """
@@ -25,48 +25,48 @@ from perdure.kube import client as kube
 from perdure.kube.decoding import UndecodableError, decode, undecodable
 
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Seconds between tries, the last of them for good."""
+"""Seconds between retries; the last value repeats."""
 _BREATH: Final = 50
 """The number of listed objects that are passed to kopf before its handlers run."""
 _GONE: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n'
-"""Makes kopf begin again with a list."""
+"""The event that makes kopf list the kind again."""
 _HTTP_GONE: Final = 410
 _WRITTEN: Final = frozenset({"ADDED", "MODIFIED"})
 """Types of the events that a write causes."""
 
 
 class ObjectTaker(Protocol):
-    """Who knows some objects without kopf."""
+    """An observer of objects that kopf does not need to see."""
 
     async def listed(self, plural: str, namespace: str | None) -> str:
-        """The version of a list of that kind that was read, whose objects are known; empty if there is none to continue."""
+        """The version of a list of this kind that was already read, to continue from; empty if there is none."""
         ...
 
     def takes(self, plural: str, obj: kube.Object) -> bool:
-        """Take an object of a list, if kopf need not hear of it."""
+        """Take an object of a list; return whether kopf does not need it."""
         ...
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Take an object that a watch shows, if this process has just written or read it as it is; kopf need not hear of it."""
+        """Return whether this process has just written or read this version of an object, so that kopf can skip its event."""
         ...
 
 
 class Feed:
-    """What kopf is given as its HTTP session."""
+    """The HTTP session that kopf gets."""
 
     def __init__(self, client: kube.Client, taken: ObjectTaker) -> None:
-        """`client` has a pool of its own, without a limit: a watch holds its connection."""
+        """Create a feed. `client` has its own unlimited pool, because each watch holds a connection."""
         self.headers = client.connection.session.headers
         self.closed = False
         self._client = client
         self._taken = taken
         self._versions: dict[str, str] = {}
-        """By path of a kind, the version from which its watch continues; absent while it must be listed."""
+        """The version from which the watch of a kind continues, by path; missing while the kind must be listed."""
         self._failing: dict[str, str] = {}
-        """By path of a kind, why it cannot be listed or watched."""
+        """Why a kind cannot be listed or watched, by path."""
 
     def trouble(self) -> str | None:
-        """Why a kind cannot be listed or watched; None while all can."""
+        """Why a kind cannot be listed or watched; None if all can."""
         return next((f"cannot watch {path}: {problem}" for path, problem in self._failing.items()), None)
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class Feed:
         self.closed = True
 
     async def request(self, method: str, url: str, **options: Any) -> Any:
-        """As `aiohttp.ClientSession.request`; a request to watch is answered with a stream of this adapter."""
+        """Send a request, like `aiohttp.ClientSession.request`. The response to a watch is a stream of this adapter."""
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query))
         if query.get("watch") != "true":
@@ -86,7 +86,7 @@ class Feed:
         return _Stream(self._events(path, query))
 
     async def _events(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:
-        """The events of a kind, each a line of JSON, until the watch has had its time."""
+        """Yield the events of a kind, each as a line of JSON, until the watch reaches its timeout."""
         log = structlog.get_logger("perdure.feed")
         tries = 0
         while True:
@@ -116,14 +116,14 @@ class Feed:
             await asyncio.sleep(pause)
 
     async def _list(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:
-        """List a kind; afterwards its version is known."""
+        """List a kind and record its version."""
         namespace, plural = _place(path)
         version = await self._taken.listed(plural, namespace)
         selectors = {key: query[key] for key in ("labelSelector", "fieldSelector") if key in query}
         if not version:
             async for page in self._client.lists.pages(path, **selectors):
                 version = page.version
-                # The API server leaves these out of the items of its own kinds.
+                # The API server omits these in list items of built-in kinds.
                 head = f'{{"type":"ADDED","object":{{"kind":"{page.kind}","apiVersion":"{page.api_version}",'.encode()
                 for number, (raw, obj) in enumerate(self._client.lists.objects(page)):
                     if not self._taken.takes(plural, obj):
@@ -135,7 +135,7 @@ class Feed:
         yield b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%s"}}}\n' % version.encode()
 
     async def _watch(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:
-        """Watch a kind from the version that is known on."""
+        """Watch a kind from the recorded version."""
         asked = {key: value for key, value in query.items() if key not in {"sendInitialEvents", "resourceVersionMatch"}}
         _, plural = _place(path)
         async for raw in self._client.watch(path, **{**asked, "resourceVersion": self._versions[path]}):
@@ -154,12 +154,12 @@ class Feed:
                 known = event["type"] in _WRITTEN and self._taken.knows(plural, obj)
                 if not known:
                     yield _line(event, raw)
-            # Only now: an event that kopf has not taken comes again.
+            # Record the version only now, so that an event that kopf has not taken is sent again.
             self._versions[path] = obj["metadata"]["resourceVersion"]
 
 
 class _Stream:
-    """As the response of aiohttp, as far as kopf reads it."""
+    """A response with the methods of aiohttp's that kopf uses."""
 
     status: Final = 200
 
@@ -181,7 +181,7 @@ class _Stream:
         self.closed = True
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """One event after the other."""
+        """Yield the events one by one."""
         del size
         async for line in self._lines:
             if self.closed:
@@ -190,14 +190,14 @@ class _Stream:
 
 
 def _line(event: kube.Object, raw: bytes) -> bytes:
-    """An event as a line for kopf, written again from what was decoded.
+    """Encode an event as a line for kopf.
 
-    For the decoder of kopf, numbers beyond 64 bits are integers, which nothing here can write. And what a run sees must not
-    depend on how it was read.
+    kopf decodes numbers beyond 64 bits as integers, which the encoders here do not support. Encoding the decoded event avoids
+    this, and makes the values that a run sees independent of how the run was read.
 
     Args:
-        event: The event, decoded.
-        raw: The same as the API server wrote it, for what nests too deep to be written again.
+        event: The decoded event.
+        raw: The original text, for events that nest too deeply to be encoded.
     """
     try:
         return orjson.dumps(event) + b"\n"
@@ -206,6 +206,6 @@ def _line(event: kube.Object, raw: bytes) -> bytes:
 
 
 def _place(path: str) -> tuple[str | None, str]:
-    """Namespace and plural of the path of a collection."""
+    """Split the path of a collection into namespace and plural."""
     *rest, plural = path.strip("/").split("/")
     return (rest[-1] if len(rest) > 1 and rest[-2] == "namespaces" else None), plural

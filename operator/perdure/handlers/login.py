@@ -1,4 +1,4 @@
-"""How kopf reaches the API server: through a feed of ours, by our own client."""
+"""The login of kopf: it reaches the API server through our feed and client."""
 
 from typing import Any, cast
 
@@ -8,12 +8,12 @@ from perdure.handlers.feed import Feed
 
 
 def register(registry: kopf.OperatorRegistry, server: str, feed: Feed) -> None:
-    """Have kopf send its requests through `feed`, which shows credentials of its own.
+    """Make kopf send its requests through `feed`, which has its own credentials.
 
     Args:
-        registry: Of kopf's handlers.
+        registry: The registry of kopf's handlers.
         server: Address of the API server.
-        feed: Stands in for an HTTP session.
+        feed: The replacement for an HTTP session.
     """
 
     @kopf.on.login(registry=registry)

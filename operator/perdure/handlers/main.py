@@ -13,32 +13,32 @@ from perdure import __version__
 from perdure.handlers import login, watch
 from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.handlers.feed import Feed
-from perdure.handlers.settings import NoMemories, settings
+from perdure.handlers.settings import ForeignTasks, NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
 from perdure.observe import health, logs, python_gc
 
 _DEEPEST = 60_000
-"""Python's recursion limit for this process. The API server takes values that nest 10,000 levels deep. With this limit Python
-3.11 decodes them, and their status reports what is wrong. Objects that still cannot be decoded are skipped
+"""Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
+Python 3.11 decodes them, and the status of the object reports the error. Objects that still cannot be decoded are skipped
 (`perdure.kube.decoding`)."""
 _SWITCH_SECONDS = 0.001
-"""How long a thread that compiles may keep the interpreter from the event loop. With Python's 5 ms, and two threads that
-compile, one in a hundred turns of the loop took 98 ms; with 1 ms, 5 ms."""
+"""How long a compiling thread may keep the interpreter from the event loop. With Python's default of 5 ms and two compiling
+threads, one in a hundred turns of the loop took 98 ms; with 1 ms, it took 5 ms."""
 
 
 async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Event) -> None:
     """Run the operator until `stop` is set, or until it cannot continue.
 
     Raises:
-        Exception: the watches or the work have failed; the process must be restarted.
+        Exception: The watches or the work failed, and the process must be restarted.
     """
     log = structlog.get_logger("perdure")
     agent = f"perdure-operator/{__version__}"
     async with (
         Client.open(access, user_agent=agent) as client,
-        # A watch holds its connection: watches must not wait for each other, or for anything else.
+        # Each watch holds a connection, so an unlimited pool keeps watches from waiting for each other.
         Client.open(access, user_agent=agent, connections=0) as watching,
     ):
         temporal = Temporal(options.temporal_address, os.environ)
@@ -52,7 +52,7 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
 
         @kopf.on.cleanup(registry=registry)
         async def stopping(**_: Any) -> None:
-            stop.set()  # a signal goes to kopf; its own wait for this flag would keep it for its last five seconds
+            stop.set()  # kopf gets the signal; its own wait for this flag would delay the shutdown by five seconds
 
         async def hand_over() -> None:
             await stop.wait()
@@ -69,23 +69,9 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             return feed.trouble()
 
         async with health.serve(options.port, live=trouble, ready=not_ready), temporal.serve(manager):
-            # The work begins before kopf does, with the tasks it is made of: at its end, kopf waits for, and cancels, every
-            # task younger than itself.
             work = [asyncio.create_task(each.run(), name="work") for each in (manager, operations)]
             handing_over = asyncio.create_task(hand_over(), name="handing over")
-            watches = asyncio.create_task(
-                kopf.operator(
-                    registry=registry,
-                    settings=settings(),
-                    memories=NoMemories(),
-                    clusterwide=not options.namespaces,
-                    namespaces=options.namespaces,
-                    standalone=True,
-                    ready_flag=ready,
-                    stop_flag=stop,
-                ),
-                name="watches",
-            )
+            watches = asyncio.create_task(_watch(registry, options, ready, stop), name="watches")
             log.info("Started", version=__version__, server=access.server, namespaces=options.namespaces or "all")
             python_gc.settle()
             try:
@@ -99,6 +85,23 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
                     task.cancel()
                 await asyncio.gather(*work, watches, return_exceptions=True)
             log.info("Stopped")
+
+
+async def _watch(
+    registry: kopf.OperatorRegistry, options: OperatorOptions, ready: asyncio.Event, stop: asyncio.Event
+) -> None:
+    """Have kopf watch, until `stop` is set. At its end, kopf ends its own tasks only."""
+    tasks = await kopf.spawn_tasks(
+        registry=registry,
+        settings=settings(),
+        memories=NoMemories(),
+        clusterwide=not options.namespaces,
+        namespaces=options.namespaces,
+        standalone=True,
+        ready_flag=ready,
+        stop_flag=stop,
+    )
+    await kopf.run_tasks(tasks, ignored=ForeignTasks())
 
 
 async def _main(options: OperatorOptions, access: Access) -> None:

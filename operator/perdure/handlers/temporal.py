@@ -1,4 +1,4 @@
-"""Whether and where Temporal SDKs are served. What that takes is imported only if they are."""
+"""The frontend for Temporal SDKs, which is imported only if it is enabled."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class Temporal:
-    """The frontend, or that there is none."""
+    """The frontend, if it is enabled."""
 
     def __init__(self, address: str, environment: Mapping[str, str]) -> None:
-        """`address` is empty where there is none; `environment` has the rest of the settings."""
+        """Create the frontend, unless `address` is empty; `environment` has the other settings."""
         self._address = address
         self._frontend: Frontend | None = None
         if address:
-            from perdure.frontend import configuration, server  # noqa: PLC0415 (50 MB that others do without)
+            from perdure.frontend import configuration, server  # noqa: PLC0415 (saves 50 MB without a frontend)
 
             self._frontend = server.Frontend(configuration.settings_of(environment))
 
     def workers(self) -> Workers:
-        """Who serves workers."""
+        """Return the server for workers."""
         return self._frontend or NoWorkers()
 
     @asynccontextmanager
     async def serve(self, manager: Manager) -> AsyncIterator[None]:
-        """Serve SDKs for as long as the block lasts."""
+        """Serve SDKs within the block."""
         if self._frontend is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""The kopf handlers. They only pass watch events on; they write nothing, so kopf patches nothing."""
+"""The kopf handlers. They only pass on watch events and write nothing, so kopf patches nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The kinds that the operator watches, and the method that takes the events of each."""
+"""The kinds that the operator watches, and the method that handles the events of each kind."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from perdure.kube.client import Object
 
 
 class ObjectHandler(Protocol):
-    """Takes an object that was listed, created, changed, or deleted. It only notes the object."""
+    """Handles an object that was listed, created, changed, or deleted, by recording it for later processing."""
 
     def __call__(self, obj: Object, *, deleted: bool) -> None:
-        """Take it."""
+        """Handle the object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,12 @@ class WatchRoute:
 
 
 def routes(manager: Manager, operations: Operations) -> Iterator[WatchRoute]:
-    """Runs, Workflows, RetryPolicies, WorkflowLimits and Schedules, the pods of runs, and Operations."""
+    """Yield the routes of runs, what they refer to, Webhooks, Schedules, the pods of runs, and Operations."""
     yield WatchRoute(GROUP, VERSION, "workflowruns", manager.on_run)
     yield WatchRoute(GROUP, VERSION, "workflows", manager.referenced.take_workflow)
     yield WatchRoute(GROUP, VERSION, "retrypolicies", manager.referenced.take_policy)
     yield WatchRoute(GROUP, VERSION, "workflowlimits", manager.referenced.take_limit)
+    yield WatchRoute(GROUP, VERSION, "webhooks", manager.on_webhook)
     yield WatchRoute(GROUP, VERSION, "schedules", manager.on_schedule)
     yield WatchRoute("", "v1", "pods", manager.on_pod, label=RUN_ID_LABEL)
     yield WatchRoute(GROUP, VERSION, "operations", operations.on_operation)

@@ -1,1 +1,1 @@
-"""The only room that speaks to the API server."""
+"""The only package that communicates with the API server."""

@@ -1,4 +1,4 @@
-"""Where the API server is and how to be let in."""
+"""Find the API server and the credentials for it."""
 
 from pathlib import Path
 
@@ -11,15 +11,15 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def find_access(*, context: str | None = None, host: str = "", port: str = "443") -> Access:
-    """The pod's own service account where there is one, else the kubeconfig.
+    """Find the access: the pod's service account if there is one, otherwise the kubeconfig.
 
     Args:
-        context: a context of the kubeconfig; None for its current one.
-        host: the value of ``KUBERNETES_SERVICE_HOST``, empty outside a pod.
-        port: the value of ``KUBERNETES_SERVICE_PORT``.
+        context: A context of the kubeconfig; None for the current one.
+        host: The value of ``KUBERNETES_SERVICE_HOST``, empty outside a pod.
+        port: The value of ``KUBERNETES_SERVICE_PORT``.
 
     Raises:
-        NoAccessError: there is neither.
+        NoAccessError: There is neither.
     """
     found = service_account(host, port) if host else None
     if found is not None:
@@ -28,11 +28,11 @@ def find_access(*, context: str | None = None, host: str = "", port: str = "443"
 
 
 def service_account(host: str, port: str) -> Access | None:
-    """The access of the pod's service account; None where no token is mounted.
+    """The access of the pod's service account; None if no token is mounted.
 
     Args:
-        host: the value of ``KUBERNETES_SERVICE_HOST``.
-        port: the value of ``KUBERNETES_SERVICE_PORT``.
+        host: The value of ``KUBERNETES_SERVICE_HOST``.
+        port: The value of ``KUBERNETES_SERVICE_PORT``.
     """
     if not (_SERVICE_ACCOUNT / "token").exists():
         return None

@@ -1,7 +1,7 @@
-"""A thin client: aiohttp and orjson, a quarter of the CPU of a generated one.
+"""A thin client based on aiohttp and orjson. It needs a quarter of the CPU time of a generated one.
 
-A refusal of the API server is an `ApiError`, from `perdure.kube.errors`.
-Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
+If the API server rejects a request, the client raises an `ApiError` from `perdure.kube.errors`.
+Other failures are an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
 
 import sys
@@ -57,21 +57,21 @@ __all__ = [
 ]
 
 _LONGEST_LINE: Final = 1 << 20
-"""Bytes of a line of text that are held at a time."""
+"""The most bytes of a line that are held in memory."""
 
 
 def older(version: str, than: str) -> bool:
-    """Whether a resourceVersion comes before another; they are numbers that grow (KEP-5504)."""
+    """Whether a resourceVersion is older than another; they are increasing numbers (KEP-5504)."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def not_newer(version: str, latest: str) -> bool:
-    """Whether an object with a resourceVersion has nothing new, because the latest one that was seen is as new or newer."""
+    """Whether an object is not newer than the latest version that was seen."""
     return (version != "" and version == latest) or older(version, latest)
 
 
 class Client:
-    """Speaks to one API server."""
+    """A client of one API server."""
 
     def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
         self.access = access
@@ -81,9 +81,9 @@ class Client:
     @classmethod
     @asynccontextmanager
     async def open(cls, access: Access, *, user_agent: str, connections: int = 64) -> AsyncIterator[Self]:
-        """A client with a connection pool of its own, closed at the end of the block."""
-        # A connection that is closed in the middle of a request waits for the server's farewell, after the pool's end too.
-        # This ends it then; aiohttp offers it for these versions of Python only.
+        """Open a client with its own connection pool, and close it at the end of the block."""
+        # A connection that is closed during a request waits for the server's TLS shutdown, even after the pool is closed.
+        # This option aborts it; aiohttp supports it only on these versions of Python.
         ends = sys.version_info < (3, 12, 8)
         connector = aiohttp.TCPConnector(
             limit=connections, ssl=access.ssl_context() or False, enable_cleanup_closed=ends
@@ -115,8 +115,9 @@ class Client:
         """Read the events of a watch, each one JSON object, until the API server ends it.
 
         Raises:
-            ApiError: it was refused.
-            OSError, aiohttp.ClientError, TimeoutError: the connection broke, or was silent for longer than bookmarks come.
+            ApiError: The API server rejected the watch.
+            OSError, aiohttp.ClientError, TimeoutError: The connection failed, or was silent for longer than the interval of
+                bookmarks.
         """
         async with self.connection.streamed(url, {**query, "watch": "true"}) as response:
             rest = bytearray()
@@ -129,11 +130,11 @@ class Client:
                 rest = last
 
     async def lines(self, url: str, **query: str) -> AsyncIterator[bytes]:
-        """Read lines of text as they come, such as those of a log; one longer than 1 MiB comes in parts.
+        """Read lines of text as they arrive, such as lines of a log. A line over 1 MiB arrives in parts.
 
         Raises:
-            ApiError: it was refused.
-            OSError, aiohttp.ClientError, TimeoutError: the connection broke, or nothing came for 70 seconds.
+            ApiError: The API server rejected the request.
+            OSError, aiohttp.ClientError, TimeoutError: The connection failed, or no data arrived for 70 seconds.
         """
         async with self.connection.streamed(url, query) as response:
             rest = bytearray()
@@ -155,11 +156,11 @@ class Client:
         return (raw or b"").decode(errors="replace")
 
     async def create(self, url: str, body: Object) -> Object:
-        """Create an object; the answer is the object as stored."""
+        """Create an object, and return it as stored."""
         return await self.connection.request("POST", url, body=body)
 
     async def replace(self, url: str, body: Object) -> Object:
-        """Replace an object; with a resourceVersion in it, only if it has not changed."""
+        """Replace an object. If `body` has a resourceVersion, replace only that version."""
         return await self.connection.request("PUT", url, body=body)
 
     async def delete(
@@ -171,17 +172,17 @@ class Client:
         grace_seconds: int | None = None,
         propagation: str = "Background",
     ) -> bool:
-        """Delete an object; one that does not exist any more is fine.
+        """Delete an object. It is not an error if the object does not exist.
 
         Args:
-            url: Of the object.
-            uid: Delete it only if it is still that one.
-            version: Delete it only if it still has this resourceVersion.
-            grace_seconds: How long its containers may take to stop; None: as the object says.
-            propagation: What the garbage collector does with its dependents.
+            url: URL of the object.
+            uid: Delete the object only if it has this UID.
+            version: Delete the object only if it has this resourceVersion.
+            grace_seconds: How long its containers may take to stop; None: the object's own grace period.
+            propagation: How the garbage collector handles its dependents.
 
         Returns:
-            False if it exists and has another version than `version`, or is another one than `uid`: nothing is deleted.
+            False if the object exists with another version or UID. Then nothing is deleted.
         """
         options: Object = {"propagationPolicy": propagation}
         conditions = {"uid": uid, "resourceVersion": version}
@@ -198,7 +199,7 @@ class Client:
         return True
 
     async def patch(self, url: str, operations: list[Operation]) -> Object:
-        """Apply a JSON patch; the answer is the object's metadata only."""
+        """Apply a JSON patch, and return only the object's metadata."""
         return await self.connection.request(
             "PATCH",
             url,
@@ -207,7 +208,7 @@ class Client:
         )
 
     async def merge(self, url: str, body: Object) -> Object:
-        """Apply a JSON merge patch; the answer is the object's metadata only."""
+        """Apply a JSON merge patch, and return only the object's metadata."""
         return await self.connection.request(
             "PATCH",
             url,
@@ -216,12 +217,12 @@ class Client:
         )
 
     async def change(self, url: str, body: Any, content_type: str, **query: str) -> Object:
-        """Patch an object in any format; the answer is the object as stored.
+        """Patch an object in any format, and return it as stored.
 
         Args:
-            url: Of the object.
+            url: URL of the object.
             body: The patch.
-            content_type: Its format.
+            content_type: The format of the patch.
             query: Options, such as `fieldManager`.
         """
         return await self.connection.request(
@@ -229,16 +230,16 @@ class Client:
         )
 
     async def set_status(self, url: str, obj: Object, status: Object) -> Object:
-        """Replace the whole status of an object, if nobody has written since it was read; the answer is its metadata only.
+        """Replace the whole status of an object if it has not changed since it was read, and return only its metadata.
 
         Args:
-            url: Of the object.
+            url: URL of the object.
             obj: The object as it was read.
-            status: Its new status.
+            status: The new status.
 
         Raises:
-            ConflictError: Another client has.
-            NotFoundError: it was deleted.
+            ConflictError: Another client has changed the object.
+            NotFoundError: The object was deleted.
         """
         operations = [
             {"op": "replace", "path": "/metadata/resourceVersion", "value": obj["metadata"]["resourceVersion"]},

@@ -1,4 +1,4 @@
-"""The one place that reads the clock."""
+"""The only module that reads the clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,19 +11,19 @@ def _wall_clock() -> datetime:
 
 
 polling: ContextVar[bool] = ContextVar("polling", default=True)
-"""Whether the operator reads things periodically, in case a watch has missed something or a clock has jumped. A simulation in
-which neither can happen turns it off, so that idle years cost nothing."""
+"""Whether the operator polls periodically, in case a watch missed an event or a clock jumped. A simulation in which neither
+can happen disables it, so that idle years cost nothing."""
 source: ContextVar[Callable[[], datetime]] = ContextVar("clock", default=_wall_clock)
-"""Reads the clock of the current context, and of every task that it starts. A simulation sets its own."""
+"""The function that reads the clock in the current context and its tasks. A simulation sets its own."""
 
 
 def now() -> datetime:
-    """The wall-clock time, UTC, to the microsecond: what deadlines and events are measured by."""
+    """The wall-clock time, UTC, to the microsecond, for deadlines and events."""
     return source.get()()
 
 
 async def until_next_poll(seconds: float) -> None:
-    """Wait before the next periodic read; without `polling`, for ever."""
+    """Wait before the next periodic read; without `polling`, wait forever."""
     if polling.get():
         await asyncio.sleep(seconds)
     else:

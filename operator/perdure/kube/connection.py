@@ -1,7 +1,7 @@
-"""Requests to the API server, and its answers.
+"""Requests to the API server, and its responses.
 
-A refusal of the API server is an `ApiError`, from `perdure.kube.errors`.
-Whatever else goes wrong on the way is an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
+If the API server rejects a request, the connection raises an `ApiError` from `perdure.kube.errors`.
+Other failures are an ``OSError``, ``aiohttp.ClientError`` or ``TimeoutError``.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -19,10 +19,10 @@ Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
 
 TRANSIENT: Final = (OSError, aiohttp.ClientError, TimeoutError)
-"""What a request raises when the API server could not be asked."""
+"""The errors of a request that the API server did not answer."""
 
 _SILENT_SECONDS: Final = 70
-"""Bookmarks come every minute; a watch that is silent for longer is dead."""
+"""Seconds of silence after which a watch is stale: bookmarks arrive every minute."""
 
 
 class Connection:
@@ -31,10 +31,10 @@ class Connection:
     def __init__(self, access: Access, session: aiohttp.ClientSession) -> None:
         self.access = access
         self.session = session
-        self._server = access.server.rstrip("/")  # it may have a path: some clusters share an address
+        self._server = access.server.rstrip("/")  # it may contain a path, because some clusters share an address
 
     def authorization(self) -> dict[str, str]:
-        """The header that lets a request in; read for each request, as the kubelet renews tokens."""
+        """The header that authenticates a request. The token is read for each request, because the kubelet renews it."""
         bearer = self.access.bearer()
         return {"Authorization": f"Bearer {bearer}"} if bearer else {}
 
@@ -47,7 +47,7 @@ class Connection:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Object:
-        """The answer to a request, decoded."""
+        """Send a request, and return the decoded response."""
         raw = await self.read(method, url, query=query, body=body, headers=headers)
         answer: Object = decode_answer(raw or b"", f"{method} {url}", aiohttp.ClientPayloadError)
         return answer
@@ -62,7 +62,7 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         most: int = 0,
     ) -> bytes | None:
-        """The answer to a request, or None if it has more than `most` bytes; 0: it may have any number."""
+        """Send a request, and return the response, or None if it exceeds `most` bytes; 0: no limit."""
         data = None if body is None else orjson.dumps(body)
         sent = {
             "Content-Type": "application/json",
@@ -87,7 +87,7 @@ class Connection:
 
     @asynccontextmanager
     async def streamed(self, url: str, query: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that takes any time, but is never silent for long."""
+        """Stream a response that may take any time, but is never silent for long."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_SILENT_SECONDS)
         async with self.session.get(
             f"{self._server}{url}", params=query, headers=self.authorization(), timeout=timeout

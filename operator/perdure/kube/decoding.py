@@ -1,7 +1,7 @@
-"""Decode what the API server sends, one object at a time: an object that cannot be decoded affects no other. Pure.
+"""Decode responses of the API server object by object: an undecodable object does not affect others. Pure.
 
-The API server stores values that nest 10,000 levels deep. How deep Python can decode depends on the decoder, the interpreter and
-the recursion limit, so every decoder here may give up. Then the object is skipped and reported with what its metadata says.
+The API server stores values up to 10,000 levels deep. The depth that Python can decode depends on the decoder, the interpreter
+and the recursion limit, so every decoder here may fail. Then the object is skipped and reported with its metadata.
 """
 
 import json
@@ -25,15 +25,15 @@ _VERSION: Final = re.compile(rb'"resourceVersion":\s*"([0-9]*)"')
 
 
 class UndecodableError(ValueError):
-    """Not JSON, or too deep; the message says which."""
+    """A value is not JSON or nests too deeply; the message says which."""
 
 
 class TooDeepError(UndecodableError):
-    """JSON that nests too deep for this interpreter."""
+    """JSON nests too deeply for this interpreter."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """What an object's metadata says: which object is stored, and in which version."""
+    """The identity and the version of a stored object, from its metadata."""
 
     name: str
     uid: str
@@ -45,12 +45,12 @@ class Stored(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecodable:
-    """An object that could not be decoded, as far as its metadata says which."""
+    """An object that could not be decoded, with the known part of its metadata."""
 
     api_version: str
     kind: str
     stored: Stored | None
-    """None if not even the metadata can be read."""
+    """The object's identity; None if its metadata cannot be decoded either."""
     problem: str
 
 
@@ -60,7 +60,7 @@ class ListPage:
 
     items: list[msgspec.Raw]
     kind: str
-    """Of the objects."""
+    """The kind of the objects."""
     api_version: str
     version: str
     """The resourceVersion of the list: a watch can start there."""
@@ -85,10 +85,10 @@ class _OnlyMetadata(msgspec.Struct):
 
 
 def decode(raw: bytes | memoryview) -> Any:
-    """Decode one JSON value. The fast decoder gives up beyond 1,024 levels, the second one at the recursion limit.
+    """Decode one JSON value. The fast decoder fails beyond 1,024 levels, the second one at the recursion limit.
 
     Raises:
-        UndecodableError: neither can decode it.
+        UndecodableError: Neither decoder can decode the value.
     """
     try:
         return orjson.loads(raw)
@@ -103,15 +103,15 @@ def decode(raw: bytes | memoryview) -> Any:
 
 
 def decode_answer(raw: bytes, request: str, unreached: type[Exception]) -> Any:
-    """Decode the answer to a request.
+    """Decode the response to a request.
 
     Args:
-        raw: The answer.
+        raw: The response.
         request: The request, for messages, such as `GET /version`.
-        unreached: Raised if the answer is not JSON: a proxy in between has sent it, or the connection broke.
+        unreached: The exception to raise if the response is not JSON, because a proxy sent it or the connection failed.
 
     Raises:
-        UnreadableError: It is an object that cannot be decoded.
+        UnreadableError: The response is an object that cannot be decoded.
     """
     try:
         return decode(raw)
@@ -122,7 +122,7 @@ def decode_answer(raw: bytes, request: str, unreached: type[Exception]) -> Any:
 
 
 def decode_page(raw: bytes, request: str, unreached: type[Exception]) -> ListPage:
-    """Decode a page of a list, but not its objects; parameters and exceptions are those of `decode_answer`."""
+    """Decode a page of a list, but not its objects. Arguments and exceptions are those of `decode_answer`."""
     try:
         return page_of(raw)
     except ValueError as error:
@@ -130,12 +130,12 @@ def decode_page(raw: bytes, request: str, unreached: type[Exception]) -> ListPag
 
 
 def _read_integer(text: str) -> int | float:
-    """Read a whole number as the API server keeps it: beyond 64 bits, as the nearest floating-point number.
+    """Read an integer as the API server stores it: beyond 64 bits, as the nearest floating-point number.
 
-    The bounds are those of orjson, which reads and writes everything else; to `json`, numbers of any size are integers.
+    The bounds are those of orjson, which reads and writes all other values; `json` reads integers of any size.
 
     Raises:
-        ValueError: It is too large even for a floating-point number.
+        ValueError: The number is too large even for a float.
     """
     value = float(text)
     if math.isinf(value):
@@ -145,16 +145,16 @@ def _read_integer(text: str) -> int | float:
 
 
 def metadata_of(raw: bytes | memoryview) -> Stored:
-    """The identity and version of an object, without decoding the rest of it.
+    """Read the identity and version of an object, without decoding the rest.
 
     Raises:
-        UndecodableError: the metadata cannot be read.
+        UndecodableError: The metadata cannot be decoded.
     """
     try:
         return msgspec.json.decode(raw, type=_OnlyMetadata).metadata
     except (msgspec.DecodeError, RecursionError):
         pass
-    # `metadata` comes before `spec` and `status`, in which users' values are.
+    # `metadata` comes before `spec` and `status`, which contain users' values.
     text = bytes(raw)
     begin = _METADATA.search(text)
     if begin is None:
@@ -170,10 +170,10 @@ def undecodable(raw: bytes | memoryview, problem: str, *, kind: str = "", api_ve
     """Describe an object that cannot be decoded.
 
     Args:
-        raw: The object, or a watch event that holds it.
-        problem: What is wrong with it.
-        kind: Its kind, if the object itself does not say.
-        api_version: Its apiVersion, likewise.
+        raw: The object, or a watch event that contains it.
+        problem: Why it cannot be decoded.
+        kind: Its kind, if the object does not contain it.
+        api_version: Its apiVersion, if the object does not contain it.
     """
     text = bytes(raw)
     try:
@@ -189,10 +189,10 @@ def undecodable(raw: bytes | memoryview, problem: str, *, kind: str = "", api_ve
 
 
 def page_of(raw: bytes) -> ListPage:
-    """Cut a list into its objects.
+    """Split a list into its objects.
 
     Raises:
-        ValueError: it is not a list of Kubernetes.
+        ValueError: The text is not a Kubernetes list.
     """
     try:
         found = msgspec.json.decode(raw, type=_List)
@@ -208,7 +208,7 @@ def page_of(raw: bytes) -> ListPage:
 
 
 def _cut(raw: bytes) -> _List:
-    """Cut a list by its brackets: that needs no stack, however deep its objects nest."""
+    """Split a list by its brackets. This needs no stack, even if its objects nest deeply."""
     items = [msgspec.Raw(raw[begin:end]) for begin, end in _spans(raw)]
     if items:
         begin, end = raw.index(bytes(items[0])), raw.rindex(bytes(items[-1])) + len(bytes(items[-1]))
@@ -225,7 +225,7 @@ def _cut(raw: bytes) -> _List:
 
 
 def _spans(raw: bytes) -> Iterator[tuple[int, int]]:
-    """Where the objects of a list begin and end."""
+    """Yield the start and the end of each object of a list."""
     depth, key, inside, begin = 0, b"", False, 0
     for token in _TOKEN.finditer(raw):
         first = raw[token.start()]

@@ -1,13 +1,13 @@
-"""What the API server answers when it refuses a request.
+"""The errors of requests that the API server rejects.
 
 ::
 
-    ApiError              the API server refused; `status` is the HTTP code, `reason` Kubernetes' word, `message` its sentence
+    ApiError              the request was rejected; with the HTTP code `status`, and Kubernetes' `reason` and `message`
     ├── NotFoundError     404
     ├── AlreadyExistsError  409 AlreadyExists
     ├── ConflictError     409 Conflict: someone else wrote first
-    ├── InvalidError      400, 422: it will never be accepted as it is
-    ├── TooLargeError     413, and what etcd says instead: it will never fit
+    ├── InvalidError      400, 422: the API server will never accept this object
+    ├── TooLargeError     413, or a message of etcd: the object or the request is too large
     └── UnreadableError   the API server answered with an object that cannot be decoded; `status` is 200
 """
 
@@ -15,11 +15,11 @@ import json
 from typing import Final
 
 _TOO_LARGE_FOR_ETCD: Final = ("etcdserver: request is too large", "trying to send message larger than max")
-"""etcd's refusals have no code of their own: the API server passes them on as its own failure, with 500."""
+"""Messages of etcd. They have no code of their own: the API server passes them on with 500."""
 
 
 class ApiError(Exception):
-    """The API server refused."""
+    """The API server rejected a request."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -29,11 +29,11 @@ class ApiError(Exception):
 
 
 class NotFoundError(ApiError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class AlreadyExistsError(ApiError):
-    """There is such an object already."""
+    """The object already exists."""
 
 
 class ConflictError(ApiError):
@@ -41,11 +41,11 @@ class ConflictError(ApiError):
 
 
 class InvalidError(ApiError):
-    """The object will never be accepted as it is."""
+    """The API server will never accept this object."""
 
 
 class TooLargeError(ApiError):
-    """The object, or the request, is larger than the API server or etcd takes."""
+    """The object or the request exceeds a size limit of the API server or etcd."""
 
 
 class UnreadableError(ApiError):
@@ -53,14 +53,14 @@ class UnreadableError(ApiError):
 
 
 def error_of(status: int, raw: bytes) -> ApiError:
-    """Read a refusal.
+    """Convert an error response to an exception.
 
     Args:
         status: The HTTP status.
-        raw: The body, a `Status` as JSON unless a proxy in between answered.
+        raw: The body: a `Status` as JSON, unless a proxy responded.
 
     Returns:
-        The error of the class that fits the status.
+        An error of the class for this status.
     """
     try:
         answer = json.loads(raw)

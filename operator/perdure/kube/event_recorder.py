@@ -1,4 +1,4 @@
-"""Kubernetes Events: what `kubectl describe` shows below an object. Best effort: they are never waited for, and never decide."""
+"""Kubernetes Events, which `kubectl describe` shows. Best effort: nothing waits for them or depends on them."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -11,30 +11,30 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _LONGEST_NOTE = 1_024
-"""Bytes: the API server counts those (k8s.io/kubernetes/pkg/apis/events/validation: noteLengthLimit)."""
+"""In bytes, as in the API server (k8s.io/kubernetes/pkg/apis/events/validation: noteLengthLimit)."""
 
 
 class Recorder:
-    """Posts Events in the background, the namespaces in turn; what exceeds the bound of a namespace is dropped."""
+    """Posts Events in the background, round-robin by namespace, and drops Events beyond the limit of a namespace."""
 
     def __init__(self, client: kube.Client, *, instance: str, backlog: int = 1_000, routine: bool = False) -> None:
-        """Record nothing yet.
+        """Create a recorder.
 
         Args:
-            client: Posts Events.
+            client: The client that posts Events.
             instance: Name of this process.
             backlog: How many Events of one namespace may wait.
-            routine: Whether Events are recorded that need no action.
+            routine: Whether to record Events that need no action.
         """
         self._client = client
         self._instance = instance
         self._backlog = backlog
         self._left_out = frozenset() if routine else ROUTINE_EVENTS
         self._waiting: OrderedDict[str, deque[kube.Object]] = OrderedDict()
-        """By namespace; the first is the next."""
+        """Pending Events by namespace; the first namespace is the next one."""
         self._any = asyncio.Event()
         self._dropped = 0
-        """Since the last line in the log."""
+        """Dropped Events since the last log line."""
         self._log = structlog.get_logger("perdure.events")
 
     def record(
@@ -47,15 +47,15 @@ class Recorder:
         action: str,
         related: kube.Object | None = None,
     ) -> None:
-        """Say that something happened to `about`.
+        """Record an Event about an object.
 
         Args:
-            about: the object, with apiVersion, kind and metadata.
+            about: The object, with apiVersion, kind and metadata.
             kind: ``Normal`` or ``Warning``.
-            reason: why it is recorded.
-            note: a sentence, cut to 1,024 bytes of UTF-8.
-            action: what the operator did or tried, one CamelCase word.
-            related: a reference to another object that it is about.
+            reason: The reason of the Event.
+            note: A sentence, truncated to 1,024 bytes of UTF-8.
+            action: The operator's action, one CamelCase word.
+            related: A reference to a related object.
         """
         if reason in self._left_out:
             return
@@ -89,7 +89,7 @@ class Recorder:
             self._dropped += 1
 
     async def run(self) -> None:
-        """Post what is recorded, until cancelled."""
+        """Post recorded Events until cancelled."""
         while True:
             await self._any.wait()
             namespace, waiting = self._waiting.popitem(last=False)
@@ -108,7 +108,7 @@ class Recorder:
 
 
 def _cut(note: str) -> str:
-    """The beginning of a note that fits, in whole characters."""
+    """Truncate a note to the limit, at a character boundary."""
     return note.encode(errors="replace")[:_LONGEST_NOTE].decode(errors="ignore")
 
 

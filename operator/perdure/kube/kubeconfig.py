@@ -1,7 +1,7 @@
 """Read kubeconfig files as kubectl does: merge them, choose a context, and obtain its credentials.
 
-The official package does this too, but it takes longer to import than a command may take. It reads only what this module does not
-know: users with an `auth-provider`.
+The official package does this too, but takes too long to import for a command. It is only used for users with an
+`auth-provider`.
 """
 
 import base64
@@ -26,10 +26,10 @@ class InvalidKubeconfigError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What the command line says instead of the kubeconfig; None or empty where it says nothing."""
+    """The options of the command line that override the kubeconfig; None or empty if not set."""
 
     kubeconfig: str | None = None
-    """A single file, instead of those of `KUBECONFIG`."""
+    """A single file to use instead of the files in `KUBECONFIG`."""
     context: str | None = None
     cluster: str | None = None
     user: str | None = None
@@ -50,10 +50,10 @@ class Overrides:
 
 
 def load(overrides: Overrides) -> Access:
-    """Find out how to reach the cluster of a context, and how to authenticate.
+    """Find the address and the credentials for the cluster of a context.
 
     Args:
-        overrides: What the command line says.
+        overrides: The options of the command line.
 
     Raises:
         NoAccessError: No kubeconfig exists, it names no cluster, or a credential plugin failed.
@@ -97,11 +97,11 @@ def load(overrides: Overrides) -> Access:
 
 
 def with_overrides(access: Access, overrides: Overrides) -> Access:
-    """Apply to a pod's own access what does not choose another cluster: the namespace, the token, and the impersonated user.
+    """Apply the options that do not select another cluster to a pod's own access: namespace, token, and impersonated user.
 
     Args:
         access: The access.
-        overrides: What the command line says.
+        overrides: The options of the command line.
     """
     user = {
         "as": overrides.impersonate,
@@ -122,7 +122,7 @@ def config_files(overrides: Overrides) -> list[Path]:
     """List the kubeconfig files that exist.
 
     Args:
-        overrides: What the command line says.
+        overrides: The options of the command line.
 
     Raises:
         NoAccessError: The file of `--kubeconfig` does not exist.
@@ -137,7 +137,7 @@ def config_files(overrides: Overrides) -> list[Path]:
 
 
 def merge(files: Sequence[Path]) -> Json:
-    """Merge kubeconfig files: of two entries with the same name, the first one counts.
+    """Merge kubeconfig files. If two entries have the same name, the first one wins.
 
     Args:
         files: The files.
@@ -146,7 +146,7 @@ def merge(files: Sequence[Path]) -> Json:
         Clusters, users and contexts by name, with absolute paths, and the current context.
 
     Raises:
-        InvalidKubeconfigError: One of them is not a kubeconfig.
+        InvalidKubeconfigError: A file is not a kubeconfig.
     """
     import yaml  # noqa: PLC0415 - not needed inside a pod
 
@@ -217,7 +217,7 @@ def _access(cluster: Json, user: Json, namespace: str, overrides: Overrides) -> 
 
 
 def _decoded(entry: Json, key: str) -> str | None:
-    """Decode a certificate or key; inline data counts more than a file."""
+    """Read a certificate or key. Inline data takes precedence over a file."""
     given = entry.get(key)
     try:
         return base64.b64decode(given, validate=False).decode() if given else None
@@ -245,7 +245,7 @@ def _from_plugin(plugin: Json, cluster: Json, environment: Mapping[str, str]) ->
     """Run a credential plugin, such as those of cloud providers (client.authentication.k8s.io).
 
     Raises:
-        NoAccessError: It cannot be run, failed, or did not print credentials.
+        NoAccessError: The plugin cannot be started, failed, or did not print credentials.
     """
     import subprocess  # noqa: PLC0415 - only for users with a plugin
 
@@ -280,7 +280,7 @@ def _from_plugin(plugin: Json, cluster: Json, environment: Mapping[str, str]) ->
 
 
 def _from_provider(context: str, kubeconfig: str | None) -> str | None:
-    """Have the official package obtain the token of a user with an `auth-provider`."""
+    """Obtain the token of a user with an `auth-provider` through the official package."""
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
     configuration = client.Configuration()

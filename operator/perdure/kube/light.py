@@ -1,7 +1,7 @@
-"""A client for commands, which must start quickly: `http.client` in threads, a fifth of aiohttp's time to import.
+"""A client for commands, which must start quickly. It uses `http.client` in threads, which imports in a fifth of aiohttp's time.
 
-It does what `perdure.kube.client.Client` does for the operator, as far as commands need it, and raises the same errors. Whatever
-else goes wrong is one of `TRANSIENT`.
+It has the methods of `perdure.kube.client.Client` that commands need, and raises the same errors. All other failures are one of
+`TRANSIENT`.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
 
 TRANSIENT: Final = (OSError, http.client.HTTPException, TimeoutError)
-"""What a request raises when the API server could not be asked."""
+"""The errors of a request that the API server did not answer."""
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that are this machine."""
+"""Host names of this machine."""
 
 _CONNECT_SECONDS: Final = 5
 _REQUEST_SECONDS: Final = 30
 _SILENT_SECONDS: Final = 70
-"""How long a stream may be silent; bookmarks of watches come every minute."""
+"""How long a stream may be silent, in seconds; bookmarks of watches arrive every minute."""
 _LONGEST_LINE: Final = 1 << 20
-"""Bytes of a line of text that are held at a time."""
+"""The most bytes of a line that are held in memory."""
 _FIRST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 500
 _PAGE_BYTES: Final = 16 * 1024 * 1024
-"""The size that pages of a list should have."""
+"""The target size of a page of a list."""
 
 _Answer = TypeVar("_Answer")
 
 
 class LightClient:
-    """A connection pool, and the requests that commands make."""
+    """A connection pool with the requests that commands need."""
 
     def __init__(self, access: Access, *, user_agent: str, connections: int) -> None:
         self.access = access
@@ -59,12 +59,12 @@ class LightClient:
         self._free = asyncio.Semaphore(connections)
         self._idle: list[http.client.HTTPConnection] = []
         self.date = ""
-        """When the API server sent its last answer, as it wrote the time."""
+        """The `Date` header of the last response."""
 
     @classmethod
     @asynccontextmanager
     async def open(cls, access: Access, *, user_agent: str, connections: int = 4) -> AsyncIterator[LightClient]:
-        """Create a client; its connections are closed at the end of the block."""
+        """Create a client, and close its connections at the end of the block."""
         client = cls(access, user_agent=user_agent, connections=connections)
         try:
             yield client
@@ -75,7 +75,7 @@ class LightClient:
     # Requests
 
     async def get(self, url: str, **query: str) -> Object:
-        """Read one object, or another answer that is JSON."""
+        """Read one object, or another JSON response."""
         return await self._request("GET", url, query=query)
 
     async def list_all(self, url: str, **selectors: str) -> list[Object]:
@@ -83,7 +83,7 @@ class LightClient:
         return [obj async for obj in self.each(url, **selectors)]
 
     async def each(self, url: str, **selectors: str) -> AsyncIterator[Object]:
-        """Read the objects of a collection one after the other, page by page; they belong to one state of the collection."""
+        """Read the objects of a collection one by one, in pages from one consistent snapshot."""
         limit, following = _FIRST_PAGE, ""
         while True:
             query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
@@ -108,26 +108,26 @@ class LightClient:
         return [item["metadata"]["name"] for item in json.loads(raw).get("items") or ()]
 
     async def create(self, url: str, body: Object, **query: str) -> Object:
-        """Create an object; the answer is the object as stored."""
+        """Create an object, and return it as stored."""
         return await self._request("POST", url, body=body, query=query)
 
     async def replace(self, url: str, body: Object) -> Object:
-        """Replace an object; with a resourceVersion in it, only if it has not changed."""
+        """Replace an object. If `body` has a resourceVersion, replace only that version."""
         return await self._request("PUT", url, body=body)
 
     async def delete(
         self, url: str, *, uid: str | None = None, propagation: str = "Background", dry_run: bool = False
     ) -> bool:
-        """Delete an object; one that does not exist any more is fine.
+        """Delete an object. It is not an error if the object does not exist.
 
         Args:
-            url: Of the object.
-            uid: Delete it only if it is still that one.
-            propagation: What the garbage collector does with its dependents.
-            dry_run: Check only whether it may be deleted.
+            url: URL of the object.
+            uid: Delete the object only if it has this UID.
+            propagation: How the garbage collector handles its dependents.
+            dry_run: Only check whether it may be deleted.
 
         Returns:
-            False if it is another one than `uid`: nothing is deleted.
+            False if the object has another UID. Then nothing is deleted.
         """
         options: Object = {"propagationPolicy": propagation}
         if uid is not None:
@@ -143,11 +143,11 @@ class LightClient:
         return True
 
     async def lines(self, url: str, **query: str) -> AsyncIterator[bytes]:
-        """Read lines of text as they come, such as those of a log or a watch; a very long line comes in parts.
+        """Read lines of text as they arrive, such as a log or a watch. A very long line arrives in parts.
 
         Raises:
-            ApiError: It was refused.
-            OSError, HTTPException, TimeoutError: The connection broke, or nothing came for 70 seconds.
+            ApiError: The API server rejected the request.
+            OSError, HTTPException, TimeoutError: The connection failed, or no data arrived for 70 seconds.
         """
         rest = bytearray()
         async for part in self._stream(url, query):
@@ -163,7 +163,7 @@ class LightClient:
             yield bytes(rest)
 
     def authorization(self) -> list[tuple[str, str]]:
-        """Return the headers that authenticate a request; read for each one, as tokens in files are renewed."""
+        """Return the headers that authenticate a request. They are read for each request, because tokens in files are renewed."""
         bearer = self.access.bearer()
         return [*self.access.headers, *([("Authorization", f"Bearer {bearer}")] if bearer else [])]
 
@@ -209,7 +209,7 @@ class LightClient:
             return raw
 
     async def _stream(self, url: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """Read an answer that takes any time, but is never silent for long."""
+        """Stream a response that may take any time, but is never silent for long."""
         async with self._free:
             connection = self._connect(_SILENT_SECONDS)
             try:
@@ -249,7 +249,7 @@ class LightClient:
         return await _in_thread(connection, send)
 
     def _connect(self, timeout: float | None) -> http.client.HTTPConnection:
-        """Create a connection; it connects with the first request."""
+        """Create a connection, which connects on its first request."""
         host = self._server.hostname or ""
         port = self._server.port or (443 if self._tls else 80)
         proxy = urlsplit(self.access.proxy or _proxy_of(self._server.scheme, host))
@@ -266,7 +266,7 @@ class LightClient:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection with or without TLS; connecting has a limit of its own."""
+    """A connection with or without TLS, and with a separate timeout for connecting."""
 
     def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None, name: str, timeout: float | None) -> None:
         super().__init__(host, port, timeout=_CONNECT_SECONDS)
@@ -282,7 +282,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _proxy_of(scheme: str, host: str) -> str:
-    """Return the proxy that the environment names for a host; empty for none, as for this machine."""
+    """Return the proxy for a host from the environment; empty if there is none, or for this machine."""
     if host in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
     from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - slow to import, and rarely needed
@@ -291,9 +291,9 @@ def _proxy_of(scheme: str, host: str) -> str:
 
 
 async def _in_thread(connection: http.client.HTTPConnection, work: Callable[[], _Answer]) -> _Answer:
-    """Do something with a connection in a thread; if it is cancelled, or fails, the connection is closed.
+    """Use a connection in a thread. If that fails or is cancelled, close the connection.
 
-    The thread does not keep the process from ending: a host name may take long to resolve.
+    The thread does not prevent the process from ending, because resolving a host name may take long.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[_Answer] = loop.create_future()
@@ -313,11 +313,11 @@ async def _in_thread(connection: http.client.HTTPConnection, work: Callable[[], 
             result = work()
         except Exception as raised:  # noqa: BLE001 - it is raised where it is awaited
             error = raised
-        if abandoned.is_set():  # it may have connected since, or have begun to read
+        if abandoned.is_set():  # it may have connected or started to read by now
             if isinstance(result, http.client.HTTPResponse):
                 result.close()
             connection.close()
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=run, daemon=True).start()
@@ -336,4 +336,4 @@ def _shut(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # it is closed already
+        return  # it is already closed

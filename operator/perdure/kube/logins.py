@@ -8,9 +8,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How to reach an API server.
+    """The address of an API server and the credentials for it.
 
-    A token is read from its file for each use: the kubelet renews it there.
+    A token file is read for each use, because the kubelet renews the token.
     """
 
     server: str
@@ -22,23 +22,23 @@ class Access:
     client_key_file: str | None = None
     verify: bool = True
     ca_data: str | None = None
-    """PEM; counts more than the file."""
+    """The certificate authority as PEM; takes precedence over the file."""
     client_cert_data: str | None = None
     client_key_data: str | None = None
     server_name: str | None = None
     """The name in the server's certificate, if it is not the host of `server`."""
     proxy: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
-    """Further headers of each request, such as those that impersonate a user."""
+    """Additional headers of each request, such as those that impersonate a user."""
     timeout: float | None = None
-    """Seconds that a request may take; None for the default, 0 for no limit."""
+    """Timeout of a request in seconds; None for the default, 0 for no limit."""
 
     def bearer(self) -> str | None:
-        """The token to show, None where a client certificate does the talking."""
+        """The bearer token; None if a client certificate authenticates requests."""
         return self.token_file.read_text().strip() if self.token_file else self.token
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """TLS as this access wants it; None for plain http."""
+        """The TLS context of this access; None for plain HTTP."""
         if self.server.startswith("http://"):
             return None
         context = ssl.create_default_context(cafile=None if self.ca_data else self.ca_file, cadata=self.ca_data)
@@ -50,7 +50,7 @@ class Access:
         return context
 
     def _load_certificate(self, context: ssl.SSLContext) -> None:
-        """Load the client certificate. The library reads files only, so inline data is written to one for a moment."""
+        """Load the client certificate. The library reads only files, so inline data is briefly written to one."""
         if not (self.client_cert_data or self.client_key_data):
             context.load_cert_chain(str(self.client_cert_file), self.client_key_file)
             return
@@ -63,4 +63,4 @@ class Access:
 
 
 class NoAccessError(Exception):
-    """Neither a pod's service account nor a kubeconfig says where the API server is."""
+    """Neither a pod's service account nor a kubeconfig has the address of the API server."""

@@ -1,4 +1,4 @@
-"""Collections of objects in the API server, read page by page."""
+"""Read collections of objects from the API server page by page."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
@@ -20,14 +20,14 @@ from perdure.kube.decoding import (
 from perdure.kube.paths import ONLY_METADATA_LIST
 
 _PAGE_BYTES: Final = 16 * 1024 * 1024
-"""A page that is larger is requested again with fewer objects: memory must not depend on how large objects are."""
+"""A larger page is requested again with fewer objects, so that memory does not depend on the size of objects."""
 _FIRST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 500
-"""Objects of a page."""
+"""The most objects of a page."""
 
 
 def namespace_of(obj: Object) -> str:
-    """The namespace of an object; empty where it has none."""
+    """The namespace of an object; empty if it has none."""
     return str((obj.get("metadata") or {}).get("namespace") or "")
 
 
@@ -37,27 +37,27 @@ class ObjectLists:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.skipped: Callable[[Undecodable], None] = lambda _: None
-        """Called with each object of a list that cannot be decoded, and is left out."""
+        """Called with each object of a list that is left out because it cannot be decoded."""
         self.serves: Callable[[str], bool] = lambda _: True
-        """Whether objects of a namespace concern this client; lists leave out all others."""
+        """Whether this client serves a namespace; lists leave out objects of other namespaces."""
 
     async def all(self, url: str, **selectors: str) -> list[Object]:
         """Read all objects of a collection. Selectors: ``labelSelector="a=b"``, ``fieldSelector=…``.
 
-        Only for what is few and small, and needed at the same time; `each` holds one object at a time.
+        Use this only for few and small objects that are needed together; `each` holds one object at a time.
         """
         return [obj async for obj in self.each(url, **selectors)]
 
     async def each(self, url: str, **selectors: str) -> AsyncIterator[Object]:
-        """Read the objects of a collection one after the other, as `objects` gives them."""
+        """Read the objects of a collection one by one, decoded as in `objects`."""
         async for page in self.pages(url, **selectors):
             for _, obj in self.objects(page):
                 yield obj
 
     def objects(self, page: ListPage) -> Iterator[tuple[msgspec.Raw, Object]]:
-        """The objects of a page that concern this client, encoded and decoded.
+        """The objects of a page in the namespaces that this client serves, encoded and decoded.
 
-        What cannot be decoded is reported to `skipped`.
+        Undecodable objects are reported to `skipped`.
         """
         for raw in page.items:
             try:
@@ -69,16 +69,16 @@ class ObjectLists:
                     yield raw, obj
 
     def concerns(self, namespace: str) -> bool:
-        """Whether an object of a namespace concerns this client; one without a namespace does."""
+        """Whether this client serves a namespace, or the object has none."""
         return not namespace or self.serves(namespace)
 
     def skip(self, found: Undecodable) -> None:
-        """Report an object that cannot be decoded, if it concerns this client."""
+        """Report an undecodable object, if this client serves its namespace."""
         if found.stored is None or self.concerns(found.stored.namespace):
             self.skipped(found)
 
     async def versions(self, url: str, **selectors: str) -> AsyncIterator[list[Stored]]:
-        """Read which objects a collection has, and their versions, page by page; nothing else crosses the wire."""
+        """Read only the identities and versions of the objects in a collection, page by page."""
         async for page in self.pages(url, accept=ONLY_METADATA_LIST, **selectors):
             found = []
             for raw in page.items:
@@ -92,15 +92,15 @@ class ObjectLists:
             yield found
 
     async def each_metadata(self, url: str, **selectors: str) -> AsyncIterator[Object]:
-        """Read the objects of a collection one after the other, only their metadata."""
+        """Read the metadata of the objects in a collection one by one."""
         async for page in self.pages(url, accept=ONLY_METADATA_LIST, **selectors):
             for _, obj in self.objects(page):
                 yield obj
 
     async def pages(self, url: str, *, accept: str = "application/json", **selectors: str) -> AsyncIterator[ListPage]:
-        """Read a collection page by page, the objects still encoded.
+        """Read a collection page by page, without decoding the objects.
 
-        A page has at most 16 MiB, or one object. The pages belong to one state of the collection.
+        A page has at most 16 MiB, or one object. The pages come from one consistent snapshot of the collection.
         """
         limit, following = _FIRST_PAGE, ""
         while True:

@@ -1,24 +1,24 @@
-"""JSON patches (RFC 6902): what to send so that one JSON value becomes another.
+"""JSON patches (RFC 6902): compute the patch that turns one JSON value into another.
 
-A patch, not the whole object, goes over the wire: appending to a history costs what is appended. A merge patch would be shorter
-still, but cannot say null, and a payload may.
+Only the patch is sent, not the whole object: appending to a history costs only the new events. A merge patch would be even
+shorter, but cannot express null, which payloads may contain.
 """
 
 import json
 from typing import Any, Final
 
 _MOST: Final = 1_000
-"""Operations for the inside of one value; one that would need more is replaced. The API server takes 10,000 in a patch."""
+"""The most operations within one value; beyond that, the value is replaced. The API server accepts 10,000 in a patch."""
 
 Operation = dict[str, Any]
 
 
 def json_patch(old: Any, new: Any, path: str = "") -> list[Operation]:
-    """Operations that turn `old` into `new`. Objects are compared member by member; a list that only grew is appended to.
+    """Operations that turn `old` into `new`. Objects are compared member by member; a list that only grew gets appends.
 
-    A list that lost its head is shortened or replaced, whatever is the less to send.
+    A list that lost its head is shortened or replaced, whichever is smaller to send.
 
-    What would take more than `_MOST` operations, however deep they are, is replaced as a whole.
+    A value that needs more than `_MOST` operations, at any depth, is replaced as a whole.
     """
     operations = _operations(old, new, path)
     return operations if len(operations) <= _MOST else [{"op": "replace", "path": path, "value": new}]
@@ -58,12 +58,12 @@ def _begins_with(whole: list[Any], part: list[Any]) -> bool:
 
 
 def _same(old: Any, new: Any) -> bool:
-    """Whether two equal values have the same types. That is seen quickly if they print alike, with the same order of keys."""
+    """Whether two equal values have the same types. This is fast if they print the same, with the same order of keys."""
     return repr(old) == repr(new) or _same_types(old, new)
 
 
 def _same_types(old: Any, new: Any) -> bool:
-    """Python holds 1 == 1.0 == True; JSON does not."""
+    """Compare the types of two equal values: in Python 1 == 1.0 == True, in JSON not."""
     if old is new:
         return True
     if type(old) is not type(new):

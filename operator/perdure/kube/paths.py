@@ -1,4 +1,4 @@
-"""Paths of the API server, and the media types that it can answer with."""
+"""Paths of the API server, and the media types of its responses."""
 
 import re
 from typing import Final
@@ -12,6 +12,7 @@ PLURALS: Final = frozenset(
         "schedules",
         "retrypolicies",
         "workflowlimits",
+        "webhooks",
         "operations",
         "deadletters",
         "historysegments",
@@ -35,7 +36,7 @@ def path(
     """The path of a resource, e.g. ``path(CORE, "default", "pods", "web-0")``.
 
     Raises:
-        ValueError: a namespace or name that no object can have: put into a path, it would lead somewhere else.
+        ValueError: The namespace or the name is not valid, and would change the meaning of the path.
     """
     for part in (namespace, name):
         if part is not None and not _NAME.fullmatch(part):

@@ -8,21 +8,21 @@ from aiohttp import web
 from perdure.observe import metrics
 
 Check = Callable[[], str | None]
-"""None when all is well; otherwise what is wrong."""
+"""Returns the problem, or None if there is none."""
 
 
 @asynccontextmanager
 async def serve(port: int, *, live: Check, ready: Check, host: str | None = None) -> AsyncIterator[int]:
-    """Answer probes and scrapes for the length of the block.
+    """Serve probes and scrapes within the block.
 
     Args:
-        port: TCP port, 0 for any.
-        live: whether the process works; if not, the kubelet restarts it.
-        ready: whether it does its job now.
-        host: the address to listen on, None for all there are.
+        port: The TCP port, 0 for any.
+        live: Checks whether the process works; if not, the kubelet restarts it.
+        ready: Checks whether the process is ready.
+        host: The address to listen on; None for all addresses.
 
     Yields:
-        The port that is listened on.
+        The port that the server listens on.
     """
     app = web.Application()
     app.add_routes(
@@ -56,6 +56,6 @@ async def _metrics(_: web.Request) -> web.Response:
 
 
 def _closing(response: web.Response) -> web.Response:
-    """The last one of its connection: at the end, kopf would wait five seconds for a connection that is kept open."""
+    """Close the connection after a response: on shutdown, kopf would wait five seconds for an open connection."""
     response.force_close()
     return response

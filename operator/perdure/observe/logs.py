@@ -1,4 +1,4 @@
-"""Logging: one JSON object a line, the same for our own loggers and for kopf's."""
+"""Logging: one JSON object per line, for our own loggers and for kopf's."""
 
 import logging
 import sys
@@ -9,10 +9,10 @@ import structlog
 
 
 class RetryFilter(logging.Filter):
-    """Lets what kopf tries again by itself be a warning: the API server restarts, or is busy. What it gives up stays an error."""
+    """Logs errors that kopf retries as warnings, such as a busy API server. Errors that kopf does not retry stay errors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record, and let it pass."""
+        """Change the level of a record, and pass it on."""
         if record.name.startswith("kopf") and record.levelno == logging.ERROR and "will retry" in record.getMessage():
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         return True
@@ -20,7 +20,7 @@ class RetryFilter(logging.Filter):
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """Within this block our own loggers say nothing."""
+    """Silence our own loggers within a block."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
@@ -62,8 +62,8 @@ def configure(level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Who has changed what is written at any level.
+    # Audit records, which say who changed what, are written at any level.
     logging.getLogger("perdure.audit").setLevel(logging.INFO)
-    # One line for each handler call would drown the rest.
+    # One line for each handler call would hide the rest.
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)

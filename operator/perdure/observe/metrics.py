@@ -1,4 +1,4 @@
-"""Metrics, for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
+"""Metrics for Prometheus. Labels are namespaces, outcomes, RetryPolicies and WorkflowLimits, never single runs."""
 
 from contextlib import suppress
 
@@ -31,9 +31,7 @@ COMMITS = Counter(
 SEGMENTS = Counter(
     "perdure_history_segments", "Parts of histories that were stored as HistorySegments.", registry=REGISTRY
 )
-BLOBS = Counter(
-    "perdure_large_payloads", "Payloads of more than 16 KiB that were stored as Payload objects.", registry=REGISTRY
-)
+BLOBS = Counter("perdure_large_payloads", "Large payloads that were stored as Payload objects.", registry=REGISTRY)
 COMMIT_CONFLICTS = Counter(
     "perdure_commit_conflicts", "Reconciliations that were repeated because the object had changed.", registry=REGISTRY
 )
@@ -53,6 +51,13 @@ OPERATIONS = Counter(
     "perdure_operations",
     "Answered Operations, by request and answer.",
     ["verb", "outcome"],
+    registry=REGISTRY,
+)
+WEBHOOK_REQUESTS = Counter(
+    "perdure_webhook_requests",
+    "Requests to Webhooks, by namespace and outcome: Created, Duplicate, Ignored, Unusable, Limited, Failed, or "
+    "Unauthenticated, then without a namespace.",
+    ["namespace", "outcome"],
     registry=REGISTRY,
 )
 QUEUE_DEPTH = Gauge(
@@ -80,7 +85,7 @@ class QueueMetrics:
     """The metrics of one queue."""
 
     def __init__(self, queue: str) -> None:
-        """Show a queue, at first empty.
+        """Start with an empty queue.
 
         Args:
             queue: Its name.
@@ -156,7 +161,7 @@ TOKEN_REVIEWS = Counter(
 )
 TEMPORAL_CONNECTIONS_CLOSED = Counter(
     "perdure_temporal_connections_closed",
-    "Connections to the Temporal frontend that were closed because the client sent no valid token.",
+    "Connections to the Temporal frontend that were closed: the client sent no valid token, or the operator has lost its Lease.",
     registry=REGISTRY,
 )
 DEAD_LETTERS = Counter("perdure_dead_letters", "Activities that were stored as DeadLetters.", registry=REGISTRY)
@@ -179,7 +184,7 @@ CIRCUIT_STATES = ("Closed", "Open", "HalfOpen")
 
 
 def show_circuit(namespace: str, policy: str, state: str | None) -> None:
-    """Show the state of a RetryPolicy's circuit breaker; None: it has none."""
+    """Set the state of a RetryPolicy's circuit breaker; None: it has none."""
     if state is None:
         forget_circuit(namespace, policy)
         return
@@ -214,7 +219,7 @@ LIMIT_CONFLICTS = Counter(
 
 
 def show_limit(namespace: str, limit: str, *, holders: int, waiters: int) -> None:
-    """Show how many runs hold a WorkflowLimit, and how many wait for it."""
+    """Set how many runs hold a WorkflowLimit, and how many wait for it."""
     LIMIT_HOLDERS.labels(namespace=namespace, limit=limit).set(holders)
     LIMIT_WAITERS.labels(namespace=namespace, limit=limit).set(waiters)
 
@@ -257,7 +262,7 @@ FINISHED_REMOVED = Counter(
 
 
 def show_finished(namespace: str, runs: int, size: int) -> None:
-    """Show what the finished runs of a namespace take; nothing for a namespace without any."""
+    """Set the number and the size of the finished runs of a namespace; remove the metrics of a namespace without any."""
     if runs:
         FINISHED_RUNS.labels(namespace).set(runs)
         FINISHED_BYTES.labels(namespace).set(size)
@@ -268,5 +273,5 @@ def show_finished(namespace: str, runs: int, size: int) -> None:
 
 
 def render() -> bytes:
-    """All metrics in Prometheus' text format."""
+    """Return all metrics in Prometheus' text format."""
     return generate_latest(REGISTRY)

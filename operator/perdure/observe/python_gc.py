@@ -1,12 +1,12 @@
-"""How the operator's process has its memory looked through."""
+"""Settings of the garbage collector in the operator's process."""
 
 import gc
 
 
 def settle() -> None:
-    """Take what is there by now as there for good, and look for cycles less often: decisions make much, and few cycles.
+    """Exclude all current objects from collection, and look for cycles less often: decisions create many objects, but few cycles.
 
-    To be called once everything is loaded.
+    Call it once everything is loaded.
     """
     gc.collect()
     gc.freeze()

@@ -1,1 +1,1 @@
-"""What runs in the pods of activities with `http` or `resource`: the image of the operator, with the permissions of the pod."""
+"""The runner in the pods of `http` and `resource` activities. It uses the operator's image, and the pod's permissions."""

@@ -1,4 +1,4 @@
-"""Perform the work that stands in the file `$PERDURE_WORK_FILE`, as an activity."""
+"""Perform the work that the file `$PERDURE_WORK_FILE` describes, as an activity."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from perdure.runner.resource import act
 
 
 def main() -> None:
-    """Read what to do, do it, and report the result; a heartbeat is sent where the activity has a heartbeat timeout."""
+    """Read the work, perform it, and report the result. Send heartbeats if the activity has a heartbeat timeout."""
     work = orjson.loads(Path(os.environ["PERDURE_WORK_FILE"]).read_bytes())
     later = Later(activity.input(), activity.info())
 
@@ -23,8 +23,8 @@ def main() -> None:
                 return await send(work["http"], later, os.environ)
             return await act(work["resource"], later, os.environ)
         except activity.ApplicationError as error:
-            sys.stderr.write(f"{error.message}\n")  # for those who read the pod's log
-            # Not raised, because the stack of the runner would explain nothing.
+            sys.stderr.write(f"{error.message}\n")  # for readers of the pod's log
+            # Not raised, because the stack trace of the runner does not help the user.
             activity.fail(
                 error.message,
                 type=error.type,

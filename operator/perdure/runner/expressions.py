@@ -1,4 +1,4 @@
-"""The expressions that are evaluated after the work: conditions and outputs."""
+"""Expressions that are evaluated after the work: conditions and outputs."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from perdure.language.step_failures import EXPRESSION_ERROR
 
 
 class Later:
-    """Evaluates expressions with what the attempt knows, and what its work has found."""
+    """Evaluates expressions with the data of the attempt and the result of its work."""
 
     def __init__(self, given: Any, info: Info) -> None:
-        """`given` is the input of the activity, `info` says which attempt this is."""
+        """`given` is the input of the activity, `info` the metadata of the attempt."""
         run = {"name": info.run, "namespace": info.namespace, "workflowId": info.workflow_id, "runId": info.run_id}
         self._scope = {"input": given, "run": run, "attempt": info.attempt}
 
     def holds(self, condition: str, field: str, **found: Any) -> bool:
-        """Whether a condition is true; one that cannot be evaluated yet, such as for a field that is missing, is not."""
+        """Whether a condition is true. A condition that cannot be evaluated, for example because a field is missing, is false."""
         try:
             return bool(compile_condition(condition, path=field).evaluate({**self._scope, **found}, Meter()))
         except ExpressionError:

@@ -1,4 +1,4 @@
-"""Sends a request, and decides from the response whether the activity has succeeded, and whether another attempt makes sense."""
+"""Send an HTTP request, and decide from the response whether the activity succeeded and whether to retry it."""
 
 import ssl
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ from perdure.kube.clock import now
 from perdure.runner.expressions import Later
 
 MAX_BODY: Final = 1 << 20
-"""Bytes of a response that are read."""
+"""The most bytes of a response that are read."""
 _SHOWN: Final = 500
-"""Characters of a response that a failure shows."""
+"""The most characters of a response in a failure."""
 _REDIRECTS: Final = 5
 _LONGEST_DELAY: Final = 24 * 3600.0
-"""Seconds; a longer `Retry-After` counts as this."""
+"""The longest `Retry-After` in seconds; longer ones are reduced to it."""
 _NOT_REPEATABLE: Final = {"POST", "PATCH"}
 
 
 async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]) -> Any:
-    """Send the request; the result of the activity.
+    """Send the request, and return the result of the activity.
 
     Args:
-        http: The field `http` of the activity, whose expressions are evaluated.
-        later: For its conditions and its output.
+        http: The field `http` of the activity, with its expressions evaluated.
+        later: Evaluates its conditions and its output.
         environ: The values from Secrets and ConfigMaps.
 
     Raises:
@@ -70,7 +70,7 @@ async def send(http: Mapping[str, Any], later: Later, environ: Mapping[str, str]
 
 
 def _check(http: Mapping[str, Any], later: Later, found: Mapping[str, Any], where: str) -> None:
-    """Raise unless the request succeeded."""
+    """Raise an ApplicationError unless the request succeeded."""
     status: int = found["status"]
     condition = http.get("successCondition")
     succeeded = status < HTTPStatus.MULTIPLE_CHOICES
@@ -90,7 +90,7 @@ def _check(http: Mapping[str, Any], later: Later, found: Mapping[str, Any], wher
 
 
 def retry_after(text: str, time: datetime) -> float | None:
-    """The seconds that a `Retry-After` asks for, which is a number or a date; None for none, and for what is neither."""
+    """Convert a `Retry-After`, a number or a date, to seconds; None if it is empty or invalid."""
     try:
         seconds = float(text) if text.strip().isdecimal() else (parsedate_to_datetime(text) - time).total_seconds()
     except (TypeError, ValueError):
@@ -99,7 +99,7 @@ def retry_after(text: str, time: datetime) -> float | None:
 
 
 async def _read(response: aiohttp.ClientResponse, where: str) -> Any:
-    """The body: JSON if it is JSON, otherwise text."""
+    """Read the body, as JSON if possible, otherwise as text."""
     raw = bytearray()
     async for part in response.content.iter_any():
         raw += part

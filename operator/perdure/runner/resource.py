@@ -1,4 +1,4 @@
-"""Acts on a Kubernetes object with the permissions of the pod, and waits until it is as the conditions say."""
+"""Perform an action on a Kubernetes object with the permissions of the pod, and wait until its conditions are met."""
 
 import asyncio
 import hashlib
@@ -14,9 +14,9 @@ from perdure.kube.access import service_account
 from perdure.runner.expressions import Later
 
 _FIRST_WAIT: Final = 0.5
-"""Seconds before the object is read again."""
+"""The first wait before the object is read again, in seconds."""
 _LONGEST_WAIT: Final = 5.0
-"""Seconds; each wait is twice as long as the one before, up to this."""
+"""The longest wait in seconds; each wait is twice as long as the previous one, up to this."""
 _FIELD_MANAGER: Final = "perdure-activity"
 _PATCHES: Final = {
     "Merge": "application/merge-patch+json",
@@ -25,16 +25,16 @@ _PATCHES: Final = {
 }
 _APPLY: Final = "application/apply-patch+yaml"
 _BUSY: Final = {409, 429}
-"""Refusals that may pass, besides those from 500."""
+"""Status codes below 500 that are retried."""
 
 
 async def act(resource: Mapping[str, Any], later: Later, environ: Mapping[str, str]) -> Any:
-    """Perform the action; the result of the activity.
+    """Perform the action, and return the result of the activity.
 
     Args:
-        resource: The field `resource` of the activity, whose expressions are evaluated.
-        later: For its conditions and its output.
-        environ: Says where the API server is.
+        resource: The field `resource` of the activity, with its expressions evaluated.
+        later: Evaluates its conditions and its output.
+        environ: The environment, with the address of the API server.
 
     Raises:
         ApplicationError: The action failed.
@@ -71,10 +71,10 @@ class Action:
         self._manifest = completed(resource["manifest"], owned=resource["owned"])
         name, namespace = self._manifest["metadata"]["name"], self._manifest["metadata"].get("namespace")
         self.what = f"{self._manifest['kind']} `{namespace}/{name}`"
-        """For messages."""
+        """The name of the object in messages."""
 
     async def perform(self) -> Any:
-        """Perform it, wait for the conditions, and give the output."""
+        """Perform the action, wait for the conditions, and return the output."""
         collection = await self._collection()
         url = f"{collection}/{self._manifest['metadata']['name']}"
         if self._resource["action"] == "Delete":
@@ -89,7 +89,7 @@ class Action:
         return self._later.output(self._resource["output"], object=found)
 
     async def _collection(self) -> str:
-        """The path of the objects of its kind, found in the API server's own list."""
+        """The path of the collection of its kind, from the API server's discovery."""
         group_version = str(self._manifest["apiVersion"])
         root = f"/apis/{group_version}" if "/" in group_version else f"/api/{group_version}"
         served = (await self._client.get(root)).get("resources") or ()
@@ -102,7 +102,7 @@ class Action:
         return kube.path(root, namespace, found["name"])
 
     async def _acted(self, collection: str, url: str) -> kube.Object | None:
-        """The object after the action; None if it does not exist yet, and is awaited."""
+        """Perform the action, and return the object; None if it does not exist yet and must be waited for."""
         match self._resource["action"]:
             case "Create":
                 return await self._created(collection, url)
@@ -115,7 +115,7 @@ class Action:
                 return None if self._resource.get("successCondition") else await self._client.get(url)
 
     async def _created(self, collection: str, url: str) -> kube.Object:
-        """The object that this attempt, or an earlier one, has created."""
+        """Create the object, or return the one that an earlier attempt created."""
         try:
             return await self._client.create(f"{collection}?fieldManager={_FIELD_MANAGER}", self._manifest)
         except kube.AlreadyExistsError:
@@ -126,7 +126,7 @@ class Action:
             raise ApplicationError(message, type="AlreadyExists", non_retryable=True) from None
 
     async def _awaited(self, url: str, found: kube.Object | None) -> kube.Object:
-        """The object once the conditions decide."""
+        """Wait until the conditions decide, and return the object."""
         success, failure = self._resource.get("successCondition"), self._resource.get("failureCondition")
         wait = _FIRST_WAIT
         while True:
@@ -159,17 +159,17 @@ class Action:
 
 
 def completed(manifest: Mapping[str, Any], *, owned: bool) -> dict[str, Any]:
-    """The manifest with a name, a namespace, and the mark of this activity.
+    """Complete the manifest with a name, a namespace, and the annotation of this activity.
 
     Args:
-        manifest: As the definition has it.
+        manifest: The manifest from the definition.
         owned: Whether the run owns the object.
     """
     info = activity.info()
     metadata = dict(manifest.get("metadata") or {})
     prefix = metadata.pop("generateName", None)
     if prefix and not metadata.get("name"):
-        # The same for all attempts, so that one whose response is lost is not repeated with another name.
+        # The name is the same for all attempts, so that no second object is created after a lost response.
         metadata["name"] = f"{prefix}{hashlib.sha256(_identity().encode()).hexdigest()[:10]}"
     metadata.setdefault("namespace", info.namespace)
     annotations = dict(metadata.get("annotations") or {})

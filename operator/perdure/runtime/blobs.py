@@ -1,7 +1,9 @@
 """Blobs: payloads too large for the status of a run, in Payload objects of their own. Pure.
 
 The status of a run is one object. Each commit writes it, and etcd accepts at most 1.5 MiB. So payloads of SDKs stay in it only
-up to 16 KiB. Larger ones become blobs: the bytes of Temporal's `Payloads`, in Payload objects. The history only refers to them::
+up to 16 KiB. Larger ones become blobs: the bytes of Temporal's `Payloads`, in Payload objects. Many smaller payloads can be too
+large together, such as the inputs of a hundred activities: those that a `Room` has no space for become blobs, too. The history
+only refers to blobs::
 
     {"payloads": {"hash": "<SHA-256>", "name": "payload-<32 hex digits>", "sizeBytes": 2000000}}
 
@@ -31,6 +33,11 @@ from perdure.runtime.attempts import KubeObject
 
 INLINE: Final = 16 * 1024
 """Maximum bytes of payloads in the status: the tail of a history, 48 KiB, has room for several."""
+ALWAYS_INLINE: Final = 512
+"""Payloads of up to this many bytes always stay in the status: a reference is only a third as large."""
+ROOM: Final = 256 * 1024
+"""Size up to which the payloads in the response of a worker can make the status grow. The limit of the status is four times as
+high: it contains the input of an open activity twice, in the history and in the state, and base64 makes it a third larger."""
 PART: Final = 768 * 1024
 """Bytes in one object: 1 MiB as base64. etcd accepts 1.5 MiB, metadata included."""
 
@@ -51,6 +58,20 @@ class Reference(Json):
     def name(self) -> str:
         """Name of the first Payload."""
         return str(self["name"])
+
+
+class Room:
+    """The space that the status of a run has for the payloads of a response."""
+
+    def __init__(self, used: int = 0) -> None:
+        """`used`: the size of the status, in bytes."""
+        self._left = ROOM - used
+
+    def takes(self, size: int) -> bool:
+        """Whether a payload of this size stays in the status; if it does, it uses up its space."""
+        fits = size <= ALWAYS_INLINE or size <= min(INLINE, self._left)
+        self._left -= size if fits else 0
+        return fits
 
 
 def refer(content: bytes) -> Json:

@@ -1,5 +1,5 @@
-"""When a Schedule starts runs, and what it does when they overlap, fail or were missed. Pure: time is an argument.
+"""The logic of Schedules: start times, overlapping runs, failed runs, and missed starts. Pure: time is an argument.
 
-``times`` answers when (over ``calendar``, ``cron``, ``fields`` and ``zones``); ``step`` decides what to do about it (over
-``state``). Nothing here reads a clock or speaks to the API server.
+``times`` computes the start times (from ``calendar``, ``cron``, ``calendar_fields`` and ``zones``); ``step`` computes the next
+state and the runs to start. Nothing here reads a clock or calls the API server.
 """

@@ -1,4 +1,4 @@
-"""Backfills: requests to start the runs of a past range of times. Each enters the buffer as far as there is room."""
+"""Backfills: requests to start the runs of a past range of times. Their starts enter the buffer as it has room."""
 
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
@@ -17,7 +17,7 @@ from perdure.schedule.times import EARLIEST, Times
 
 
 def add_backfill(draft: ScheduleDraft, request: inp.BackfillRequested, times: Times) -> None:
-    """Accept a backfill, and answer how many runs it starts."""
+    """Accept a backfill, and answer the request with the number of runs that it starts."""
     if request.start < EARLIEST:
         message = f"`backfill.startTime`: {time_text(request.start)} is before {time_text(EARLIEST)}, the earliest time"
         draft.answer(request.request_id, Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message))
@@ -34,7 +34,7 @@ def _announce(
     upcoming = takewhile(lambda time: time <= end, times.nominal(after))
     try:
         count = sum(1 for _ in islice(upcoming, MAX_TIMES_PER_STEP + 1))
-    except InvalidTimesError as error:  # the search does not end: `buffer_backfills` starts what it finds before that
+    except InvalidTimesError as error:  # `buffer_backfills` still starts the runs before that
         return f"Starts the runs up to the first time that cannot be computed: {error.message}"
     number = f"more than {MAX_TIMES_PER_STEP}" if count > MAX_TIMES_PER_STEP else str(count)
     message = (
@@ -57,7 +57,7 @@ def buffer_backfills(draft: ScheduleDraft) -> None:
         try:
             left = _continue(draft, draft.rules.times, backfill, starts)
         except InvalidTimesError as error:
-            left = None  # it can be requested again; the scheduled times may be found all the same
+            left = None  # it can be requested again; scheduled times may still be found
             text = f"The backfill after {time_text(backfill.after)} stopped: {error.message}"
             draft.note(EventReason.BUFFER_DROPPED, text, warning=True)
         draft.change(buffer=(*draft.state.buffer, *starts))

@@ -16,34 +16,34 @@ from perdure.schedule.errors import InvalidTimesError
 
 DAY = 86_400
 MOST_WORK = 50_000
-"""What a search for one time may cost, see `Work`: about a tenth of a second."""
+"""The budget of a search for one time, in the unit of `Work`: about a tenth of a second."""
 _EPOCH = date(1970, 1, 1).toordinal()
 _LENGTHS = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
-    """A calendar, each field read into a set (see `fields`)."""
+    """A calendar whose fields are read into sets (see `calendar_fields`)."""
 
     second: int
     minute: int
     hour: int
     day_of_month: int
-    """Without those that depend on the month, which `months` has too; the same for `day_of_week`."""
+    """Only the values that are the same in every month; `months` also has the others. The same holds for `day_of_week`."""
     month: int
     day_of_week: int
     year: int
     months: Months
-    """The days that match, by the shape of the month."""
+    """The days that match, by the weekday on which the month begins and by its length."""
     follows_the_clock: bool
-    """Whether it goes by the real hours when clocks are set, instead of by the hours of the day."""
+    """Whether it follows elapsed hours, not hours of the day, when clocks change."""
 
     @classmethod
     def of(cls, calendar: Calendar) -> "Matcher":
         """Read a calendar.
 
         Raises:
-            InvalidTimesError: A field cannot be read.
+            InvalidTimesError: A field is not valid.
         """
         return cls(
             second=read_field(calendar_fields.SECOND, calendar.second),
@@ -69,7 +69,7 @@ class Matcher:
         return bool(self.days(today.year, today.month, first) >> today.day & 1)
 
     def days(self, year: int, month: int, first: int) -> int:
-        """The days of a month that match, as a set; `first` is the ordinal of its first day. It can extend beyond its end."""
+        """The matching days of a month, as a set that may extend beyond its end; `first` is the ordinal of its first day."""
         if not (self.year >> year & 1 and self.month >> month & 1):
             return 0
         return self.months[first % WEEK][_length(year, month) - SHORTEST]
@@ -92,7 +92,7 @@ class Matcher:
         return sum(hour << 3600 * number for number in range(24) if self.hour >> number & 1)
 
     def next_miss(self, wall: int) -> int | None:
-        """The first wall time from `wall` on that does not match; None where it matches until the end of 2100."""
+        """The first wall time at or after `wall` that does not match; None if all of them match until the end of 2100."""
         while self.matches(wall):
             if self.second != calendar_fields.SECOND.full:
                 wall += 1
@@ -107,7 +107,7 @@ class Matcher:
         return wall
 
     def _next_stretch(self, day: date) -> int:
-        """The first day after those that match together with a day, whole days of which match: its month, or its year."""
+        """The first day after the stretch around a day that matches as a whole: the day, its month, or its year."""
         if (self.day_of_month, self.day_of_week) != (
             calendar_fields.DAY_OF_MONTH.full,
             calendar_fields.DAY_OF_WEEK.full,
@@ -121,20 +121,20 @@ class Matcher:
 
 
 class Work:
-    """How much a search may look at: months, times the exclusions that are compared with each."""
+    """The budget of a search: the number of months that it examines, times the exclusions compared with each of them."""
 
     def __init__(self) -> None:
         self.left = MOST_WORK
 
     def renew(self) -> None:
-        """A time was found: the next search begins."""
+        """Reset the budget, since a time was found and the next search begins."""
         self.left = MOST_WORK
 
     def spend(self, amount: int) -> None:
-        """Count what is looked at.
+        """Spend an amount of the budget.
 
         Raises:
-            InvalidTimesError: It is too much.
+            InvalidTimesError: The budget is used up.
         """
         self.left -= amount
         if self.left < 0:
@@ -145,7 +145,7 @@ class Work:
 
 
 def by_days(excluded: Iterable[Matcher]) -> dict[Matcher, int]:
-    """What exclusions take of the days that they match, as sets of seconds; those that match the same days are put together."""
+    """The seconds that exclusions remove from the days they match; exclusions that match the same days are combined."""
     found: dict[tuple[Months, int, int], tuple[Matcher, int]] = {}
     for each in excluded:
         days = (each.months, each.month, each.year)
@@ -158,23 +158,23 @@ class WallTimes:
     """The wall times that match a calendar and are not excluded."""
 
     def __init__(self, matcher: Matcher, others: dict[Matcher, int] | None = None, work: Work | None = None) -> None:
-        """Take exclusions as `by_days` puts them together, and the measure of all searches for the same time."""
+        """Take the exclusions from `by_days`, and the budget that all searches for the same time share."""
         self._matcher = matcher
         self._work = work or Work()
         others = others or {}
         times = matcher.times() if others else 0
         self._whole = tuple(each for each, excluded_times in others.items() if not times & ~excluded_times)
-        """These leave nothing of a day that they match."""
+        """Exclusions that cover all matching times of the days they match."""
         self._never = any(each.every_day for each in self._whole)
         self._parts = tuple(each for each in others if each not in self._whole and times & others[each])
         self._left: dict[int, int] = {0: times}
-        """What some of the parts, a set of their numbers, leave together."""
+        """The times that remain on a day, by the set of parts (their numbers, as bits) that match it."""
         self._free: dict[tuple[int, tuple[int, ...]], int] = {}
-        """By the days that match and those that each part matches: the days of which something is left."""
+        """The days of a month with times left, by the days that match and the days that each part matches."""
         self._times = others
 
     def next(self, wall: int) -> int | None:
-        """The first one from `wall` on; None if there is none until the end of 2100.
+        """The first such time at or after `wall`; None if there is none until the end of 2100.
 
         Raises:
             InvalidTimesError: The search takes too long.
@@ -192,7 +192,7 @@ class WallTimes:
             day, second = found + 1, 0
 
     def _day(self, day: int) -> int | None:
-        """The first day from `day` on that matches."""
+        """The first matching day at or after `day`."""
         matcher = self._matcher
         today = date.fromordinal(day + _EPOCH)
         year, month, low = _from(matcher.year, today.year), today.month, today.day
@@ -213,7 +213,7 @@ class WallTimes:
         return None
 
     def _days(self, year: int, month: int, first: int) -> int:
-        """The days of a month of which something is left, as a set."""
+        """The days of a month with times that are not excluded, as a set."""
         self._work.spend(1 + len(self._whole) + len(self._parts))
         days = self._matcher.days(year, month, first)
         for each in self._whole:
@@ -229,7 +229,7 @@ class WallTimes:
         return free
 
     def _time(self, day: int, second: int) -> int | None:
-        """The first time from `second` on of a day that matches."""
+        """The first time of a matching day at or after `second`."""
         if not self._parts:
             return self._matcher_time(second)
         today = date.fromordinal(day + _EPOCH)
@@ -239,7 +239,7 @@ class WallTimes:
         )
 
     def _left_on(self, day: int, taken: tuple[int, ...]) -> int:
-        """The seconds that the parts leave of a day that matches; `taken` are the days of its month that each of them matches."""
+        """The seconds of a matching day that no part excludes; `taken` has the days of the month that each part matches."""
         key = sum(1 << number for number, days in enumerate(taken) if days >> day & 1)
         left = self._left.get(key)
         if left is None:
@@ -273,7 +273,7 @@ def _lowest(values: int) -> int:
 
 
 def _from(values: int, low: int) -> int | None:
-    """The lowest value of a set from `low` on."""
+    """The lowest value of a set that is at least `low`."""
     values >>= low
     return low + _lowest(values) if values else None
 

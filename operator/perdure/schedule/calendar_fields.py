@@ -1,12 +1,12 @@
 """The fields of a calendar: lists of values, ranges and steps, read into sets of numbers.
 
-A set is an integer whose bit n stands for the value n, since the next value from some place on is then a shift away. The
-forms are those of Temporal's CalendarSpec (temporal/api/schedule/v1/message.proto): ``*``, ``5``, ``Mon-Fri``, ``0/15``
-(from 0 to the end), ``9-17/2``, and lists of these with commas. A range whose end comes before its start goes round, as in
-croniter: ``Fri-Mon``, ``22-2``.
+A set is an integer: bit n stands for the value n, so one shift finds the next value. The syntax is that of Temporal's
+CalendarSpec (temporal/api/schedule/v1/message.proto): ``*``, ``5``, ``Mon-Fri``, ``0/15`` (from 0 to the end), ``9-17/2``,
+and comma-separated lists of these. A range whose end comes before its start wraps around, as in croniter: ``Fri-Mon``,
+``22-2``.
 
-croniter itself cannot read them: it refuses years after 2099 and names that are not three letters, takes ``5-5`` for every value,
-and misses the step in a range that goes round (``22-2/3`` is 22 and 2 for it, not 22 and 1).
+croniter itself cannot read this syntax: it rejects years after 2099 and names without exactly three letters, reads ``5-5`` as
+every value, and applies a step wrongly in a range that wraps around (it reads ``22-2/3`` as 22 and 2, not 22 and 1).
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from perdure.schedule.errors import InvalidTimesError
 
 FIRST_YEAR = 2000
 LAST_YEAR = 2100
-"""Years outside of these never match (as in temporal: service/worker/scheduler/calendar.go)."""
+"""Years before `FIRST_YEAR` or after `LAST_YEAR` never match (as in temporal: service/worker/scheduler/calendar.go)."""
 
 _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november")
 _WEEKDAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
@@ -23,20 +23,20 @@ _WEEKDAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What one field of a calendar may hold."""
+    """The kind of a calendar field, with its valid values."""
 
     name: str
-    """As users write it, for messages."""
+    """The name that users write, for messages."""
     low: int
     high: int
     names: tuple[str, ...] = ()
-    """Of the values from `low` on, in small letters; they may be cut."""
+    """Names of the values, starting at `low`, in lower case; users may shorten them."""
     shortest: int = 3
-    """Letters of a name that tell it from the others."""
+    """The number of letters that make a name unique."""
     rounds: bool = True
-    """Whether a range may go round from the highest to the lowest value."""
+    """Whether a range may wrap around from the highest to the lowest value."""
     alias: dict[int, int] = field(default_factory=dict)
-    """Other numbers for some values."""
+    """Alternative numbers for some values."""
 
     @property
     def full(self) -> int:
@@ -58,13 +58,13 @@ def read_field(kind: Field, text: str) -> int:
 
     Args:
         kind: Which field.
-        text: Such as `0/15`, `Mon-Fri`, `1,15` or `*`.
+        text: Its text, such as `0/15`, `Mon-Fri`, `1,15` or `*`.
 
     Returns:
         The set of its values, as bits; for years, only those that can match.
 
     Raises:
-        InvalidTimesError: The text is no such field.
+        InvalidTimesError: The text is not a valid field of this kind.
     """
     found = 0
     for item in text.split(","):
@@ -73,7 +73,7 @@ def read_field(kind: Field, text: str) -> int:
 
 
 def follows_the_clock(hour: str) -> bool:
-    """Whether the hours of a calendar are given by `*` or a step: then it follows the real hours when clocks are set."""
+    """Whether the hours of a calendar are `*` or have a step: such a calendar follows elapsed hours when clocks change."""
     return "*" in hour or "/" in hour
 
 
@@ -111,7 +111,7 @@ def _value(kind: Field, text: str, item: str) -> int:
 
 
 def _bits(kind: Field, values: range) -> int:
-    """The values as a set; those beyond the highest go round."""
+    """The values as a set; values above the highest wrap around."""
     span = kind.high - kind.low + 1
     found = 0
     for value in values:

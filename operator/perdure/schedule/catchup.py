@@ -1,4 +1,4 @@
-"""Scheduled times that are due: within the catch-up window they enter the buffer, older ones count as missed."""
+"""Scheduled times that are due. Times within the catch-up window enter the buffer; older ones count as missed."""
 
 from datetime import datetime
 
@@ -30,7 +30,7 @@ def buffer_due(draft: ScheduleDraft) -> None:
         seen += 1
         before, cursor = cursor, due.nominal
         if draft.state.retry is not None and due.nominal > draft.state.retry.start.nominal:
-            draft.change(retry=None)  # a retry ends when the next time is due, whatever happens to that
+            draft.change(retry=None)  # a retry ends when the next time is due, even if that time is skipped
         if due.nominal in started or is_handled(handled, due.nominal):
             continue
         if draft.now - due.actual > rules.spec.catchup_window:

@@ -12,7 +12,7 @@ from perdure.schedule.recent import change_action
 from perdure.schedule.retrying import plan_retry
 
 MAX_RESULT = 128 * 1024
-"""Bytes of the largest last completion result, as JSON. The next run gets it in an annotation."""
+"""The size limit of the last completion result as JSON, in bytes. The next run gets the result in an annotation."""
 
 
 def record_closed(draft: ScheduleDraft, closed: inp.RunClosed) -> None:

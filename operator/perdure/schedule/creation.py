@@ -10,9 +10,9 @@ from perdure.schedule.draft import ScheduleDraft
 from perdure.schedule.recent import change_action
 
 MAX_RENAMES = 5
-"""Further names that a run gets while WorkflowRuns that the schedule did not create have its names."""
+"""How often a run is renamed because a WorkflowRun that the schedule did not create has its name."""
 _MAX_REFUSAL = 1024
-"""Characters of the API server's message that are kept."""
+"""Length to which a message of the API server is truncated, in characters."""
 
 
 def record_created(draft: ScheduleDraft, created: inp.RunMade) -> None:
@@ -23,10 +23,10 @@ def record_created(draft: ScheduleDraft, created: inp.RunMade) -> None:
 
 
 def record_refused(draft: ScheduleDraft, name: str, message: str) -> None:
-    """Give up a run that the API server rejected, and emit one Event per reason."""
+    """Drop a run that the API server rejected, and emit one Event per reason."""
     draft.change(running=tuple(run for run in draft.state.running if run.name != name))
     change_action(draft, name, status="Refused")
-    # The name differs from one time to the next, the reason does not.
+    # The name differs for each time, the reason does not.
     reason = message.replace(name, f"{draft.rules.name}-…")[:_MAX_REFUSAL]
     if reason != draft.state.refused:
         draft.note(EventReason.RUN_REFUSED, f"Run `{name}` was rejected: {message}", warning=True)
@@ -34,7 +34,7 @@ def record_refused(draft: ScheduleDraft, name: str, message: str) -> None:
 
 
 def rename(draft: ScheduleDraft, taken: inp.NameTaken) -> None:
-    """Give a run another name: its time must not be lost because another client used the name."""
+    """Rename a run, so that its time is not lost when another client has used the name."""
     run = next((run for run in draft.state.running if run.name == taken.name), None)
     if run is None:
         return

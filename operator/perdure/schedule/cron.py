@@ -1,9 +1,9 @@
-"""Cron lines: what each says as a calendar or an interval.
+"""Cron lines, read into a calendar or an interval.
 
 The dialect is that of Temporal's schedules (temporal/api/schedule/v1/message.proto): 5 fields with the minute first, 6 with the
-year last, 7 with the second first and the year last; `@daily` and the like; `@every 1h30m/5m` with a phase; a zone before, a
-comment after. Besides, the days that depend on the month, as in Quartz: `L`, `LW`, `15W`, `MON#1`, `FRIL` (croniter's `L5` is the
-same), see `days`. Jenkins' `H` is refused: use `jitter`.
+year last, 7 with the second first and the year last; `@daily` and similar names; `@every 1h30m/5m` with a phase; a time zone
+in front and a comment at the end. As in Quartz, days can depend on the month: `L`, `LW`, `15W`, `MON#1`, `FRIL` (the same as
+croniter's `L5`); see `days`. Jenkins' `H` is rejected: use `jitter`.
 """
 
 import re
@@ -34,22 +34,22 @@ _MACROS = {
 _FIELDS = ("second", "minute", "hour", "dayOfMonth", "month", "dayOfWeek", "year")
 _COMMENT = re.compile(r"(?:^|\s)#")
 _HASHED = re.compile(r"[Hh]\b")
-"""Jenkins' way to spread starts."""
+"""Jenkins' syntax to spread start times."""
 _LAST_WEEKDAY = re.compile("L([0-7])")
 _SHORTEST = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class CronTimes:
-    """What a cron line says."""
+    """The times of a cron line, and its time zone."""
 
     times: Calendar | Interval
     time_zone: str | None = None
-    """The zone that stands before it."""
+    """The time zone in front of the fields."""
 
 
 def without_comment(line: str) -> tuple[str, str]:
-    """A cron line, and the comment behind it. A `#` that stands in a field, as in `MON#1`, begins none."""
+    """Split a cron line from its comment. A `#` within a field, as in `MON#1`, does not start a comment."""
     body, *comments = _COMMENT.split(line.strip(), maxsplit=1)
     return body.strip(), comments[0].strip() if comments else ""
 
@@ -58,7 +58,7 @@ def read_cron(line: str) -> CronTimes:
     """Read a cron line.
 
     Raises:
-        InvalidTimesError: It is none, or one that no calendar can express.
+        InvalidTimesError: The line is not a cron line, or no calendar can express it.
     """
     body, comment = without_comment(line)
     prefix = _PREFIX.match(body)
@@ -91,7 +91,7 @@ def read_cron(line: str) -> CronTimes:
 
 
 def _field(name: str, word: str) -> str:
-    """A field as calendars have it, names in three capital letters; what is not valid is left for the calendar to refuse."""
+    """Convert a field to calendar syntax, with names in three capital letters. The calendar rejects invalid items later."""
     if word == "?":
         return "*"
     return ",".join(_item(name, item) for item in word.split(","))

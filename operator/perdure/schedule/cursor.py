@@ -1,8 +1,8 @@
-"""The cursor: up to which time the schedule has processed its times, and when it has to move.
+"""The cursor: the time up to which the schedule has processed its times, and the changes that move it.
 
-The cursor moves to now when the times in the spec change, when a pause ends, and when there are actions again: no run starts
-retroactively. It moves back when the clock goes back. Times that were only missed while the clock was ahead are then due again;
-times that were handled are not.
+The cursor moves to now when the times in the spec change, when a pause ends, and when the schedule gets new actions: no run
+starts retroactively. It moves back when the clock goes back. Times that were only counted as missed while the clock was ahead
+are then due again; handled times are not.
 """
 
 from datetime import datetime, timedelta
@@ -19,29 +19,29 @@ def apply_changes(draft: ScheduleDraft) -> None:
         draft.change(remaining_given=rules.spec.remaining_actions, remaining=rules.spec.remaining_actions)
     if state.times != times:
         skip_to_now(draft)
-        draft.change(times=times, handled=())  # those are of the times before
+        draft.change(times=times, handled=())  # the handled stretches belong to the previous times
     elif state.blocked and not draft.blocked:
         skip_to_now(draft)
     if draft.now < draft.state.cursor and draft.state.handled_after > draft.now:
-        # Some of the times to come were counted as missed while the clock was ahead: they are due after all.
+        # Some future times were counted as missed while the clock was ahead: they become due again.
         _move(draft, _before_next_due(draft))
 
 
 def skip_to_now(draft: ScheduleDraft) -> None:
-    """Skip all times up to now: nothing starts for them."""
+    """Skip all times up to now, without starting runs for them."""
     _move(draft, draft.now)
     draft.change(blocked=draft.blocked)
 
 
 def _move(draft: ScheduleDraft, cursor: datetime) -> None:
-    """Move the cursor. The stretch that was handled before is kept."""
+    """Move the cursor, and keep the stretch that was handled before."""
     state = draft.state
     known = Handled(after=state.handled_after, until=state.cursor)
     draft.change(cursor=cursor, handled_after=cursor, handled=joined((*state.handled, known)))
 
 
 def _before_next_due(draft: ScheduleDraft) -> datetime:
-    """Now. With jitter, a nominal time may have passed that is due only after now: then the second before it."""
+    """Now, or the second before a nominal time that has passed but, because of jitter, is due only after now."""
     rules, now = draft.rules, draft.now
     if rules.times is None or not rules.spec.jitter:
         return now

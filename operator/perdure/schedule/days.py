@@ -1,13 +1,13 @@
-"""Days that depend on the month: its last day, the working day nearest to a date, the n-th Monday.
+"""Days that depend on the month, such as its last day, the working day nearest to a date, or the n-th Monday.
 
-The forms are those of Quartz's CronExpression, which croniter and AWS share: in `dayOfMonth` ``L`` (the last day), ``L-2``
+The syntax is that of Quartz's CronExpression, which croniter and AWS share: in `dayOfMonth` ``L`` (the last day), ``L-2``
 (two days before it), ``LW`` (the last working day) and ``15W`` (the working day nearest to the 15th, within the month); in
 `dayOfWeek` ``MON#1`` (the first Monday) and ``FRIL`` (the last Friday). A working day is Monday to Friday.
 
-croniter finds the days of each form. It does not know ``L-2`` and ``LW``, reads ``31W`` as the last working day where the month
-is shorter, and does not allow most of these forms in lists; so each item is read by itself, and those three are derived.
+croniter finds the days of most items. It does not support ``L-2`` and ``LW``, reads ``31W`` as the last working day in shorter
+months, and does not allow most of these items in lists. So this module reads each item separately, and derives those three.
 
-Such a day depends on two things only: the weekday on which the month begins, and its length.
+Such a day depends only on the weekday on which the month begins and on the length of the month.
 """
 
 import re
@@ -29,10 +29,10 @@ SHORTEST = 28
 _LENGTHS = range(SHORTEST, 32)
 
 Months = tuple[tuple[int, ...], ...]
-"""For each weekday that a month may begin with (Sunday is 0), and each length from `SHORTEST` on: its days, as a set of bits."""
+"""The days as bits, by the weekday on which the month begins (Sunday is 0) and the length of the month minus `SHORTEST`."""
 
 _Days = Mapping[tuple[int, int], int]
-"""The same by weekday and length."""
+"""The days as bits, by weekday and length."""
 
 _BEFORE_LAST = re.compile(r"L(?:-([0-9]{1,2}))?")
 _NEAREST = re.compile(r"([0-9]{1,2})W")
@@ -44,18 +44,18 @@ _SAMPLES = {
     for year in range(2000, 2000 + SHORTEST)
     for month in range(1, 13)
 }
-"""A month for each weekday and length: the calendar repeats after 28 years."""
+"""An example month for each first weekday and length; the calendar repeats after 28 years."""
 
 
 def read_days(day_of_month: str, day_of_week: str) -> Months:
-    """Read the two fields that name days; a day counts that both of them name.
+    """Read the two fields that name days; a day matches if it matches both fields.
 
     Args:
-        day_of_month: Such as `1,15`, `L`, `LW`, `15W` or `*`.
-        day_of_week: Such as `Mon-Fri`, `MON#1`, `FRIL` or `*`.
+        day_of_month: The field, such as `1,15`, `L`, `LW`, `15W` or `*`.
+        day_of_week: The field, such as `Mon-Fri`, `MON#1`, `FRIL` or `*`.
 
     Raises:
-        InvalidTimesError: A field cannot be read.
+        InvalidTimesError: A field is not valid.
     """
     of_month = _field(calendar_fields.DAY_OF_MONTH, day_of_month, _of_month)
     of_week = _field(calendar_fields.DAY_OF_WEEK, day_of_week, _of_week)
@@ -72,13 +72,13 @@ def read_days(day_of_month: str, day_of_week: str) -> Months:
 
 
 def read_plain(kind: calendar_fields.Field, text: str) -> int:
-    """The part of a field that names the same days in every month, as a set; empty if there is none."""
+    """The days that a field names in every month, as a set; empty if there are none."""
     plain = [item for item in text.split(",") if not depends_on_month(item)]
     return read_field(kind, ",".join(plain)) if plain else 0
 
 
 def depends_on_month(item: str) -> bool:
-    """Whether an item of a field is one of those that this module reads."""
+    """Whether an item of a field names different days in different months."""
     item = item.strip().upper()
     return any(form.fullmatch(item) for form in (_BEFORE_LAST, _NEAREST, _NTH, _LAST_WEEKDAY)) or item == "LW"
 
@@ -127,7 +127,7 @@ def _weekday(text: str) -> int:
 
 @cache
 def _by_croniter(line: str) -> _Days:
-    """The days on which a line of cron matches, by the weekday and length of the month; there are fewer than 80 such lines."""
+    """The days that a cron line matches, by first weekday and length of the month; fewer than 80 such lines exist."""
     return {
         month: sum(1 << at.day for at in croniter_range(first, first + timedelta(days=month[1] - 1), line))
         for month, first in _SAMPLES.items()

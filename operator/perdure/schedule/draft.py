@@ -1,4 +1,4 @@
-"""The draft that one step writes: the next state, and what the step reports besides."""
+"""The draft that one step writes: the next state, Events, and answers to requests."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from perdure.schedule.rules import Rules
 from perdure.schedule.state import AnsweredRequest, Running, ScheduleState
 
 MAX_ANSWERS = 100
-"""Answers that are kept in the state, for requests that arrive again."""
+"""How many answers the state keeps, for requests that arrive again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ScheduleDraft:
     """The state of a schedule during a step."""
 
     def __init__(self, rules: Rules, state: ScheduleState | None, now: datetime) -> None:
-        """Begin with the committed state, or with that of a new schedule."""
+        """Start from the committed state, or from the state of a new schedule."""
         created = min(rules.created, now)
         self.rules = rules
         self.now = now
@@ -43,9 +43,9 @@ class ScheduleDraft:
         self.notes: list[Note] = []
         self.answers: dict[str, Answer] = {}
         self.triggered: dict[str, str | None] = {}
-        """By the request ID of a trigger: the run that it started, empty while it waits, None if it was skipped."""
+        """The run that each trigger started, by request ID: empty while it waits, None if it was skipped."""
         self.more = False
-        """Whether work is left for a further step, which should follow immediately."""
+        """Whether another step must follow immediately because work is left."""
 
     @property
     def blocked(self) -> bool:
@@ -58,7 +58,7 @@ class ScheduleDraft:
         self.state = replace(self.state, **changes)
 
     def change_run(self, name: str, change: Callable[[Running], Running]) -> None:
-        """Change an open run, if it is known."""
+        """Change an open run. Do nothing if the schedule does not know it."""
         self.change(running=tuple(change(run) if run.name == name else run for run in self.state.running))
 
     def count(self, name: str, by: int = 1) -> None:
@@ -71,7 +71,7 @@ class ScheduleDraft:
         self.notes.append(Note(reason, text, warning))
 
     def answer(self, request_id: str, answer: Answer) -> None:
-        """Answer a request, and keep the answer for the case that the request arrives again."""
+        """Answer a request, and keep the answer in case the request arrives again."""
         self.answers[request_id] = answer
         kept = AnsweredRequest(
             request=request_id, ok=answer.ok, reason=answer.reason, message=answer.message, result=answer.result
@@ -80,5 +80,5 @@ class ScheduleDraft:
 
 
 def time_text(time: datetime) -> str:
-    """A time in a message: RFC 3339, in seconds."""
+    """Format a time for a message: RFC 3339, in seconds."""
     return time.isoformat(timespec="seconds").replace("+00:00", "Z")

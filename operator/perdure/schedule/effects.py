@@ -1,4 +1,4 @@
-"""What the committed state of a schedule asks for outside of it, as data. The state alone decides it."""
+"""The actions that a schedule's committed state requires, as data. They depend on the state alone."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from perdure.schedule.state import Running, ScheduleState
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
-    """The run exists, or it is recorded why it does not."""
+    """Create a run, or record why it cannot be created."""
 
     run: Running
 
 
 @dataclass(frozen=True, slots=True)
 class StopRun:
-    """Every open link of the run's chain is asked to stop: another run needs its place."""
+    """Request every open run of a chain to stop, because another run replaces it."""
 
     run: Running
 

@@ -1,7 +1,7 @@
-"""Which times were really dealt with: what keeps a clock that jumps about from doubling or losing them.
+"""The times that a schedule has handled, so that a clock that jumps neither repeats nor loses starts.
 
-Where the clock was ahead, times were counted as missed, or passed by while nothing was started, that come after all. So it is not
-enough to know the newest time that was looked at: the stretches in which times were dealt with are kept.
+While a clock is ahead, future times may be counted as missed, or pass while the schedule starts nothing. They still come later.
+So the newest time that was examined is not enough: the state keeps the stretches in which times were handled.
 """
 
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from datetime import datetime
 from perdure.schedule.state import Handled
 
 MOST_STRETCHES = 10
-"""Stretches that are kept. Of more, the oldest are put together: what lies between them counts as dealt with then."""
+"""How many stretches are kept. Beyond that, the oldest two are merged, and the times between them count as handled."""
 
 
 def joined(stretches: Iterable[Handled]) -> tuple[Handled, ...]:
-    """Put stretches in order; those that touch become one, empty ones are left out, and at most `MOST_STRETCHES` are kept."""
+    """Sort stretches, merge those that touch, drop empty ones, and keep at most `MOST_STRETCHES`."""
     found: list[Handled] = []
     for each in sorted(stretches, key=lambda stretch: stretch.after):
         if each.after >= each.until:

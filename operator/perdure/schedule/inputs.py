@@ -1,4 +1,4 @@
-"""The inputs of a schedule: what happened to its runs, and what clients request."""
+"""The inputs of a schedule: changes of its runs, and requests of clients."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,7 +24,7 @@ class RunClosed:
     """A run of the schedule closed, and so did every run that continued or retried it."""
 
     name: str
-    """Of the WorkflowRun that the schedule created."""
+    """Name of the WorkflowRun that the schedule created."""
     outcome: RunOutcome
     time: datetime
     result: Any = None
@@ -35,7 +35,7 @@ class RunClosed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRefused:
-    """The API server rejected a run, which is not retried."""
+    """The API server rejected a run, and its creation is not retried."""
 
     name: str
     message: str
@@ -47,12 +47,12 @@ class NameTaken:
 
     name: str
     uid: str
-    """Of that WorkflowRun. The next name is derived from it, so no client can know that name in advance."""
+    """UID of that WorkflowRun. The next name is derived from it, so no client can know that name in advance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunMade:
-    """A run exists now. This alone needs no commit."""
+    """A run was created. This input alone needs no commit."""
 
     name: str
     run_id: str

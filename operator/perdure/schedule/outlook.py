@@ -1,4 +1,4 @@
-"""Whether a schedule has something to do by time, in the sentences of its condition `Ready`."""
+"""Whether a schedule has times to come, with the message for its condition `Ready`."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,17 +11,17 @@ from perdure.schedule.times import Times
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What the condition `Ready` says of times that can be read."""
+    """The condition `Ready` of a schedule whose times are valid."""
 
     ready: bool
     reason: ConditionReason
     message: str = ""
     path: str = ""
-    """The field to change, if it is not ready."""
+    """The field to change, if the schedule is not ready."""
 
 
 def has_times(spec: ScheduleSpec) -> bool:
-    """Whether runs start by time; otherwise they start only when an Operation triggers them."""
+    """Whether a schedule starts runs at times; otherwise runs start only when an Operation triggers them."""
     return bool(spec.cron or spec.intervals or spec.calendars)
 
 
@@ -30,7 +30,7 @@ def outlook(spec: ScheduleSpec, *, comes: bool) -> Outlook:
 
     Args:
         spec: Its spec.
-        comes: Whether there is a time to come.
+        comes: Whether it has a future time.
     """
     if not has_times(spec):
         return Outlook(True, ConditionReason.ACCEPTED, "Runs are started when an Operation triggers them")
@@ -45,9 +45,9 @@ def outlook(spec: ScheduleSpec, *, comes: bool) -> Outlook:
 
 
 def outlook_after(spec: ScheduleSpec, after: datetime) -> Outlook:
-    """Judge a schedule by the times that come after an instant.
+    """Judge a schedule by its times after an instant.
 
     Raises:
-        InvalidTimesError: Its times cannot be followed.
+        InvalidTimesError: Its times are not valid.
     """
     return outlook(spec, comes=next(Times(spec).nominal(after), None) is not None)

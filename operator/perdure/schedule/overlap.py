@@ -26,12 +26,12 @@ def start_buffered(draft: ScheduleDraft) -> None:
 
 
 def skip(starter: Starter, start: Start) -> None:
-    """The start is skipped."""
+    """Skip the start."""
     starter.skip(start)
 
 
 def buffer_one(starter: Starter, start: Start) -> None:
-    """One start waits for the open run; further ones are skipped."""
+    """Let one start wait for the open run, and skip further starts."""
     if starter.anything_waits:
         starter.skip(start)
     else:
@@ -39,12 +39,12 @@ def buffer_one(starter: Starter, start: Start) -> None:
 
 
 def buffer_all(starter: Starter, start: Start) -> None:
-    """Every start waits, and begins when its predecessor has closed."""
+    """Let every start wait, and begin it when its predecessor has closed."""
     starter.wait(start)
 
 
 def cancel_other(starter: Starter, start: Start) -> None:
-    """The open run is cancelled; the start waits until it has closed. A newer start replaces one that waits."""
+    """Cancel the open run, and begin the start when it has closed. A newer start replaces a waiting one."""
     if starter.only_overlapping():
         starter.replace_began(start)
         return
@@ -54,7 +54,7 @@ def cancel_other(starter: Starter, start: Start) -> None:
 
 
 def terminate_other(starter: Starter, start: Start) -> None:
-    """The open run is terminated, and the start begins immediately."""
+    """Terminate the open run, and begin the start immediately."""
     starter.replace_began(start)
     starter.change_open(partial(request_stop, terminate=True))
 

@@ -1,4 +1,4 @@
-"""Pauses: by the spec, by an Operation, or after a failure. A pause drops the scheduled starts that wait, and a retry."""
+"""Pauses: by the spec, by an Operation, or after a failure. A pause drops waiting scheduled starts and a pending retry."""
 
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.api.schedule import PausedBy
@@ -9,11 +9,11 @@ from perdure.schedule.draft import ScheduleDraft
 from perdure.schedule.state import Paused
 
 _MAX_REASON = 1024
-"""Characters of the reason of a pause that are kept."""
+"""Length to which the reason of a pause is truncated, in characters."""
 
 
 def pause(draft: ScheduleDraft, request: inp.SchedulePauseRequested) -> None:
-    """Pause the schedule, unless it is paused."""
+    """Pause the schedule, unless it is already paused."""
     if draft.state.paused is None:
         draft.change(paused=Paused(by=PausedBy.OPERATION, reason=request.reason, time=draft.now))
         _drop_waiting(draft)
@@ -37,7 +37,7 @@ def unpause(draft: ScheduleDraft, request: inp.ScheduleUnpauseRequested) -> None
 
 
 def pause_on_failure(draft: ScheduleDraft, closed: inp.RunClosed) -> None:
-    """Pause the schedule because a run failed, if the spec wants that."""
+    """Pause the schedule because a run failed, if the spec says so."""
     if not draft.rules.spec.pause_on_failure or draft.state.paused is not None:
         return
     message = closed.failure.full_message if closed.failure else ""
@@ -47,7 +47,7 @@ def pause_on_failure(draft: ScheduleDraft, closed: inp.RunClosed) -> None:
 
 
 def update_blocked(draft: ScheduleDraft) -> None:
-    """Record whether scheduled runs start. When they stop, drop the scheduled starts that wait."""
+    """Record whether scheduled runs start. If they no longer do, drop the waiting scheduled starts."""
     blocked = draft.blocked
     if blocked and not draft.state.blocked:
         _drop_waiting(draft)

@@ -8,7 +8,7 @@ from perdure.schedule.draft import ScheduleDraft
 from perdure.schedule.state import Recent, Running
 
 MAX_RECENT = 10
-"""Actions that the status shows."""
+"""The number of recent actions in the status."""
 
 
 def record_action(draft: ScheduleDraft, run: Running) -> None:

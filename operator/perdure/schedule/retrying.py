@@ -72,5 +72,5 @@ def has_room_for_retry(rules: Rules, state: ScheduleState) -> bool:
 
 
 def _retries_blocked(draft: ScheduleDraft) -> bool:
-    """Whether no retry starts. A retry is not a new action: it does not need a remaining one."""
+    """Whether retries are blocked. A retry is not a new action, so it does not need a remaining one."""
     return draft.rules.times is None or draft.rules.spec.paused or draft.state.paused is not None

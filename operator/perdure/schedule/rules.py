@@ -1,4 +1,4 @@
-"""The definition of a schedule: what a step reads, and never changes."""
+"""The definition of a schedule, which a step reads and never changes."""
 
 import hashlib
 import json
@@ -26,16 +26,16 @@ _TIMES_FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """A Schedule's spec, with what it refers to."""
+    """A Schedule's spec, with the objects that it refers to."""
 
     name: str
     seed: str
-    """Jitter is a function of this and the time."""
+    """The seed of jitter: jitter is a function of the seed and the time."""
     spec: ScheduleSpec
     times_hash: str
-    """Of the fields of the spec that determine the times, from `times_hash`."""
+    """Hash of the fields of the spec that determine the times (see the function `times_hash`)."""
     times: Times | None
-    """None: the times in the spec are invalid."""
+    """None if the times in the spec are invalid."""
     retry_policy: RetryPolicy | None = None
     """The policy that `spec.retryPolicy` names or contains."""
     created: datetime
@@ -45,7 +45,7 @@ class Rules:
         return start.policy or self.spec.overlap_policy
 
     def overlaps(self, start: Start) -> bool:
-        """Whether a start does not wait for open runs, and no later start waits for its run (AllowAll)."""
+        """Whether a start ignores open runs, and later starts ignore its run (AllowAll)."""
         return self.overlap_policy(start) is OverlapPolicy.ALLOW_ALL
 
 

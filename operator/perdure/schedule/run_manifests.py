@@ -1,4 +1,4 @@
-"""The WorkflowRuns of a schedule: built, and recognised."""
+"""Build the WorkflowRuns of a schedule, and recognise them."""
 
 import re
 from datetime import UTC, datetime
@@ -16,25 +16,25 @@ from perdure.schedule.state import NAME_FORM, Running, ScheduleState
 KubeObject = dict[str, Any]
 
 MOST_ANNOTATIONS = 240 * 1024
-"""Bytes of all annotations of a run together: the API server takes 256 KiB (apimachinery: TotalAnnotationSizeLimitB); some is
-left for search attributes."""
+"""Size limit of all annotations of a run together, in bytes. The API server accepts 256 KiB (apimachinery:
+TotalAnnotationSizeLimitB); the rest is left for search attributes."""
 
 START_TIME_ATTRIBUTE = "TemporalScheduledStartTime"
 ID_ATTRIBUTE = "TemporalScheduledById"
-"""Search attributes of runs that a schedule has started, as Temporal names them."""
+"""Temporal's names for the search attributes of runs that a schedule started."""
 
 
 _NAMED = re.compile(r"(?P<time>\d{8}t\d{6}z)(?P<asked>-[tb][0-9a-f]{8})?(?P<instead>-x[0-9a-f]{4})?(?:-r\d+)?")
-"""What stands after the schedule's name in that of a run."""
+"""The part of a run's name after the name of its schedule."""
 
 
 class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a run knows of the schedule that has started it."""
+    """The annotation of a run about the schedule that started it."""
 
     name: str
     scheduled_time: datetime
     request: str = ""
-    """ID of the request for it, if there was one."""
+    """ID of the request that started the run; empty for a scheduled time."""
     last_completion_result: Any = None
     last_failure: dict[str, Any] | None = None
 
@@ -49,17 +49,17 @@ class ScheduledBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 def scheduled_by(run: KubeObject) -> ScheduledBy | None:
-    """What a run knows of its schedule; None for one that has none, or whose annotation is not ours."""
+    """Read the annotation of a run about its schedule; None if there is none, or if it is not ours."""
     return read_annotation(run, labels.SCHEDULED_BY_ANNOTATION, ScheduledBy)
 
 
 def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> KubeObject:
-    """The WorkflowRun that a schedule starts; its name is a lock.
+    """Build the WorkflowRun that a schedule starts. Its name is a lock.
 
     Args:
         schedule: The Schedule.
         run: The run to start.
-        state: The state in which that was decided: the run is given the last result and failure of that moment.
+        state: The state that starts the run; its last result and failure are passed to the run.
     """
     meta, template = schedule["metadata"], schedule["spec"]["workflowRunTemplate"]
     nominal = run.start.nominal.astimezone(UTC)
@@ -77,10 +77,10 @@ def scheduled_run(schedule: KubeObject, run: Running, state: ScheduleState) -> K
     if workflow_id != run.name:
         spec["workflowId"] = workflow_id
     if run.attempt > 1 or run.start.request:
-        # One of the same ID may have run before; a request for another, or its failure, is reason enough.
+        # A run with the same ID may exist already; a request or a retry may start another one.
         spec["workflowIdReusePolicy"] = "AllowDuplicate"
     own = template.get("metadata") or {}
-    # What ties runs together is the operator's: someone who writes a Schedule must not write it by way of the operator.
+    # Only the operator sets the labels and annotations that link runs: the author of a Schedule must not set them through it.
     foreign = {field: _without_ours(own.get(field) or {}) for field in ("labels", "annotations")}
     said = _start_of(schedule)
     return {
@@ -117,12 +117,12 @@ def id_of(schedule: KubeObject) -> str:
 
 
 def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
-    """The workflow id of a run that a schedule has started.
+    """The workflow ID of a run that a schedule started.
 
     Args:
         run: Name of the WorkflowRun.
         schedule: Name of the Schedule.
-        base: The `workflowId` of its template: the nominal time is added to it. Without, runs are called by their names.
+        base: The `workflowId` of the template, to which the nominal time is appended. Without it, the ID is the run's name.
     """
     said = _NAMED.fullmatch(run.removeprefix(f"{schedule}-"))
     if said is None:
@@ -135,7 +135,7 @@ def workflow_id_of(run: str, schedule: str, base: str | None) -> str:
 
 
 def _start_of(schedule: KubeObject) -> dict[str, str]:
-    """What code gets in addition to the spec: what the Temporal client that created the schedule has set."""
+    """The annotation with the start options that the Temporal client set when it created the schedule."""
     if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
         return {}
     said = read_annotation(schedule, labels.START_ANNOTATION, StartExtras) or StartExtras()
@@ -150,7 +150,7 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
 
 
 def not_handed_on(obj: KubeObject, state: ScheduleState) -> str:
-    """Tell what a run that was built is not given because it is too large; empty where it is given all."""
+    """Name the data that a run was not given because it is too large; empty if nothing was left out."""
     tie = scheduled_by(obj)
     assert tie is not None
     left_out = [
@@ -161,7 +161,7 @@ def not_handed_on(obj: KubeObject, state: ScheduleState) -> str:
 
 
 def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
-    """Whether a WorkflowRun is the one that the schedule is about to make: a crash may have come in between."""
+    """Whether a WorkflowRun is the run that the schedule is about to create: it may exist already after a crash."""
     tie = scheduled_by(obj)
     return (
         tie is not None
@@ -172,9 +172,9 @@ def is_of(obj: KubeObject, schedule: KubeObject, run: Running) -> bool:
 
 
 def owner_of(run: KubeObject) -> str:
-    """UID of the Schedule that a run of the same namespace belongs to; empty for none.
+    """UID of the Schedule of the same namespace that owns a run; empty if there is none.
 
-    An owner reference alone does not count: the annotation of the operator must name the same Schedule.
+    An owner reference alone is not enough: the operator's annotation must name the same Schedule.
     """
     for owner in run["metadata"].get("ownerReferences") or ():
         group = str(owner.get("apiVersion", "")).partition("/")[0]
@@ -185,7 +185,7 @@ def owner_of(run: KubeObject) -> str:
 
 
 def _fitting(tie: ScheduledBy, beside: dict[str, str]) -> str:
-    """The annotation; the result is left out where it does not fit beside the other annotations, then the failure."""
+    """Encode the annotation. Leave out the result, the failure, or both if it does not fit next to the other annotations."""
     free = MOST_ANNOTATIONS - sum(len(name.encode()) + len(value.encode()) for name, value in beside.items())
     for smaller in (
         tie,

@@ -1,18 +1,18 @@
-"""What an Operation asks of a schedule, as a pass takes it."""
+"""Convert an Operation on a Schedule to the input of a step."""
 
 from perdure.api.operation import OperationSpec
 from perdure.schedule import inputs as inp
 
 
 def request_of(spec: OperationSpec, uid: str) -> inp.ScheduleRequest:
-    """Read what is asked.
+    """Read the request of an Operation.
 
     Args:
-        spec: The Operation's; its target is a Schedule.
-        uid: The Operation's: the id of the request, so that it is processed once.
+        spec: The spec of an Operation whose target is a Schedule.
+        uid: The UID of the Operation. It becomes the ID of the request, so that the request is processed once.
 
     Raises:
-        ValueError: It asks nothing that a schedule could be asked; the API server refuses that.
+        ValueError: Schedules do not support the request. The API server rejects such Operations.
     """
     if spec.trigger is not None:
         return inp.Triggered(request_id=uid, overlap_policy=spec.trigger.overlap_policy)

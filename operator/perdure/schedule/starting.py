@@ -1,4 +1,4 @@
-"""The starts that one step takes from the buffer: each begins, waits, or is skipped."""
+"""Process the starts in the buffer: each of them begins, waits, or is skipped."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from perdure.schedule.state import Running, Start
 
 
 class Starter:
-    """Sorts the buffered starts of a step. Nothing is written to the draft's runs and buffer before `commit`."""
+    """Sorts the buffered starts of a step. The runs and the buffer of the draft do not change before `commit`."""
 
     def __init__(self, draft: ScheduleDraft) -> None:
         self._draft = draft
@@ -26,7 +26,7 @@ class Starter:
 
     @property
     def full(self) -> bool:
-        """Whether the schedule has as many open runs as it may have."""
+        """Whether the schedule has its maximum number of open runs."""
         return len(self._draft.state.running) + len(self._began) >= MAX_BUFFER
 
     def must_wait(self) -> bool:
@@ -61,7 +61,7 @@ class Starter:
             draft.note(EventReason.BUFFER_DROPPED, text, warning=True)
 
     def skip(self, start: Start) -> None:
-        """Skip a start because of an open run. Only the first of a row of scheduled starts emits an Event."""
+        """Skip a start because of an open run. Of consecutive skipped scheduled starts, only the first emits an Event."""
         draft = self._draft
         draft.count("overlap_skipped")
         if start.request in draft.triggered:
@@ -72,24 +72,24 @@ class Starter:
             draft.note(EventReason.RUN_SKIPPED, text)
 
     def skip_waiting(self, policy: OverlapPolicy) -> None:
-        """Skip those of the waiting starts that have a policy."""
+        """Skip the waiting starts that have a given policy."""
         for other in [each for each in self._waiting if self._draft.rules.overlap_policy(each) is policy]:
             self._waiting.remove(other)
             self.skip(other)
 
     def replace_began(self, start: Start) -> None:
-        """Begin a run instead of those that this step was about to begin."""
+        """Begin a run in place of the runs that this step was about to begin."""
         began, self._began = self._began, []
         self.begin(start)
         for run in began:
             self.skip(run.start)
 
     def change_open(self, change: Callable[[Running], Running]) -> None:
-        """Change every open run, without those that this step begins."""
+        """Change every open run, except runs that this step begins."""
         self._draft.change(running=tuple(map(change, self._draft.state.running)))
 
     def only_overlapping(self) -> bool:
-        """Whether every open run, without those that this step begins, was started by AllowAll."""
+        """Whether AllowAll started every open run, not counting runs that this step begins."""
         return all(run.overlapping for run in self._draft.state.running)
 
     def commit(self) -> None:
@@ -100,7 +100,7 @@ class Starter:
             self._record(run)
 
     def _blocking_run(self) -> str:
-        """Name of the run that a skipped start would have waited for."""
+        """Name of the run because of which a start is skipped."""
         return next(run.name for run in (*self._draft.state.running, *self._began) if not run.overlapping)
 
     def _record(self, run: Running) -> None:
@@ -119,6 +119,6 @@ class Starter:
 
 
 def request_stop(run: Running, *, terminate: bool) -> Running:
-    """An open run whose place another one takes; runs that AllowAll started keep running."""
+    """Mark an open run to be stopped, because another run replaces it. Runs that AllowAll started keep running."""
     stop = not run.overlapping
     return replace(run, terminate=stop) if terminate else replace(run, cancel=stop)

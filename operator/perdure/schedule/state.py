@@ -1,8 +1,7 @@
-"""What a schedule remembers between two passes.
+"""The state of a schedule between two steps.
 
-All of it is written in one commit: the times that were dealt with (`cursor`) together with the runs to start for
-them (`running`). A run without a `run_id` may not have been made yet; its name is always the same, so that making it again does
-no harm.
+It is written in one commit: the times that were handled (`cursor`) together with the runs to start for them (`running`). A run
+without a `run_id` may not exist yet. Its name never changes, so creating it again does no harm.
 """
 
 import hashlib
@@ -17,28 +16,28 @@ NAME_FORM = "%Y%m%dt%H%M%Sz"
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A run to start, or one that was started."""
+    """The start of a run: when and why the run starts or has started."""
 
     nominal: datetime
-    """The time it is for; of a triggered one, when that was asked for."""
+    """The scheduled time of the run; for a trigger without one, the time of the request."""
     actual: datetime
-    """When it was due: the same with jitter; of what was asked for, when that was."""
+    """When the run is due: the scheduled time with jitter, or the time of the request."""
     policy: OverlapPolicy | None = None
-    """Its own overlap policy; None: the one that the schedule has when it is its turn."""
+    """The overlap policy of this start; None: the policy of the schedule when the start is processed."""
     request: str = ""
-    """Id of the request that asked for it; empty for one by time."""
+    """ID of the request for the run; empty for a scheduled time."""
     triggered: bool = False
 
     @property
     def by_time(self) -> bool:
-        """Whether the spec, and not a request, asks for it."""
+        """Whether the run starts at a scheduled time, and not because of a request."""
         return not self.request
 
     def run_name(self, schedule: str, attempt: int = 1, instead: str = "") -> str:
-        """Name of the WorkflowRun: a lock, since it is always the same.
+        """Name of the WorkflowRun. It never changes, so it acts as a lock.
 
-        `<schedule>-<nominal time>`; after it, a letter and a hash tell what was asked for apart (`t`: trigger, `b`: backfill).
-        `-x` and `instead` follow where that name was taken by a WorkflowRun that the schedule did not create.
+        The form is `<schedule>-<nominal time>`. For requested runs, a letter (`t`: trigger, `b`: backfill) and a hash follow.
+        `-x` and `instead` follow if a WorkflowRun that the schedule did not create has that name.
         """
         ending = ""
         if self.request:
@@ -52,47 +51,47 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A run that is open, or about to be made."""
+    """A run that is open, or that the schedule is about to create."""
 
     name: str
     start: Start
     started: datetime
-    """When that was decided."""
+    """When a step decided to start it."""
     run_id: str = ""
-    """Of the first run of its chain; empty while it is not known to exist."""
+    """Run ID of the first run of its chain; empty until the run is known to exist."""
     attempt: int = 1
     first_started: datetime | None = None
-    """Of a retry: when the first attempt was started."""
+    """For a retry: when the first attempt started."""
     instead: str = ""
-    """Part of its name where another WorkflowRun has the name that it would have."""
+    """The part of its name that makes it unique, if another WorkflowRun has the regular name."""
     renamed: int = 0
-    """How many of its names were taken."""
+    """How often it was renamed because another WorkflowRun had its name."""
     cancel: bool = False
     """A cancellation must be requested."""
     terminate: bool = False
     """It must be terminated."""
     overlapping: bool = False
-    """It was started by AllowAll: it is in nobody's way, and no overlap policy ends it (as in temporal:
+    """AllowAll started it: no other start waits for it, and no overlap policy ends it (as in temporal:
     service/worker/scheduler/workflow.go, recordAction)."""
 
 
 class PendingRetry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A run that has failed and is started again."""
+    """A failed run whose retry waits for its backoff."""
 
     start: Start
     attempt: int
     due: datetime
     first_started: datetime
     instead: str = ""
-    """Of the run that has failed."""
+    """`instead` of the failed run."""
 
 
 class Backfilling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A backfill that is not through yet."""
+    """A backfill that is not complete yet."""
 
     request: str
     after: datetime
-    """Times up to here were dealt with."""
+    """Times up to this one were handled."""
     end: datetime
     policy: OverlapPolicy
 
@@ -108,7 +107,7 @@ class Recent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """That the schedule was paused without its spec saying so."""
+    """A pause by an Operation or after a failure, not by the spec."""
 
     by: PausedBy
     time: datetime
@@ -116,7 +115,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What happened since the schedule was created."""
+    """Counters since the schedule was created."""
 
     actions: int = 0
     missed_catchup_window: int = 0
@@ -125,7 +124,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
 
 class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A request that was dealt with."""
+    """A request that was processed."""
 
     request: str
     ok: bool
@@ -135,31 +134,31 @@ class AnsweredRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Handled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A stretch in which times were really dealt with: started, skipped or dropped, not just passed by."""
+    """A stretch whose times were handled: their runs were started, skipped or dropped. Times that only passed do not count."""
 
     after: datetime
     until: datetime
 
 
 class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a schedule remembers."""
+    """The state of a schedule."""
 
     cursor: datetime
-    """Times up to here were dealt with."""
+    """Times up to this one were handled."""
     handled_after: datetime
-    """Times after this one and up to the cursor were really dealt with; some before may only have been counted as missed."""
+    """Times after this one and up to the cursor were handled; earlier ones may only have been counted as missed."""
     handled: tuple[Handled, ...] = ()
-    """Other stretches in which times were really dealt with: they are not dealt with again when the clock goes back."""
+    """Other stretches whose times were handled: they are not handled again when the clock goes back."""
     times: str = ""
-    """Hash of that part of the spec which says when."""
+    """Hash of the fields of the spec that determine the times."""
     blocked: bool = False
-    """Whether nothing was started by time when this was written: paused, out of actions, or a spec that cannot be followed."""
+    """Whether no scheduled run could start when this was written: paused, out of actions, or an invalid spec."""
     skipping: bool = False
-    """Whether the last time by the spec was skipped."""
+    """Whether the last scheduled time was skipped."""
     refused: str = ""
-    """Why the API server refused the last run; empty once it has taken one."""
+    """Why the API server rejected the last run; empty once it has accepted one."""
     remaining_given: int | None = None
-    """`spec.remainingActions` when it was read last."""
+    """The value of `spec.remainingActions` that was read last."""
     remaining: int | None = None
     paused: Paused | None = None
     buffer: tuple[Start, ...] = ()
@@ -171,26 +170,26 @@ class ScheduleState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     counts: Counts = Counts()
     last_scheduled: datetime | None = None
     result_time: datetime | None = None
-    """When the run completed that the last completion result is from."""
+    """When the run with the last completion result completed."""
     closed_time: datetime | None = None
-    """When the run closed that the last failure is from, or that has cleared it."""
+    """When the run that set or cleared the last failure closed."""
     answered: tuple[AnsweredRequest, ...] = ()
 
-    # In the status, but not in its `state`: they may be large, and stand there already.
+    # These are not in `state`, because they may be large and other fields of the status have them.
     result: Any = None
     failure: dict[str, Any] | None = None
 
     def stored(self) -> dict[str, Any]:
-        """The state as JSON, without what stands elsewhere in the status."""
+        """The state as JSON, without the values that other fields of the status have."""
         small: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(self, result=None, failure=None))
         return small
 
 
 def load_state(status: dict[str, Any]) -> ScheduleState | None:
-    """The state in a status; None where there is none yet.
+    """Read the state from a status; None if there is none yet.
 
     Raises:
-        msgspec.ValidationError: It cannot be read.
+        msgspec.ValidationError: The state is not valid.
     """
     stored = status.get("state")
     if not stored:

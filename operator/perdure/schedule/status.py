@@ -1,4 +1,4 @@
-"""What a schedule's status says: composed from its state, for people and for the next restart."""
+"""Compose a schedule's status from its state, for users and for the next restart of the operator."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,12 +16,12 @@ from perdure.schedule.state import ScheduleState
 from perdure.schedule.times import summary_of
 
 SHOWN = 10
-"""How many of the next times are shown."""
+"""The number of next times in the status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a schedule cannot be followed."""
+    """Why a schedule cannot start runs at its times."""
 
     reason: ConditionReason
     message: str
@@ -30,13 +30,13 @@ class Problem:
 def compose(
     old: dict[str, Any], rules: Rules, state: ScheduleState, *, problem: Problem | None, generation: int, now: datetime
 ) -> dict[str, Any]:
-    """The status of a schedule.
+    """Compose the status of a schedule.
 
     Args:
-        old: The status so far.
+        old: The current status.
         rules: The rules of its spec.
-        state: Where it stands.
-        problem: Why its times cannot be followed, if they cannot.
+        state: Its state.
+        problem: Why its times are not valid, if so.
         generation: `metadata.generation` of the spec.
         now: The time of this write.
     """
@@ -84,7 +84,7 @@ def compose(
 
 
 def not_ready(old: dict[str, Any], problem: Problem, generation: int, now: datetime) -> dict[str, Any]:
-    """The status of a schedule whose state or spec cannot be read: as it is, and that it cannot."""
+    """The current status of a schedule whose state or spec is not valid, with the condition that says so."""
     conditions = set_condition(
         read_conditions(old),
         ConditionType.READY,

@@ -1,15 +1,15 @@
 """One step of a schedule: (spec, state, inputs, now) -> (next state, Events, answers).
 
     closed runs, requests ─┐
-    times that are due    ─┼─▶ buffer ─▶ overlap policy ─▶ runs to start, cancel, terminate
+    due times             ─┼─▶ buffer ─▶ overlap policy ─▶ runs to start, cancel, terminate
     backfills             ─┘
 
 A step has no side effects. Its state is committed first; then `schedule/effects.py` lists the runs to create and to stop. So a
 crash at any instant neither loses nor repeats a start: before the commit the times are still due, after it the runs have names.
 
 Each part is a module: `cursor` (changes of the spec, pauses, clocks), `closed_runs`, `creation`, `triggers`, `backfill`, and
-`pausing` (inputs), `catchup` (times that are due), `retrying`, `overlap` and `starting` (the buffer), `recent` (what the status
-shows).
+`pausing` (inputs), `catchup` (due times), `retrying`, `overlap` and `starting` (the buffer), `recent` (the recent actions in the
+status).
 
 The behavior is that of Temporal (service/worker/scheduler) unless docs/schedules.md says otherwise.
 """
@@ -47,18 +47,18 @@ class ScheduleTransition:
     durable: bool = True
     """Whether the state must be committed: it changed by more than the run IDs of created runs."""
     more: bool = False
-    """Whether the step reached its limit, and the next should follow immediately."""
+    """Whether the step reached its limit, and the next step must follow immediately."""
 
 
 def step(
     rules: Rules, state: ScheduleState | None, inputs: Sequence[inp.ScheduleInput], now: datetime
 ) -> ScheduleTransition:
-    """Take a schedule to `now`.
+    """Advance a schedule to `now`.
 
     Args:
         rules: The Schedule's spec.
-        state: The committed state; None for a new one.
-        inputs: What happened since.
+        state: The committed state; None for a new schedule.
+        inputs: The inputs since the last step.
         now: The time.
 
     Raises:

@@ -1,16 +1,16 @@
-"""The times of a Schedule: cron lines, intervals and calendars put together, without what is excluded.
+"""The times of a Schedule: cron lines, intervals and calendars together, without the excluded times.
 
-Time zones and daylight saving. Calendars go by wall time, intervals by absolute time. On the two days of a year on which
-clocks are set, wall time jumps:
+Time zones and daylight saving. Calendars use wall time, intervals use absolute time. On the two days of a year on which
+clocks change, wall time jumps:
 
     forward, 02:00 to 03:00      01:59 | 03:00      02:30 does not exist: it counts as 03:00 (RunAfter), or not at all (Skip)
-    back, 03:00 to 02:00         02:59 | 02:00      02:30 comes twice: the first counts (First), or both (Both)
+    back, 03:00 to 02:00         02:59 | 02:00      02:30 occurs twice: the first one counts (First), or both (Both)
 
-A calendar whose hour is `*` or has a step does not mean an hour of the day but an interval of hours: it follows the real hours,
-is never moved, and counts in both.
+A calendar whose hour is `*` or has a step means an interval of hours, not an hour of the day. It follows elapsed hours: its
+times never move, and both occurrences of a repeated time count.
 
-Bounds. A search looks 40 years ahead, since 29 February on a given weekday may be that far. What is excluded is taken out of a
-calendar day by day. Of an interval, and of times that were moved, up to `MOST_EXCLUDED` in a row are passed over.
+Bounds. A search looks 40 years ahead, because 29 February on a given weekday may be that far away. Calendars skip excluded
+times by day. For intervals and moved times, a search skips up to `MOST_EXCLUDED` excluded times in a row.
 """
 
 import hashlib
@@ -33,10 +33,10 @@ FURTHEST = timedelta(days=40 * 366)
 """How far a search looks ahead."""
 
 MOST_EXCLUDED = 10_000
-"""Times, or blocks of times, that a search passes over because they are excluded."""
+"""How many consecutive excluded times, or blocks of them, a search skips."""
 
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-"""There are no times before: intervals are counted from here."""
+"""The earliest possible time; intervals are counted from it."""
 
 _SECOND = timedelta(seconds=1)
 _EPOCH = EARLIEST
@@ -46,43 +46,43 @@ _SUMMARY = 256
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """When a run must start."""
+    """A time at which a run must start."""
 
     nominal: datetime
-    """The time as the spec has it, UTC, in whole seconds."""
+    """The time according to the spec, UTC, in whole seconds."""
     actual: datetime
-    """The same with jitter."""
+    """The nominal time plus jitter."""
 
 
 @dataclass(frozen=True, slots=True)
 class _IntervalTimes:
-    """An interval."""
+    """The times of an interval."""
 
     every: int
     offset: int
 
     def next(self, at: int, last: int) -> int | None:
-        """The first instant from `at` on, up to `last`."""
+        """The first of these instants between `at` and `last`."""
         found = at + (self.offset - at) % self.every
         return found if found <= last else None
 
     def has(self, at: int) -> bool:
-        """Whether an instant is one of these times."""
+        """Whether the interval has an instant as one of its times."""
         return (at - self.offset) % self.every == 0
 
     def skipped_before(self, at: int) -> int | None:  # noqa: ARG002 (as a calendar's)
-        """None: clocks do not matter."""
+        """Return None: changes of clocks do not affect intervals."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Exclusions:
-    """Wall times at which nothing is started."""
+    """Wall times at which no run starts."""
 
     matchers: tuple[Matcher, ...]
 
     def free_from(self, wall: int) -> int | None:
-        """The first wall time from `wall` on that a matcher that excludes `wall` lets go; `wall` itself where none does."""
+        """The first later wall time that the matcher excluding `wall` does not exclude; `wall` itself if it is not excluded."""
         for matcher in self.matchers:
             if matcher.matches(wall):
                 return matcher.next_miss(wall)
@@ -91,7 +91,7 @@ class _Exclusions:
 
 @dataclass(frozen=True, slots=True)
 class _ByCalendar:
-    """A calendar in a zone, without the wall times that are excluded."""
+    """A calendar in a time zone, without the excluded wall times."""
 
     times: WallTimes
     zone: Zone
@@ -101,17 +101,17 @@ class _ByCalendar:
     """Whether only the first of two equal wall times counts."""
 
     def next(self, at: int, last: int) -> int | None:
-        """The first instant from `at` on, up to `last`.
+        """The first of these instants between `at` and `last`.
 
-        Clocks run as usual within a span. So the first wall time that matches is right if it lies in the span of `at`; if it lies
-        beyond, nothing matches until shortly before it, whatever clocks do in between.
+        Clocks do not change within a span. So the first matching wall time is the result if it is in the span of `at`. If it is
+        beyond that span, nothing matches until shortly before it, whatever clocks do in between.
         """
         while at <= last:
             span = self.zone.span(at)
             if self._skipped(at, span) is not None:
                 return at
             low = at
-            if self.once:  # what is shown a second time since clocks were set back, does not count
+            if self.once:  # a wall time that repeats because clocks went back does not count
                 low = max(at, span.start + span.before - span.offset)
             wall = self.times.next(low + span.offset)
             changes = span.end < at + NEAR
@@ -127,12 +127,12 @@ class _ByCalendar:
         return None
 
     def has(self, at: int) -> bool:
-        """Whether clocks show one of these times at an instant."""
+        """Whether the wall time of an instant is one of these times."""
         wall = self.zone.wall(at)
         return self.times.next(wall) == wall
 
     def skipped_before(self, at: int) -> int | None:
-        """The first of these wall times that does not exist and counts as the instant `at`."""
+        """The first of these wall times that does not exist, and for which the run starts at the instant `at`."""
         return self._skipped(at, self.zone.span(at))
 
     def _skipped(self, at: int, span: OffsetSpan) -> int | None:
@@ -143,13 +143,13 @@ class _ByCalendar:
 
 
 class Times:
-    """The times of a Schedule, ready to be searched."""
+    """The times of a Schedule."""
 
     def __init__(self, spec: ScheduleSpec) -> None:
-        """Read them.
+        """Read the times of a spec.
 
         Raises:
-            InvalidTimesError: They cannot be followed.
+            InvalidTimesError: The times are not valid.
         """
         parts, faults = _read(spec)
         if faults:
@@ -198,7 +198,7 @@ class Times:
         return _EPOCH + timedelta(seconds=found)
 
     def dues(self, after: datetime, seed: str) -> Iterator[Due]:
-        """The same with jitter: each is moved by a hash of `seed` and the time, so that it is the same each time it is asked for.
+        """The times after an instant, each with its jitter. Jitter is a hash of `seed` and the time, so it is always the same.
 
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.
@@ -215,13 +215,13 @@ class Times:
             nominal = following
 
     def replaces(self, at: datetime) -> datetime | None:
-        """The wall time that does not exist, because clocks are set forward, and for which an instant stands.
+        """The wall time that does not exist because clocks go forward, and for which the run starts at an instant.
 
         Args:
             at: One of the times, UTC.
 
         Returns:
-            A naive datetime; None if the instant is a time of its own.
+            A naive datetime; None if the instant is a regular time of the Schedule.
         """
         second = (at - _EPOCH) // _SECOND
         if any(rule.has(second) for rule in self._rules):
@@ -231,7 +231,7 @@ class Times:
         return None if wall is None else (_EPOCH + timedelta(seconds=wall)).replace(tzinfo=None)
 
     def occurrence(self, at: datetime) -> int:
-        """Which one of two it is: 1 or 2 where clocks show the wall time of an instant twice, as they are set back; else 0."""
+        """Which occurrence an instant is if its wall time occurs twice because clocks go back: 1 or 2; otherwise 0."""
         second = (at - _EPOCH) // _SECOND
         span = self.zone.span(second)
         if second < span.start + span.before - span.offset:
@@ -239,7 +239,7 @@ class Times:
         return 1 if second >= span.end - span.offset + self.zone.span(span.end).offset else 0
 
     def canonical(self) -> CanonicalSpec:
-        """Everything given, in one form."""
+        """The canonical form of the spec's times."""
         return CanonicalSpec(
             summary=summary_of(self._spec),
             calendars=self.calendars,
@@ -250,7 +250,7 @@ class Times:
 
     @cached_property
     def canonical_json(self) -> dict[str, Any]:
-        """The same as a status has it; the same object each time, as each commit needs it."""
+        """The canonical form as JSON for the status, cached because each commit needs it."""
         return self.canonical().dump()
 
     def _search(self, at: int) -> Iterator[int]:
@@ -279,7 +279,7 @@ class Times:
                 raise _too_much_excluded()
 
     def _after_exclusion(self, at: int) -> int:
-        """The instant from which on it is worth looking again; `at` itself where it is not excluded."""
+        """The next instant that may not be excluded; `at` itself if it is not excluded."""
         span = self.zone.span(at)
         wall = at + span.offset
         free = self._excluded.free_from(wall)
@@ -305,22 +305,22 @@ _NEVER = (_LAST - _EPOCH) // _SECOND
 
 
 def summary_of(spec: ScheduleSpec) -> str:
-    """The times in a few words, as they are given; also of a spec that cannot be followed."""
-    told = [without_comment(line)[0] for line in spec.cron]
-    told += [_interval_in_words(each) for each in spec.intervals]
-    told += [_calendar_in_words(each) for each in spec.calendars]
-    text = "; ".join(told) or "when triggered"
+    """Summarize the times of a spec, as the user wrote them. The spec need not be valid."""
+    parts = [without_comment(line)[0] for line in spec.cron]
+    parts += [_interval_in_words(each) for each in spec.intervals]
+    parts += [_calendar_in_words(each) for each in spec.calendars]
+    text = "; ".join(parts) or "when triggered"
     return text if len(text) <= _SUMMARY else text[: _SUMMARY - 1] + "…"
 
 
 def faults_of(spec: ScheduleSpec) -> list[InvalidTimesError]:
-    """Everything that keeps the times of a Schedule from being followed; `Times` raises the first of it."""
+    """All errors in the times of a Schedule; `Times` raises the first of them."""
     return _read(spec)[1]
 
 
 @dataclass(slots=True)
 class _Parts:
-    """What the fields of a Schedule say, each by itself."""
+    """The parsed fields of a Schedule."""
 
     lines: list[CronTimes] = field(default_factory=list)
     zone: Zone = field(default_factory=lambda: named_zone("UTC"))
@@ -329,7 +329,7 @@ class _Parts:
 
 
 def _read(spec: ScheduleSpec) -> tuple[_Parts, list[InvalidTimesError]]:
-    """Read every field, and what is wrong with each of them."""
+    """Read all fields, and collect their errors."""
     parts, faults = _Parts(), list[InvalidTimesError]()
 
     @contextmanager
@@ -367,8 +367,8 @@ def _zone(named: Mapping[str, str], data: str | None) -> Zone:
     """The one zone of a Schedule.
 
     Args:
-        named: The zones that fields name, by their paths.
-        data: The zone that comes as data.
+        named: The names of zones in the spec, by field path.
+        data: The zone as TZif data, if the spec contains it.
     """
     names = sorted(set(named.values()))
     if len(names) > 1 or (names and data):
@@ -404,7 +404,7 @@ def _interval_in_words(interval: Interval) -> str:
 
 
 def _calendar_in_words(calendar: Calendar) -> str:
-    """A calendar as a cron line."""
+    """Write a calendar as a cron line."""
     words = [calendar.minute, calendar.hour, calendar.day_of_month, calendar.month, calendar.day_of_week]
     if calendar.second != "0":
         words = [calendar.second, *words, calendar.year]

@@ -1,4 +1,4 @@
-"""Triggers: requests to start one run now, and what each of them came to."""
+"""Triggers: requests to start one run now, and the answers to them."""
 
 from perdure.api.reasons import ConditionReason
 from perdure.engine.inputs import Answer

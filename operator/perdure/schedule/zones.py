@@ -1,8 +1,8 @@
 """Time zones: the offset from UTC at an instant, and when it changes.
 
-An instant is a number of seconds since 1970-01-01T00:00:00Z. A wall time is what clocks in the zone show, as the number
-of seconds that this would be in UTC. The rules are those of the tz database by way of `zoneinfo`; a zone without a name
-comes as TZif data (RFC 9636).
+An instant is a number of seconds since 1970-01-01T00:00:00Z. A wall time is the time on clocks in the zone, as the number of
+seconds that the same time would have in UTC. The rules come from the tz database through `zoneinfo`; a zone without a name is
+given as TZif data (RFC 9636).
 """
 
 import base64
@@ -19,23 +19,23 @@ from perdure.schedule.errors import InvalidTimesError
 
 DAY = 86_400
 NEAR = 2 * DAY
-"""Seconds. No zone is further from UTC than 26 hours, so wall times this far apart come in the order of their instants."""
+"""In seconds. No zone is further than 26 hours from UTC, so wall times this far apart have the same order as their instants."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """A stretch of time in which clocks run as usual."""
+    """A stretch of time with a constant offset from UTC."""
 
     start: int
-    """Its first instant: that of a change where `before` is not `offset`."""
+    """The first instant. If `before` differs from `offset`, clocks change at it."""
     end: int
-    """The instant after its last one."""
+    """The instant after the last one."""
     offset: int
-    """Seconds that wall time is ahead of UTC."""
+    """How far wall time is ahead of UTC, in seconds."""
     before: int
-    """The same before `start`."""
+    """The offset before `start`."""
 
 
 class Zone:
@@ -44,11 +44,11 @@ class Zone:
     def __init__(self, name: str, rules: tzinfo) -> None:
         self.name = name
         self.rules = rules
-        """For `datetime`: what the zone is as a tzinfo."""
+        """The zone as a `tzinfo` for `datetime`."""
         self._changes: dict[int, tuple[tuple[int, int], ...]] = {}
 
     def offset(self, at: int) -> int:
-        """Seconds that wall time is ahead of UTC at an instant."""
+        """How far wall time is ahead of UTC at an instant, in seconds."""
         shown = (_EPOCH + timedelta(seconds=at)).astimezone(self.rules).utcoffset()
         assert shown is not None
         return shown.days * DAY + shown.seconds
@@ -58,7 +58,7 @@ class Zone:
         return at + self.offset(at)
 
     def span(self, at: int) -> OffsetSpan:
-        """The span around an instant, cut to two days before and after it."""
+        """The span around an instant, limited to two days before and after it."""
         start, end = at - NEAR, at + NEAR
         before = offset = self.offset(at)
         for year in range(_year(start), _year(end) + 1):
@@ -70,7 +70,7 @@ class Zone:
         return OffsetSpan(start, end, offset, before)
 
     def _changes_in(self, year: int) -> tuple[tuple[int, int], ...]:
-        """The changes of a year (UTC), in order: the instant, and the offset before."""
+        """The changes of a year (UTC), in order: the instant, and the previous offset."""
         found = self._changes.get(year)
         if found is None:
             found = self._changes[year] = tuple(self._find_changes(year))
@@ -81,7 +81,7 @@ class Zone:
         found = []
         at, old = first - 1, self.offset(first - 1)
         while at < last - 1:
-            # No zone changes twice within a day and has its old offset again.
+            # No zone changes twice within a day and returns to its old offset.
             ahead = min(at + DAY, last - 1)
             if self.offset(ahead) == old:
                 at = ahead
@@ -102,7 +102,7 @@ def named_zone(name: str) -> Zone:
     """A zone by its IANA name.
 
     Raises:
-        InvalidTimesError: There is none of that name.
+        InvalidTimesError: No zone has that name.
     """
     known = _names()
     if name not in known:
@@ -124,10 +124,10 @@ def _names() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def embedded_zone(data: str) -> Zone:
-    """A zone from TZif data in base64.
+    """Read a zone from TZif data in base64.
 
     Raises:
-        InvalidTimesError: That is no such data.
+        InvalidTimesError: The data is not valid TZif.
     """
     try:
         rules = ZoneInfo.from_file(io.BytesIO(base64.b64decode(data, validate=True)))

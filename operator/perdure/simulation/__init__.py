@@ -1,4 +1,4 @@
-"""Simulation: the operator itself plays scenarios, on a cluster in memory and in virtual time.
+"""Simulation: the operator itself runs scenarios, on an in-memory cluster and in virtual time.
 
-A scenario says how pods and children end, and what people ask for; everything else is done by the operator, as on a cluster.
+A scenario defines how pods and children end, and which requests users make. The operator does the rest, as on a real cluster.
 """

@@ -1,4 +1,4 @@
-"""The cast: from manifests to what is simulated, and the Workflows that may be started as children."""
+"""The cast: the Workflow or run to simulate, and the Workflows that it may start as children, read from manifests."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ _Model = TypeVar("_Model", bound=ApiModel)
 
 
 class BadFileError(Exception):
-    """A manifest or a scenario that cannot be used; the message names file, place and remedy, a line for each mistake."""
+    """A manifest or a scenario is not valid. The message has one line per error, with file, place and remedy."""
 
     def __init__(self, *mistaken: str) -> None:
         super().__init__("\n".join(mistaken))
@@ -32,15 +32,15 @@ class Manifest:
     """One document of a file."""
 
     source: str
-    """Where it was read."""
+    """The file it was read from."""
     data: Any
     extra: bool = False
-    """It is there for others: it is not what is simulated, unless it is asked for by name."""
+    """Whether other manifests only refer to it: it is not simulated unless the scenario names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """What is simulated."""
+    """The Workflow or run to simulate."""
 
     name: str
     namespace: str
@@ -51,7 +51,7 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """What is simulated, and by name what it may start."""
+    """The Workflow or run to simulate, and, by name, the Workflows that it may start."""
 
     lead: Lead
     programs: Mapping[str, Program]
@@ -62,11 +62,11 @@ def read_scenario(data: Any, source: str) -> Scenario:
     """Read a scenario.
 
     Args:
-        data: The decoded document; nothing at all is the scenario in which everything has its default.
-        source: Where it was read.
+        data: The decoded document; None is the scenario with all defaults.
+        source: The file it was read from.
 
     Raises:
-        BadFileError: it is no scenario.
+        BadFileError: The document is not a valid scenario.
     """
     if data is not None and not isinstance(data, dict):
         raise BadFileError(f"{source}: a scenario must be an object, such as `input: {{}}`")
@@ -77,15 +77,15 @@ def read_scenario(data: Any, source: str) -> Scenario:
 
 
 def read_cast(manifests: Iterable[Manifest], scenario: Scenario, source: str) -> Cast:
-    """Find out what is simulated, and compile it.
+    """Find the Workflow or run to simulate, and compile it.
 
     Args:
         manifests: The documents of all files.
-        scenario: Says which of several, and names activities and children.
-        source: Where the scenario was read.
+        scenario: The scenario. It selects one of several, and names activities and children.
+        source: The file of the scenario.
 
     Raises:
-        BadFileError: A manifest is wrong, or it is not clear what to simulate.
+        BadFileError: A manifest is not valid, or it is not clear what to simulate.
     """
     shelf = _Shelf()
     for manifest in manifests:
@@ -97,7 +97,7 @@ def read_cast(manifests: Iterable[Manifest], scenario: Scenario, source: str) ->
 
 @dataclass(slots=True)
 class _Shelf:
-    """What the files have, by kind and name; with each where it was read."""
+    """The documents of the files by kind and name, each with its file."""
 
     workflows: dict[str, tuple[str, Workflow]] = field(default_factory=dict)
     runs: dict[str, tuple[str, WorkflowRun]] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class _Shelf:
     extras: set[str] = field(default_factory=set)
 
     def put(self, manifest: Manifest) -> None:
-        """Take a document; those of other kinds are passed over."""
+        """Add a document. Documents of other kinds are skipped."""
         data = manifest.data
         if not isinstance(data, dict) or "kind" not in data:
             raise BadFileError(f"{manifest.source}: must be a manifest with `apiVersion: {API_VERSION}` and a `kind`")
@@ -143,7 +143,7 @@ class _Shelf:
             self.extras.add(f"{kind.__name__}/{name}")
 
     def cast(self, scenario: Scenario, source: str) -> Cast:
-        """Compile everything, and choose what is simulated."""
+        """Compile all documents, and choose the Workflow or run to simulate."""
         programs = {name: self._compile(where, found.spec, "spec") for name, (where, found) in self.workflows.items()}
         limits = {name: found for name, (_, found) in self.limits.items()}
         run, workflow = self._choose(scenario, source)
@@ -177,7 +177,7 @@ class _Shelf:
         return Cast(lead, programs, limits)
 
     def _choose(self, scenario: Scenario, source: str) -> tuple[str | None, str]:
-        """The run or the Workflow that is simulated."""
+        """Choose the run or the Workflow to simulate."""
         wanted = scenario.workflow
         runs = [n for n in self.runs if f"WorkflowRun/{n}" not in self.extras]
         if wanted:
@@ -216,7 +216,7 @@ class _Shelf:
             raise BadFileError(*told) from error
 
     def _resolve(self, model: _Model, path: str, where: str) -> _Model:
-        """The same with every RetryPolicy that is meant by name written in place."""
+        """Return a model with each named RetryPolicy in place of its name."""
         changes = {}
         for name, info in type(model).model_fields.items():
             before = getattr(model, name)
@@ -248,7 +248,7 @@ def children_of(spec: WorkflowSpec) -> set[str]:
 
 
 def _models(value: Any, kind: type[_Model]) -> Iterator[_Model]:
-    """Every model of a kind in another."""
+    """Yield all models of a kind within a value."""
     if isinstance(value, kind):
         yield value
     elif isinstance(value, ApiModel):
@@ -260,7 +260,7 @@ def _models(value: Any, kind: type[_Model]) -> Iterator[_Model]:
 
 
 def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
-    """What a scenario names must be there: a misspelt name would say nothing, quietly."""
+    """Check that the names in a scenario exist. A misspelled name would have no effect otherwise."""
     programs = [cast.lead.program, *cast.programs.values()]
     activities = {name for program in programs for name in program.activities}
     children = {name for program in programs for name in children_of(program.spec)}

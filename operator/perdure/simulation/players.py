@@ -1,4 +1,4 @@
-"""What there was in a simulation: chains of runs, their attempts, and children that a scenario speaks for."""
+"""The participants of a simulation: chains of runs, their attempts, and scripted children."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,23 +24,23 @@ class Try:
     event_id: int
     number: int
     start: datetime
-    """When it starts, where it does not end before."""
+    """When it starts, unless it ends earlier."""
     end: datetime | None = None
     outcome: str = "Running"
     failure: Failure | None = None
 
     def is_of(self, activity: PendingActivity | None) -> bool:
-        """Whether it is the one that an open activity waits for."""
+        """Whether it is the current attempt of a pending activity."""
         return activity is not None and activity.attempt == self.number
 
     def close(self, now: datetime, outcome: str, failure: Failure | None = None) -> None:
-        """It has ended."""
+        """Record the end of the attempt."""
         self.end, self.outcome, self.failure = now, outcome, failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """What all runs of a chain have in common."""
+    """The properties that all runs of a chain share."""
 
     workflow_type: str
     workflow_id: str
@@ -50,22 +50,22 @@ class Role:
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedRun:
-    """One run: what a WorkflowRun is in a cluster."""
+    """One run, which is a WorkflowRun in the cluster."""
 
     chain: "SimulatedChain"
     first: ev.WorkflowExecutionStarted
-    """Its first event."""
+    """The first event."""
     name: str
     run_id: str
     given: Any
-    """The input that was asked for; refused, it does not stand in the first event."""
+    """The requested input. If it is rejected, the first event does not contain it."""
     decider: Decider
     tree: Tree
     state: RunState | None = None
-    """None: it has not begun."""
+    """None until it begins."""
     events: list[ev.AnyEvent] = field(default_factory=list)
     tries: dict[tuple[int, int], Try] = field(default_factory=dict)
-    """The attempts that have not ended, by scheduled event id and number."""
+    """The attempts that have not ended, by scheduled event ID and number."""
 
     @property
     def open(self) -> bool:
@@ -75,12 +75,12 @@ class SimulatedRun:
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedChain:
-    """The runs of one workflow id that follow each other by continue-as-new and retry."""
+    """The runs of a workflow ID that are linked by continue-as-new and retries."""
 
     role: Role
     runs: list[SimulatedRun] = field(default_factory=list)
     parent: tuple[SimulatedRun, int] | None = None
-    """The run that has started it, and the event by which."""
+    """The run that started the chain, and the ID of its event."""
 
     @property
     def current(self) -> SimulatedRun:
@@ -89,20 +89,20 @@ class SimulatedChain:
 
     @property
     def open(self) -> bool:
-        """Whether there is more to come of it."""
+        """Whether the chain has not ended."""
         state = self.current.state if self.runs else None
         return state is None or not state.closed or state.start_successor
 
     @property
     def status(self) -> RunStatus:
-        """How its newest run stands."""
+        """The status of the newest run."""
         state = self.current.state
         return state.status if state else RunStatus.RUNNING
 
 
 @dataclass(slots=True, kw_only=True)
 class ChildPlayer:
-    """A child whose Workflow is in none of the files."""
+    """A child whose Workflow is not in any of the files."""
 
     workflow_type: str
     workflow_id: str
@@ -124,7 +124,7 @@ Player = SimulatedChain | ChildPlayer
 def make_run(
     chain: SimulatedChain, first: ev.WorkflowExecutionStarted, name: str, run_id: str, given: Any
 ) -> SimulatedRun:
-    """A run that has begun with its first event; `given` is the input that was asked for."""
+    """Create a run that has begun with its first event; `given` is the requested input."""
     role = chain.role
     scope = RunScope(
         name=name, namespace=role.namespace, workflow_id=role.workflow_id, run_id=run_id, attempt=first.attempt
@@ -137,12 +137,12 @@ def make_run(
 
 
 def outcome_of(failure: Failure) -> str:
-    """How an attempt ended that has failed so."""
+    """The outcome of an attempt that ended with a failure."""
     if failure.kind is FailureKind.TIMEOUT:
         return "TimedOut"
     return {FailureKind.SERVER: "Lost", FailureKind.CANCELLED: "Cancelled"}.get(failure.kind, "Failed")
 
 
 def workflow_id_of(player: Player) -> str:
-    """The workflow id that a chain or a child has."""
+    """The workflow ID of a chain or a child."""
     return player.role.workflow_id if isinstance(player, SimulatedChain) else player.workflow_id

@@ -1,8 +1,8 @@
-"""A scenario played by the operator itself, on a cluster in memory and in virtual time.
+"""Run a scenario with the operator itself, on an in-memory cluster and in virtual time.
 
 manifests, scenario ─▶ objects in the API server ─▶ the operator ─▶ pods, children, … ─▶ the kubelet ends them as scripted
 │
-└─▶ every commit is watched: timeline, attempts, histories
+└─▶ the transcript observes every commit: timeline, attempts, histories
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from perdure.simulation.scripted_pods import ScriptedKubelet
 from perdure.simulation.transcript import EndlessError, Transcript
 
 LONGEST = timedelta(days=36_525)
-"""How much virtual time a simulation may take: 100 years."""
+"""The longest virtual time of a simulation: 100 years."""
 
 
 class _NumberedServer(ApiServer):
-    """Runs have numbers for UIDs, the same in every simulation."""
+    """An API server that uses numbers as UIDs of runs, so that each simulation has the same UIDs."""
 
     runs = 0
     log = b""
 
     def new_uid(self, key: ObjectKey) -> str:
-        """A UID for a new object."""
+        """Return a UID for a new object."""
         if key.plural != "workflowruns":
             return super().new_uid(key)
         self.runs += 1
@@ -52,10 +52,10 @@ class _NumberedServer(ApiServer):
 
 
 class Play:
-    """A simulation. `play` takes it to its end."""
+    """A simulation. `play` runs it to its end."""
 
     def __init__(self, cast: Cast, scenario: Scenario) -> None:
-        """Nothing happens yet."""
+        """Prepare a simulation without starting it."""
         self.cast = cast
         self.scenario = scenario
         self.start = scenario.start_time
@@ -86,10 +86,10 @@ class Play:
         ScriptedKubelet(self._loop, self._server, ScriptedEntries(scenario.activities), self.transcript.started)
 
     def play(self) -> None:
-        """Let everything happen, until nothing more will.
+        """Run the simulation until nothing more can happen.
 
         Raises:
-            EndlessError: It does not end.
+            EndlessError: The simulation does not end.
         """
         with logs.silent():
             copy_context().run(self._play)
@@ -99,7 +99,7 @@ class Play:
                 run.tree.close(run.state.close_time)
         for error in self._trouble:
             if self._lead.open or not isinstance(error, EndlessError):
-                raise error  # what continues after the run has closed, such as an abandoned child, has no limit
+                raise error  # a child that continues after the run has closed, such as an abandoned one, has no limit
 
     def _play(self) -> None:
         clock.polling.set(False)
@@ -109,7 +109,7 @@ class Play:
         try:
             operator = Operator(OperatorOptions(), loop, self._server, session, crashed=self._crashed)
             try:
-                with suppress(DeadlockError):  # nothing more will happen
+                with suppress(DeadlockError):  # nothing more can happen
                     loop.run_forever()
             except TooLateError:
                 self._trouble.append(
@@ -132,7 +132,7 @@ class Play:
         self._trouble.append(error)
         self._loop.stop()
 
-    # What people do
+    # Requests of users
 
     def _set_up(self) -> None:
         lead, scenario = self.cast.lead, self.scenario
@@ -159,7 +159,7 @@ class Play:
         self._create("workflowruns", "WorkflowRun", lead.name, {**lead.spec.dump(), **given})
 
     def _claims(self) -> set[str]:
-        """The claims that workspaces name, which exist in a simulation."""
+        """The names of the claims that workspaces use. These claims exist in a simulation."""
         programs = (self.cast.lead.program, *self.cast.programs.values())
         workspaces = (each.persistent_volume_claim for program in programs for each in program.spec.workspaces or ())
         return {claim.claim_name for claim in workspaces if claim is not None}
@@ -169,7 +169,7 @@ class Play:
         self._loop.call_at(at.total_seconds(), self._ask, f"scenario-{self._asked}", verb, what, workflow_id, user)
 
     def _ask(self, name: str, verb: str, what: Object, workflow_id: str | None, user: str) -> None:
-        """Ask a run for something, by an Operation as people do."""
+        """Create an Operation on a run, as users do."""
         wanted = workflow_id or self._lead.role.workflow_id
         if any(player.open and workflow_id_of(player) == wanted for player in self.transcript.players):
             spec = {"target": {"kind": "WorkflowRun", "workflowId": wanted}, verb: what}
@@ -185,10 +185,10 @@ class Play:
         body = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         self._server.create(plural, body, namespace=self._lead.role.namespace)
 
-    # Children that the scenario speaks for
+    # Scripted children
 
     def _admit(self, key: ObjectKey, obj: Object) -> None:
-        """Have a child whose Workflow is in none of the files do what the scenario says."""
+        """Give a child whose Workflow is not in any of the files the behavior from the scenario."""
         named = (obj["spec"].get("workflow") or {}).get("name") if key.plural == "workflowruns" else None
         if named is None or named in self.cast.programs or parent_of(obj) is None:
             return

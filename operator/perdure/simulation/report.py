@@ -1,4 +1,4 @@
-"""The outcome of a simulation, as JSON; and whether it was expected."""
+"""The outcome of a simulation as JSON, and its comparison with the expectations."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ from perdure.simulation.tree import Node
 Json = dict[str, Any]
 
 _SLACK = timedelta(milliseconds=1)
-"""What manifests cannot write is not expected exactly."""
+"""Tolerance of expected times: manifests cannot express smaller units."""
 
 
 class Report:
@@ -40,22 +40,22 @@ class Report:
 
     @property
     def phase(self) -> str:
-        """Where the last run of the chain stands."""
+        """The phase of the last run of the chain."""
         return _phase(self.lead)
 
     @property
     def output(self) -> Any:
-        """What the run completed with."""
+        """The output of the run, if it completed."""
         return getattr(self.last.events[-1], "result", None) if self.lead.status is RunStatus.COMPLETED else None
 
     @property
     def failure(self) -> Failure | None:
-        """Why it did not complete."""
+        """The failure of the run, if it did not complete."""
         return ev.failure_of(self.last.events[-1])
 
     @property
     def attempts(self) -> dict[str, list[Try]]:
-        """The attempts of each activity, of all runs."""
+        """The attempts by activity, over all runs."""
         found: dict[str, list[Try]] = {}
         for tried in self.transcript.tries:
             found.setdefault(tried.activity, []).append(tried)
@@ -63,13 +63,13 @@ class Report:
 
     @property
     def waits_for(self) -> list[str]:
-        """What the last run waits for, where it has not closed: nothing of that will happen."""
+        """The conditions that the last run waits for if it has not closed. None of them will occur."""
         return list(_waits_for(self.last)) if self.lead.open else []
 
     # As JSON
 
     def as_json(self) -> Json:
-        """Everything, under the names that the status of a run uses; times in seconds since the start."""
+        """The report with the field names of a run's status; times are in seconds since the start."""
         found: Json = {
             "phase": self.phase,
             "output": self.output,
@@ -158,7 +158,7 @@ class Report:
     # Expectations
 
     def unmet(self, expect: Expect) -> list[str]:
-        """What is not as expected, a sentence for each; empty where everything is."""
+        """One sentence for each unmet expectation; empty if all are met."""
         return list(self._unmet(expect))
 
     def _unmet(self, expect: Expect) -> Iterator[str]:
@@ -217,7 +217,7 @@ def _all(nodes: Iterable[Node]) -> Iterator[Node]:
 
 
 def _number(time: timedelta) -> float:
-    """Seconds; a whole number where they are."""
+    """A time in seconds, as an integer if possible."""
     seconds = time.total_seconds()
     return int(seconds) if seconds == int(seconds) else seconds
 

@@ -1,4 +1,4 @@
-"""Scenarios: what a person writes about the world that a workflow is simulated in, and what is expected of it."""
+"""Scenarios: the environment in which a workflow is simulated, and the expected outcome, as users write them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, get_args
@@ -13,10 +13,10 @@ from perdure.api.rules import Rule, at_least_one_of, listed
 from perdure.api.workflowrun import Phase
 
 SPAN_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`, or a number of seconds"
-"""The sentence a person sees who wrote something else."""
+"""The error message for other values."""
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""When a simulated run starts, where the scenario does not say."""
+"""The default start time of a simulated run."""
 
 
 def _read_span(value: Any) -> timedelta:
@@ -45,11 +45,11 @@ Span = Annotated[timedelta, FieldShape(_read_span, {}, format_decimal_duration)]
 """A length of virtual time."""
 
 PositiveSpan = Annotated[timedelta, FieldShape(_read_long_span, {}, format_decimal_duration)]
-"""A length of virtual time that is not nothing."""
+"""A positive length of virtual time."""
 
 
 def _at_most_one(*fields: str) -> Rule:
-    """Of several things that contradict each other, one may be said."""
+    """A rule that at most one of several contradictory fields is set."""
     return Rule(
         f"must have at most one of {listed(fields)}",
         "",
@@ -58,50 +58,50 @@ def _at_most_one(*fields: str) -> Rule:
 
 
 class ScenarioModel(SpecModel):
-    """Base of what stands in a scenario: unknown fields are mistakes."""
+    """Base class of the models in a scenario, which reject unknown fields."""
 
     def says(self, field: str) -> bool:
-        """Whether a field was given, and is not just `false`."""
+        """Whether a field is set, and not just to `false`."""
         return field in self.model_fields_set and getattr(self, field) is not False
 
 
 class ScriptedFailure(ScenarioModel):
-    """How an attempt or a child fails: what a container would write as its error document."""
+    """The failure of an attempt or a child, as a container would write it in its error document."""
 
     type: FailureTypeName | None = None
-    """Type of the failure, which `catch` and retry policies compare. Default: by the exit code."""
+    """Type of the failure, for `catch` and retry policies. Default: derived from the exit code."""
 
     message: str | None = None
-    """What went wrong. Default: what is said of the exit code."""
+    """Message of the failure. Default: derived from the exit code."""
 
     details: Json = None
-    """Any value that comes along. Default none."""
+    """Details of the failure, any value. Default none."""
 
     non_retryable: Flag = False
-    """Whether retry policies leave the failure alone. Default false."""
+    """Whether retry policies do not apply to the failure. Default false."""
 
     next_retry_delay: Span | None = None
-    """How long to wait before the next attempt, instead of what the retry policy says. Default none."""
+    """How long to wait before the next attempt, overriding the retry policy. Default none."""
 
 
 class ScriptedHeartbeats(ScenarioModel):
     """The heartbeats of an attempt."""
 
     every: PositiveSpan
-    """The gap between two of them; the first comes one gap after the start."""
+    """The interval between two heartbeats; the first one follows one interval after the start."""
 
     count: Count | None = None
-    """How many there are before it falls silent. Default: for as long as it runs."""
+    """The number of heartbeats before they stop. Default: as long as the attempt runs."""
 
     details: Json = None
-    """What each of them says. Default nothing."""
+    """The details of each heartbeat. Default none."""
 
 
 class Reply(ScenarioModel):
-    """What a scenario may say of activities and of children alike."""
+    """The fields that activities and children share."""
 
     when_input: Json = None
-    """Takes this entry only where the input fits: equal, or, of an object, equal in the fields that are named here.
+    """Use this entry only if the input matches: it is equal, or, for an object, equal in the fields that are named here.
     Default: every input."""
 
     after: Span = timedelta(0)
@@ -111,17 +111,17 @@ class Reply(ScenarioModel):
     """Its result. Default: null."""
 
     fail: ScriptedFailure | None = None
-    """It fails, and how."""
+    """Make it fail, with this failure."""
 
     hang: Flag = False
     """It never ends by itself."""
 
     ignores_cancel: Flag = False
-    """It continues when a stop is requested. Default: false, so it stops and is cancelled."""
+    """Whether it keeps running when a stop is requested. Default false: it stops and is cancelled."""
 
 
 class ScriptedAttempt(Reply):
-    """How one attempt of an activity goes."""
+    """The behavior of one attempt of an activity."""
 
     rules = (
         _at_most_one("output", "fail", "hang", "lost"),
@@ -141,10 +141,10 @@ class ScriptedAttempt(Reply):
     )
 
     starts_after: Span = timedelta(0)
-    """How long the attempt waits for its start: for a node, an image, a quota. Default 0s."""
+    """How long the attempt waits for a node, an image, or a quota before it starts. Default 0s."""
 
     heartbeats: ScriptedHeartbeats | None = None
-    """Its heartbeats, where the activity has a heartbeat timeout. Default: as many as are needed; with `hang`, none."""
+    """Its heartbeats, if the activity has a heartbeat timeout. Default: as many as required; with `hang`, none."""
 
     lost: Flag = False
     """The infrastructure loses it: retried without using up an attempt."""
@@ -153,12 +153,12 @@ class ScriptedAttempt(Reply):
     """The output artifacts that it leaves, with their sizes in bytes. Default: all that the activity has, of 1024 bytes each."""
 
     exit_code: Annotated[int, Field(strict=True, ge=0, le=255)] | None = None
-    """How its container ends; the failure's type comes from `failureTypes`, or is `ExitCode<n>`. Default 0, or 1 with
+    """Exit code of its container; the failure type comes from `failureTypes`, or is `ExitCode<n>`. Default 0, or 1 with
     `fail`."""
 
 
 class ScriptedChild(Reply):
-    """How a child goes that is not simulated itself."""
+    """The behavior of a child that is not simulated itself."""
 
     rules = (_at_most_one("output", "fail", "hang"), _at_most_one("after", "hang"))
 
@@ -167,31 +167,31 @@ class ScriptedSignal(ScenarioModel):
     """A signal to the run."""
 
     at: Span = timedelta(0)
-    """When, counted from the start. Default 0s."""
+    """When it is sent, counted from the start. Default 0s."""
 
     name: Identifier
     """Name of the signal."""
 
     input: Json = None
-    """What it carries. Default nothing."""
+    """Its input. Default none."""
 
     sender: Annotated[str, Field(max_length=253)] = ""
     """The user who sends it, for approvals. Default: unknown."""
 
     workflow_id: Identifier | None = None
-    """Which of the simulated runs gets it. Default: the one that the scenario is about."""
+    """The workflow ID of the simulated run that receives it. Default: the main run of the scenario."""
 
 
 class Between(ScenarioModel):
-    """A length of time that is not known exactly."""
+    """A range for a length of time."""
 
     rules = (at_least_one_of("at_least", "at_most", message="must have `atLeast` or `atMost`"),)
 
     at_least: Span | None = None
-    """It is not shorter. Default: it may be."""
+    """The minimum. Default: no minimum."""
 
     at_most: Span | None = None
-    """It is not longer. Default: it may be."""
+    """The maximum. Default: no maximum."""
 
 
 def _read_elapsed(value: Any) -> timedelta | Between:
@@ -199,7 +199,7 @@ def _read_elapsed(value: Any) -> timedelta | Between:
 
 
 Outcome = Literal["Completed", "Failed", "TimedOut", "Lost", "Cancelled", "Stopped", "Running"]
-"""How an attempt ended; `Stopped`: the end of the run stopped it, `Running`: it has not ended."""
+"""The outcome of an attempt. `Stopped`: the end of the run stopped it; `Running`: it has not ended."""
 
 
 OUTCOMES = get_args(Outcome)
@@ -214,76 +214,76 @@ def _read_attempts(value: Any) -> int | list[str]:
 
 
 class Expect(ScenarioModel):
-    """What is expected of the simulation; what is not named may be anything."""
+    """The expected outcome of the simulation. Fields that are not set accept any value."""
 
     phase: Phase | None = None
-    """Where the last run of the chain stands at the end, such as `Completed`."""
+    """The phase of the last run of the chain at the end, such as `Completed`."""
 
     output: Json = None
-    """The output, exactly; `null` is a value too."""
+    """The exact output; `null` is a value too."""
 
     failure_type: FailureTypeName | None = None
-    """A type that the failure or one of its causes has."""
+    """The type of the failure or of one of its causes."""
 
     elapsed: Annotated[timedelta | Between, FieldShape(_read_elapsed, {})] | None = None
-    """How long it took, in virtual time: exactly, or `{atLeast, atMost}`."""
+    """The virtual time it took: an exact time, or `{atLeast, atMost}`."""
 
     runs: Positive | None = None
-    """How many runs the chain had: more than one with continue-as-new and workflow retries."""
+    """The number of runs in the chain: more than one with continue-as-new and workflow retries."""
 
     attempts: dict[str, Annotated[int | list[str], FieldShape(_read_attempts, {})]] = Field(default_factory=dict)
-    """By activity: how many attempts there were, or how each of them ended, in order."""
+    """For each activity, the number of attempts or their outcomes in order."""
 
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
-        """Only a field that is left out expects nothing: a null output is expected as null."""
+        """Drop fields that are null, except `output`: a null output is expected as null."""
         if isinstance(data, dict):
             return {key: value for key, value in data.items() if value is not None or key == "output"}
         return data
 
 
 class Scenario(ScenarioModel):
-    """The world that a workflow is simulated in: everything has a default."""
+    """The environment in which a workflow is simulated. Every field has a default."""
 
     api_version: Literal["perdure.dev/v1alpha1"] = API_VERSION  # type: ignore[assignment]
-    """May be given, for editors; always `perdure.dev/v1alpha1`."""
+    """Optional, for editors; always `perdure.dev/v1alpha1`."""
 
     kind: Literal["Scenario"] = "Scenario"
-    """May be given, for editors; always `Scenario`. No cluster knows this kind."""
+    """Optional, for editors; always `Scenario`. This kind does not exist in clusters."""
 
     description: str = ""
-    """What it shows, for people. Default nothing."""
+    """A description for readers. Default none."""
 
     files: list[str] = Field(default_factory=list)
-    """Manifests of what is simulated, relative to the scenario."""
+    """Paths of the manifests to simulate, relative to the scenario."""
 
     workflows: list[str] = Field(default_factory=list)
-    """Manifests of further Workflows, for children."""
+    """Paths of the manifests of further Workflows, for children."""
 
     retry_policies: list[str] = Field(default_factory=list)
-    """Manifests of RetryPolicies."""
+    """Paths of the manifests of RetryPolicies."""
 
     workflow: ResourceName | None = None
-    """Name of the Workflow or WorkflowRun that is simulated, where the files have several."""
+    """Name of the Workflow or WorkflowRun to simulate, if the files contain several."""
 
     start_time: Time = EPOCH
     """When the run starts. Default 2026-01-01T00:00:00Z."""
 
     input: Json = None
-    """Input of the run. Default: that of the WorkflowRun, or the Workflow's own default."""
+    """Input of the run. Default: the input of the WorkflowRun, or the default of the Workflow."""
 
     activities: dict[str, list[ScriptedAttempt]] = Field(default_factory=dict)
-    """By activity, one entry for each attempt; the last one repeats. Default: they complete immediately with null."""
+    """For each activity, one entry per attempt; the last one repeats. Default: attempts complete immediately with null."""
 
     children: dict[str, list[ScriptedChild]] = Field(default_factory=dict)
-    """By Workflow, one entry for each child whose Workflow is in none of the files; the last one repeats."""
+    """For each Workflow that is not in any of the files, one entry per child; the last one repeats."""
 
     signals: list[ScriptedSignal] = Field(default_factory=list)
     """Signals, in any order."""
 
     cancel_at: Span | None = None
-    """When the run is asked to cancel itself. Default never."""
+    """When the cancellation of the run is requested. Default never."""
 
     terminate_at: Span | None = None
     """When the run is terminated. Default never."""
@@ -295,13 +295,13 @@ class Scenario(ScenarioModel):
     """When the pause ends. Default never."""
 
     strict: Flag = False
-    """Whether an activity or child that nothing is said about is a mistake. Default false."""
+    """Whether an activity or child without an entry is an error. Default false."""
 
     max_events: Positive = 100_000
-    """How many events and attempts there may be, of all runs together. Default 100000."""
+    """The maximum number of events and attempts of all runs together. Default 100000."""
 
     expect: Expect | None = None
-    """What is expected; makes the scenario a test."""
+    """The expected outcome, which makes the scenario a test."""
 
     @field_validator("activities", "children")
     @classmethod

@@ -1,4 +1,4 @@
-"""The kubelet of a simulation that a scenario speaks for: pods start, heartbeat and end as its entries say."""
+"""The kubelet of a simulation: pods start, heartbeat and end as the entries of the scenario define."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -25,18 +25,18 @@ _FOR_EVER = timedelta(days=36_525)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The pod of an attempt was made."""
+    """An attempt whose pod was created."""
 
     run_id: str
     event_id: int
     number: int
     after: timedelta
-    """How long it takes to start."""
+    """The time until it starts."""
 
 
 @dataclass(slots=True)
 class _Playing:
-    """A pod, and the entry that it plays."""
+    """A pod and its entry."""
 
     entry: ScriptedAttempt
     beats: Beats | None = None
@@ -44,7 +44,7 @@ class _Playing:
 
 
 class ScriptedKubelet(Kubelet):
-    """Runs every pod, exactly as long as the scenario says."""
+    """Runs every pod for exactly the time in the scenario."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class ScriptedKubelet(Kubelet):
         server.observers.append(self._leases)
 
     def stamp(self) -> str:
-        """The time, to the microsecond."""
+        """The current time, to the microsecond."""
         return write_micro_time(self._loop.now())
 
     def start_seconds(self, pod: Object) -> float:
-        """As long as the entry says, which is chosen here: attempts take theirs in the order in which they are made."""
+        """The time in the entry, which is selected here: attempts use entries in the order of their creation."""
         meta = pod["metadata"]
         given = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
         entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
@@ -80,7 +80,7 @@ class ScriptedKubelet(Kubelet):
         return entry.starts_after.total_seconds()
 
     def stop_seconds(self, pod: Object) -> float:
-        """Immediately, or when the grace period is over."""
+        """Return the grace period if the entry ignores cancellation, otherwise 0."""
         playing = self._playing[pod["metadata"]["uid"]]
         return float(pod["metadata"]["deletionGracePeriodSeconds"]) if playing.entry.ignores_cancel else 0.0
 
@@ -97,7 +97,7 @@ class ScriptedKubelet(Kubelet):
         return ContainerExit(after=after, code=code, message="" if code else payloads.encode(entry.output))
 
     def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
-        """The container of a pod has ended by itself, or its node is gone."""
+        """End the pod, because its container ended by itself or its node is lost."""
         if self._playing[uid].entry.lost:
             self._stopped.add(uid)
             self._server.remove(key, actor="garbage collector of pods")
@@ -113,7 +113,7 @@ class ScriptedKubelet(Kubelet):
         super().ended(key, uid, ending)
 
     def beat(self, key: ObjectKey, uid: str) -> None:
-        """Nothing: the heartbeats of a pod begin with its Lease."""
+        """Do nothing: the heartbeats of a pod begin with its Lease."""
 
     def _leases(self, write: Write) -> None:
         if write.key.plural != "leases" or write.type == "DELETED":
@@ -136,7 +136,7 @@ class ScriptedKubelet(Kubelet):
             self._begin_to_beat(write.key, timedelta(seconds=seconds), playing)
 
     def _begin_to_beat(self, key: ObjectKey, timeout: timedelta, playing: _Playing) -> None:
-        """Say until when the Lease is renewed in time, and with its first heartbeat what that says."""
+        """Set the last timely renewal of the Lease now, and its details at the first heartbeat."""
         start = self._loop.now() + playing.entry.starts_after
         beating = playing.beats = beats(playing.entry, start, timeout)
         silent = beating.silence(timeout)

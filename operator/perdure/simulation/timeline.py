@@ -1,4 +1,4 @@
-"""The timeline: what people read of what happened, a line for each moment."""
+"""The timeline of a simulation for users, with one line per moment."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,8 +9,8 @@ from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind
 from perdure.language.coercion import shown
 
-Told = tuple[str, str, str]
-"""Step, its status from then on, and the text."""
+Entry = tuple[str, str, str]
+"""Step, its new status, and the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +21,19 @@ class Moment:
     run: str
     """Name of the run."""
     path: str
-    """The step; empty for what is about the run."""
+    """Path of the step; empty for an entry about the run."""
     word: str
-    """Its status from then on, as that of a step or run."""
+    """The new status of the step or run."""
     told: str
 
 
 def length(time: timedelta) -> str:
-    """A length of time, as manifests write it."""
+    """Format a length of time as in manifests."""
     return format_duration(min(max(time, timedelta(0)), LONGEST))
 
 
 def why(failure: Failure) -> str:
-    """A failure in one line."""
+    """Describe a failure in one line."""
     if failure.kind in {FailureKind.APPLICATION, FailureKind.CANCELLED}:
         return ": ".join(part for part in (failure.type or failure.kind.value, failure.message) if part)
     return failure.message or failure.kind.value
@@ -43,12 +43,12 @@ def _given(value: Any, before: str = "") -> str:
     return "" if value is None else f"{before}{shown(value)}"
 
 
-def describe_event(event: ev.AnyEvent) -> Told | None:
-    """The entry of an event; None for those that the entries of attempts cover."""
+def describe_event(event: ev.AnyEvent) -> Entry | None:
+    """Return the entry of an event; None for events that the entries of attempts cover."""
     return _of_step(event) or _of_run(event)
 
 
-def _of_step(event: ev.AnyEvent) -> Told | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
+def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
     match event:
         case ev.ActivityTaskCompleted():
             return event.activity_id, "Succeeded", _given(event.result)
@@ -83,7 +83,7 @@ def _of_step(event: ev.AnyEvent) -> Told | None:  # noqa: C901, PLR0911, PLR0912
             return None
 
 
-def _of_run(event: ev.AnyEvent) -> Told | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
+def _of_run(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
     match event:
         case ev.WorkflowExecutionStarted():
             attempt = f", attempt {event.attempt}" if event.attempt > 1 else ""

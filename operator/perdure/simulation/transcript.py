@@ -1,4 +1,4 @@
-"""What happened in a simulation: chains of runs, the attempts of their activities, and a timeline."""
+"""The transcript of a simulation: chains of runs, the attempts of their activities, and a timeline."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -26,15 +26,15 @@ from perdure.simulation.scripted_pods import Started
 from perdure.simulation.timeline import Moment, describe_event, length, why
 
 _MANY = 50
-"""Attempts or runs that may be why a simulation does not end."""
+"""The number of attempts or runs from which on they count as the cause of an endless simulation."""
 
 
 class EndlessError(Exception):
-    """The simulation does not come to an end. The message says what it was at, and what to do."""
+    """The simulation does not end. The message says what it was doing, and what to do."""
 
 
 class Transcript:
-    """Follows every commit of a run and every attempt, and counts them."""
+    """Records and counts every commit of a run and every attempt."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class Transcript:
         most: int,
         give_up: Callable[[Exception], None],
     ) -> None:
-        """Nothing has happened yet.
+        """Start an empty transcript.
 
         Args:
-            loop: Has the time.
-            lead: The chain of the run that the simulation is about.
+            loop: The event loop, for the time.
+            lead: The chain of the simulated run.
             programs: The Workflows, by name.
-            most: How many events and attempts there may be.
+            most: The maximum number of events and attempts.
             give_up: Called with an EndlessError if there are more.
         """
         self.lead = lead
@@ -62,7 +62,7 @@ class Transcript:
         self.end = loop.now()
         """When the last event happened."""
         self.on_commit: Callable[[SimulatedRun, RunState], None] = lambda _run, _state: None
-        """Called with each run that has committed, and its new state."""
+        """Called after each commit with the run and its new state."""
         self._loop = loop
         self._programs = programs
         self._most = most
@@ -70,7 +70,7 @@ class Transcript:
         self._count = 0
         self._runs: dict[str, SimulatedRun] = {}
         self._chains: dict[str, SimulatedChain] = {}
-        """By the UID of each of their runs."""
+        """The chains by the UID of each of their runs."""
         self._scripted: dict[str, ChildPlayer] = {}
         self._busiest: Counter[str] = Counter()
 
@@ -80,13 +80,13 @@ class Transcript:
         return tuple(self._runs.values())
 
     def parent(self, obj: Object) -> tuple[SimulatedRun, int]:
-        """The run that has started a child, and the event by which."""
+        """The run that started a child, and the ID of its event."""
         tie = parent_of(obj)
         assert tie is not None
         return self._runs[tie.run_id], tie.initiated_event_id
 
     def expect(self, name: str, child: ChildPlayer) -> None:
-        """Take the WorkflowRun of this name, which is about to be created, for a child that the scenario speaks for."""
+        """Treat the WorkflowRun with this name, which is about to be created, as a scripted child."""
         self._scripted[name] = child
 
     # Runs
@@ -152,7 +152,7 @@ class Transcript:
         return run
 
     def _follow(self, run: SimulatedRun, state: RunState, events: tuple[ev.AnyEvent, ...]) -> None:
-        """Find out what the events of a commit say of attempts and for the timeline."""
+        """Update the attempts and the timeline with the events of a commit."""
         for key, tried in list(run.tries.items()):
             self._settle(run, state, tried, events)
             if tried.end is not None:
@@ -182,7 +182,7 @@ class Transcript:
             )
 
     def at_what(self) -> str:
-        """What happens again and again, to be added to a message; empty if nothing does."""
+        """Describe what happens repeatedly, for a message; empty if nothing does."""
         activity, tries = max(self._busiest.items(), key=lambda item: item[1], default=("", 0))
         if tries > max(self._count // 2, _MANY):
             return f": activity `{activity}` had {tries:,} attempts, so let one succeed or set `maximumAttempts`"
@@ -192,7 +192,7 @@ class Transcript:
     # Attempts
 
     def started(self, started: Started) -> None:
-        """Take note of an attempt whose pod was created."""
+        """Record an attempt whose pod was created."""
         run = self._runs[started.run_id]
         assert run.state is not None
         activity = run.state.activity(started.event_id)
@@ -214,7 +214,7 @@ class Transcript:
         self._spend(1)
 
     def _without_pod(self, run: SimulatedRun, event: ev.AnyEvent) -> None:
-        """Note an attempt that could have no pod: an expression in its container has no value."""
+        """Record an attempt without a pod, because an expression in its container has no value."""
         if not isinstance(event, ev.ActivityTaskFailed):
             return
         if any(
@@ -238,7 +238,7 @@ class Transcript:
         self._spend(1)
 
     def _settle(self, run: SimulatedRun, state: RunState, tried: Try, events: tuple[ev.AnyEvent, ...]) -> None:
-        """Find out whether an attempt has ended with these events, and how."""
+        """Record the end of an attempt if these events ended it."""
         activity = state.activity(tried.event_id)
         if tried.is_of(activity):
             return

@@ -1,4 +1,4 @@
-"""The tree of steps: drawn from the trace of a run, since its memory forgets blocks that have ended."""
+"""The tree of steps, built from the trace of a run because the run's state drops blocks that have ended."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,41 +18,41 @@ _KINDS = {"[": "item", ".": "branch", ":": "handler"}
 
 @dataclass(slots=True)
 class Node:
-    """A step, or a part of one: an item, a branch, what handles a failure of it or undoes it."""
+    """A step, or a part of one: an item, a branch, a failure handler, or a compensation."""
 
     path: str
     kind: str
     target: str = ""
-    """What it is about: the activity, the block, how long a sleep takes."""
+    """The target of the step: the activity, the block, or the duration of a sleep."""
     status: str = ""
-    """Empty: it has not begun."""
+    """The status; empty if it has not begun."""
     start: datetime | None = None
     end: datetime | None = None
     nodes: list["Node"] = field(default_factory=list)
 
     @property
     def name(self) -> str:
-        """Its name below the node above it: `reserve`, `[3]`, `fast`, `compensate`."""
+        """Its name below its parent: `reserve`, `[3]`, `fast`, `compensate`."""
         found = _LAST.match(self.path)
         return found[2].lstrip("/.:") if found else self.path
 
 
 class Tree:
-    """The steps of a run, as far as they were reached."""
+    """The steps of a run that were reached."""
 
     def __init__(self, program: Program, trace: Mapping[str, Traced]) -> None:
-        """Draw the steps of a program.
+        """Build the tree of a program.
 
         Args:
             program: The program.
-            trace: How its steps begin and end, by path; what is added later is drawn too.
+            trace: The begin and end of its steps, by path; entries that are added later are included.
         """
         self._program = program
         self._trace = trace
         self._closed: datetime | None = None
 
     def close(self, now: datetime) -> None:
-        """The run has closed: what was open is stopped."""
+        """Mark open nodes as stopped, because the run has closed."""
         self._closed = now
 
     @property
@@ -96,7 +96,7 @@ class Tree:
 
 
 def kind_and_target(step: Step) -> tuple[str, str]:
-    """What a step does, in manifests' words, and about what."""
+    """The kind and the target of a step, in the terms of manifests."""
     kind = next(kind for kind in STEP_KINDS if getattr(step, kind) is not None)
     body = getattr(step, kind)
     match kind:
@@ -119,7 +119,7 @@ def kind_and_target(step: Step) -> tuple[str, str]:
 
 
 def walk(nodes: list[Node], depth: int = 0) -> Iterator[tuple[int, Node]]:
-    """Every node, each with how deep it lies."""
+    """Yield every node with its depth."""
     for node in nodes:
         yield depth, node
         yield from walk(node.nodes, depth + 1)

@@ -34,6 +34,8 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "retrypolicies/status": {"patch"},
         "workflowlimits": {"get", "list", "watch"},
         "workflowlimits/status": {"patch"},
+        "webhooks": {"get", "list", "watch"},
+        "webhooks/status": {"patch"},
         "operations": {"get", "list", "watch", "create", "delete"},
         "operations/status": {"patch"},
         "schedules": {"get", "list", "watch", "create", "update", "delete"},

@@ -160,10 +160,18 @@ def test_list_of_nothing_says_so_on_stderr(server: ApiServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", [["list"], ["list", "--phase", "Failed"], ["operations"], ["schedule", "list"], ["deadletters", "list"]]
+    "verb",
+    [
+        ["list"],
+        ["list", "--phase", "Failed"],
+        ["operations"],
+        ["schedule", "list"],
+        ["deadletters", "list"],
+        ["webhooks"],
+    ],
 )
 def test_a_namespace_that_is_not_there_is_told_of(server: ApiServer, verb: list[str]) -> None:
-    for plural in ("workflowruns", "operations", "schedules", "deadletters"):
+    for plural in ("workflowruns", "operations", "schedules", "deadletters", "webhooks"):
         server.answers[f"/apis/perdure.dev/v1alpha1/namespaces/nope/{plural}"] = items()
     done = call(*verb, "-n", "nope")
     assert done.exit_code == 1

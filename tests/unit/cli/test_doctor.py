@@ -112,7 +112,7 @@ def test_a_line_for_each_check_of_a_healthy_cluster() -> None:
     done = run()
     assert done.exit_code == 0, done.output + repr(done.exception)
     lines = done.stdout.splitlines()
-    assert len(lines) == 16
+    assert len(lines) == 17
     assert all(line.startswith("✓ OK ") for line in lines), done.stdout
     assert [line[11:31].strip() for line in lines][:4] == ["API server", "CRDs", "Operator", "Versions"]
 

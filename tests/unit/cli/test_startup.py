@@ -74,6 +74,7 @@ CALLS: dict[str, list[str]] = {
     "unpause": ["run"],
     "update": ["run", "pay"],
     "wait": ["run"],
+    "webhooks": [],
 }
 
 PROGRAM = """

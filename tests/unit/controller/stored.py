@@ -56,9 +56,9 @@ class Store:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Store]:
+async def serving(store: Store | None = None) -> AsyncIterator[Store]:
     """A store that answers requests at its address."""
-    found = Store()
+    found = store or Store()
     runner = web.ServerRunner(web.Server(found.answer))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -48,6 +48,8 @@ class Frontend:
     handled: int = 0
     waiting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     leave: asyncio.Event = field(default_factory=asyncio.Event)
+    able: bool = True
+    """Whether the process could serve callers."""
 
     async def ready(self) -> None:
         pass
@@ -66,7 +68,7 @@ class Frontend:
 async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = None) -> AsyncIterator[Frontend]:
     server = grpc.aio.server(options=options(Settings()))
     port = server.add_insecure_port("127.0.0.1:0")
-    api, connections = ApiServer(), Connections(port)
+    api, connections = ApiServer(), Connections(port, serves=lambda: frontend.able)
     api.allowed = True
     guard = Guard(api, AUDIENCE)  # type: ignore[arg-type]
     door = Door(guard, connections, refusal_seconds=refusal_seconds, long_polls=long_polls)
@@ -204,6 +206,30 @@ async def test_a_connection_that_shows_no_valid_token_in_time_is_closed() -> Non
         while await reader.read(1_000):  # until the other side closes it
             pass
         writer.close()
+
+
+async def test_the_connections_of_a_process_that_cannot_serve_for_long_are_closed() -> None:
+    """Their callers reach another one by the Service, which knows that this one is not ready."""
+    async with serving() as frontend, calling(frontend) as channel:
+        waiting = asyncio.create_task(code_of(poll(channel)))
+        await frontend.waiting.acquire()
+        frontend.connections.sweep(100.0)
+        frontend.able = False
+        frontend.connections.sweep(119.0)
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
+        assert not waiting.done()
+        frontend.connections.sweep(120.0)
+        assert await waiting is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_process_that_could_not_serve_yet_closes_no_connections() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        frontend.able = False
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
+        frontend.connections.sweep(100.0)
+        frontend.connections.sweep(1_000.0)
+        assert channel.get_state() is grpc.ChannelConnectivity.READY
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from temporalio.api.common.v1 import Payload
 
 from perdure.engine.opaque import plain
 from perdure.frontend import payload_messages as data
+from perdure.runtime.blobs import ROOM, Room, reference_in
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -80,6 +81,16 @@ def test_what_would_not_come_back_is_wrapped(value: Any) -> None:
     kept = data.to_json([json_payload(value)])
     assert set(kept) == {"payloads"}
     assert plain(kept) == value
+
+
+def test_payloads_stay_in_the_status_while_it_has_room_and_tiny_ones_always() -> None:
+    room = Room(ROOM - 3_000)
+
+    def stays(size: int) -> bool:
+        given = Payload(metadata={"encoding": b"binary/plain"}, data=b"x" * size)
+        return reference_in(data.to_json([given], apart=True, room=room)) is None
+
+    assert [stays(size) for size in (2_000, 2_000, 900, 400, 400)] == [True, False, True, True, True]
 
 
 def test_what_kubectl_gives_is_one_payload() -> None:

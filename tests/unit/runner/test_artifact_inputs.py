@@ -144,6 +144,24 @@ def test_a_link_cannot_be_followed_by_a_later_file(serve: Callable[[_Answer], st
     assert not (tmp_path / "escaped").exists()
 
 
+def test_nothing_is_written_through_a_link(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    through = (member("here", tarfile.SYMTYPE, "."), member("here/up", tarfile.SYMTYPE, ".."), member("up/escaped"))
+    below_a_file = (member("link", tarfile.SYMTYPE, "first"), member("first"), member("link/escaped"))
+    for name, members in {"through": through, "below": below_a_file}.items():
+        url = serve(content(archive(*members)))
+        with pytest.raises(ArtifactError, match="in the archive is in a link or a file"):
+            prepare({"name": name, "url": url, "archive": "Tar"}, tmp_path / "volume")
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_a_later_member_replaces_an_earlier_one(serve: Callable[[_Answer], str], tmp_path: Path) -> None:
+    link, hard = member("a", tarfile.SYMTYPE, "b"), member("c", tarfile.LNKTYPE, "./b")
+    url = serve(content(archive(member("./", tarfile.DIRTYPE), member("b"), link, member("a"), hard)))
+    prepare({"name": "code", "url": url, "archive": "Tar"}, tmp_path)
+    assert {each.name: each.is_symlink() for each in (tmp_path / "code").iterdir()} == dict.fromkeys("abc", False)
+
+
 def redirects_to_a_file(request: BaseHTTPRequestHandler) -> None:
     request.send_response(302)
     request.send_header("Location", "file:///etc/passwd")

@@ -60,7 +60,7 @@ def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckR
     """Yield the checks of runs and what they need. `namespace`: None for all."""
     now = clock.now()
     yield _explained("Runs", work.runs(api, namespace, now))
-    for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Schedules"):
+    for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "Schedules"):
         yield _explained(check, work.ready(api, check, check.lower(), namespace))
     yield _explained("Pods", work.pods(api, namespace, now))
 

@@ -44,11 +44,19 @@ _TO_CHANGE = (
 _OF_OPERATOR = (
     *(
         _Right("watch", kind)
-        for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "operations")
+        for kind in (
+            "workflows",
+            "workflowruns",
+            "schedules",
+            "retrypolicies",
+            "workflowlimits",
+            "webhooks",
+            "operations",
+        )
     ),
     *(
         _Right("patch", f"{kind}/status")
-        for kind in ("workflows", "workflowruns", "schedules", "workflowlimits", "operations")
+        for kind in ("workflows", "workflowruns", "schedules", "workflowlimits", "webhooks", "operations")
     ),
     *(_Right(verb, "workflowruns") for verb in ("create", "patch", "delete")),
     _Right("create", "historysegments"),

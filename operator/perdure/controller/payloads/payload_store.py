@@ -107,7 +107,7 @@ class Blobs:
             The blob; None if it was there already.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         first = blobs.first_part(reference, namespace, dict(owned_by) if owned_by is not None else None)
         saved = None
@@ -134,8 +134,8 @@ class Blobs:
         """The bytes of a blob.
 
         Raises:
-            LostBlobError: it is gone, or was changed.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            LostBlobError: It is gone, or was changed.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if isinstance(reference, Reference) and reference.content is not None:
             return reference.content
@@ -161,7 +161,7 @@ class Blobs:
         """Remove a blob that no run refers to, unless a run has adopted it since.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         await self._client.delete(_url(namespace, saved.name), uid=saved.uid, version=saved.version)
 
@@ -169,8 +169,8 @@ class Blobs:
         """Remove blobs of runs that were never created, until cancelled.
 
         Args:
-            served: Where.
-            shards: One member of a fleet does it.
+            served: The served namespaces.
+            shards: The shards, so that only one member of a fleet does it.
         """
         seen: dict[Saved, datetime] = {}
         while True:
@@ -215,7 +215,7 @@ class BlobsOfRun:
             What to pass to `committed`.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         names = set(referred_to(text))
         if not names:
@@ -267,7 +267,7 @@ class BlobsOfRun:
             status: As it is stored.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if not self._left_over:
             return
@@ -283,7 +283,7 @@ async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping
     """Make a run one of the owners of a blob. If the blob was deleted, reading it reports that later.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     url = _url(namespace, name)
     while True:
@@ -302,7 +302,7 @@ async def give_all(client: kube.Client, run: kube.Object) -> None:
     """Make a run an owner of all blobs that it starts with, because the run that created it may be deleted first.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     for name in blobs.given_to(run):
         await give(client, run["metadata"]["namespace"], name, blobs.owner_of(run))

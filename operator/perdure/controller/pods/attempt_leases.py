@@ -22,8 +22,8 @@ class AttemptLeases:
         """Create the Lease of an attempt, unless it is there.
 
         Raises:
-            LeaseBlockedError: the API server refuses it, or another client's Lease has its name.
-            ApiError, OSError: the API server cannot be asked.
+            LeaseBlockedError: The API server refuses it, or another client's Lease has its name.
+            ApiError, OSError: The Kubernetes API request failed.
         """
         url = kube.path(kube.COORDINATION, run.namespace, "leases")
         try:

@@ -101,9 +101,9 @@ class Pods:
         `volumes` has the volume of each workspace that the activity mounts.
 
         Raises:
-            AttemptRefusedError, AttemptImpossibleError: it will never have one.
+            AttemptRefusedError, AttemptImpossibleError: It will never have one.
             AttemptBlockedError: Something that may pass blocks it.
-            ApiError, OSError: the API server cannot be asked.
+            ApiError, OSError: The Kubernetes API request failed.
         """
         try:
             resolved = containers.resolve(definition, input=attempt.input, run=_scope_of(run), attempt=attempt.attempt)
@@ -161,7 +161,7 @@ class Pods:
         This is a dry run: no pod is created. A temporary obstacle, such as an exhausted quota, does not count.
 
         Raises:
-            ApiError, OSError: the API server cannot be asked.
+            ApiError, OSError: The Kubernetes API request failed.
         """
         if definition.worker is not None:
             return None

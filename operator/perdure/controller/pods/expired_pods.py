@@ -29,9 +29,9 @@ async def delete_for_ever(client: kube.Client, served: ServedNamespaces, shards:
     """Delete kept pods when their time is over, until cancelled.
 
     Args:
-        client: Speaks to the API server.
-        served: Where.
-        shards: One member of a fleet does it.
+        client: The client of the API server.
+        served: The served namespaces.
+        shards: The shards, so that only one member of a fleet does it.
     """
     log = structlog.get_logger("perdure.kept")
     while True:
@@ -47,7 +47,7 @@ async def delete_expired(client: kube.Client, namespace: str | None, time: datet
     """Delete the kept pods whose time is over, and the oldest of a namespace beyond `most`.
 
     Args:
-        client: Speaks to the API server.
+        client: The client of the API server.
         namespace: Where; None for all namespaces.
         time: The time.
         most: Pods that may stay in a namespace.
@@ -56,7 +56,7 @@ async def delete_expired(client: kube.Client, namespace: str | None, time: datet
         How many were deleted.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     kept: dict[str, list[tuple[int, str, str, str]]] = defaultdict(list)
     url = kube.path(kube.CORE, namespace, "pods")

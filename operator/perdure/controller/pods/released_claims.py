@@ -47,8 +47,8 @@ class ReleasedClaims:
         """Release claims when their runs have closed, until cancelled.
 
         Args:
-            served: Where.
-            shards: One member of a fleet does it.
+            served: The served namespaces.
+            shards: The shards, so that only one member of a fleet does it.
         """
         while True:
             for namespace in served if shards.owns("", "released-claims") else ():
@@ -65,7 +65,7 @@ class ReleasedClaims:
             namespace: Where; None for all namespaces.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         async for claim in self._client.lists.each_metadata(_claims(namespace), labelSelector=_SELECTOR):
             meta = claim["metadata"]

@@ -21,7 +21,7 @@ class ActivityIdentity:
         """Begin without knowing any namespace.
 
         Args:
-            client: To the API server.
+            client: The client of the API server.
             name: Of the ServiceAccount, the RoleBinding, and the ClusterRole it refers to.
             clock: The time.
         """
@@ -34,7 +34,7 @@ class ActivityIdentity:
         """Create what is missing.
 
         Raises:
-            ApiError: the API server refuses it.
+            ApiError: The API server refuses it.
         """
         checked = self._checked.get(namespace)
         if checked is not None and self._clock() < checked + _CHECK_AGAIN:

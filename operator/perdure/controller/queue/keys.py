@@ -98,11 +98,27 @@ class LimitKey(_NamedKey):
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookKey(_NamedKey):
+    """Check a Webhook."""
+
+
+@dataclass(frozen=True, slots=True)
 class LetterKey(_NamedKey):
     """Record the outcome of a DeadLetter's re-drive."""
 
 
-Key = RunKey | ScheduleKey | OrphanKey | ExpiryKey | RetentionKey | WorkflowKey | PolicyKey | LimitKey | LetterKey
+Key = (
+    RunKey
+    | ScheduleKey
+    | OrphanKey
+    | ExpiryKey
+    | RetentionKey
+    | WorkflowKey
+    | PolicyKey
+    | LimitKey
+    | WebhookKey
+    | LetterKey
+)
 
 
 def sharding_name(obj: kube.Object) -> str:

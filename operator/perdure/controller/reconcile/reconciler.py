@@ -19,7 +19,7 @@ class Reconciled(Protocol):
         """Observe, decide, commit, and apply the effects; when to call again, or None if only an event can wake the object.
 
         Raises:
-            Exception: the reconciliation failed.
+            Exception: The reconciliation failed.
         """
         ...
 
@@ -57,8 +57,8 @@ class Reconciler:
         """Reconcile the object once; when to call again, or None if only an event can wake it.
 
         Raises:
-            NotYetError: a definition that it needs is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again.
+            NotYetError: A definition that it needs is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if self._is_gone():
             await self._one.finalize()

@@ -66,8 +66,8 @@ class Record:
         """Commit: replace the status, unless another client has written since it was read.
 
         Raises:
-            ConflictError: another client has written or deleted the object.
-            TooLargeError: the object would be larger than the API server accepts.
+            ConflictError: Another client has written or deleted the object.
+            TooLargeError: The object would be larger than the API server accepts.
         """
         operations = [self._unchanged]
         if self.status.keys() - _DEFAULTED:
@@ -94,7 +94,7 @@ class Record:
         """Set labels and annotations, unless another client has written since the object was read.
 
         Raises:
-            ConflictError: another client has written.
+            ConflictError: Another client has written.
         """
         meta = self.object["metadata"]
         wanted = {
@@ -122,7 +122,7 @@ class Record:
             afresh: Always send a request: an observation may be newer than the last confirmation.
 
         Raises:
-            ConflictError: it has changed or was deleted.
+            ConflictError: It has changed or was deleted.
         """
         if afresh:
             self.doubt()

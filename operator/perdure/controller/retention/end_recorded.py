@@ -24,7 +24,7 @@ class EndRecorded:
         A parent or Schedule whose status was edited may not have.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call it again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         for plural, name, uid in _waiting(run):
             found = await self._get(plural, run["metadata"]["namespace"], name)

@@ -46,7 +46,7 @@ class FinishedRuns:
         The runs of a Schedule are kept as long as its history limits say. One whose end is still to be recorded elsewhere waits.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         entry = self._index.directory.get(key.uid)
         if entry is not None and entry.schedule_uid and await self._has_schedule(entry):

@@ -71,7 +71,7 @@ class NamespaceRetention:
         """Remove the oldest finished runs of a namespace that has too many; when to call again, None for never.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         why = self._limits.exceeded_by(self._index.directory.finished(namespace))
         if not why:

@@ -46,7 +46,7 @@ async def past_of(client: kube.Client, run: kube.Object) -> Past:
     """The whole history of a run, and its damage, if any.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}
     found = []
@@ -74,7 +74,7 @@ class Segments:
             now: The time.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         history = status.get("history") or {}
         tail = history.get("events") or []
@@ -110,8 +110,8 @@ class Segments:
         """Create the segments of the history that a run starts with, unless they exist.
 
         Raises:
-            ForeignSegmentError: there is another one of that name.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ForeignSegmentError: There is another one of that name.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         for segment in chained:
             spec, name = segment["spec"], segment["metadata"]["name"]

@@ -71,10 +71,10 @@ class RunEventRecorder:
         """Say what a commit has changed.
 
         Args:
-            before: where the run stood; None before it started.
-            transition: what was committed.
-            progress: how many steps are done, for the end.
-            definition: what the run runs, where that are steps.
+            before: Where the run stood; None before it started.
+            transition: What was committed.
+            progress: How many steps are done, for the end.
+            definition: What the run runs, where that are steps.
         """
         after = transition.state
         if before is None:

@@ -72,7 +72,7 @@ async def reset(
     """Create the run of a reset or a retry, unless it exists. The run that is reset closes when the new one starts.
 
     Args:
-        client: Of the API server.
+        client: The client of the API server.
         definitions: Finds and compiles definitions.
         run: The WorkflowRun to reset; open or closed.
         wanted: To where, and how.
@@ -82,9 +82,9 @@ async def reset(
         principal: Who asks, as the API server says; empty where that is not known.
 
     Raises:
-        RefusedError: it cannot be reset to there.
-        NotYetError: its definition is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        RefusedError: It cannot be reset to there.
+        NotYetError: The definition of the run is being compiled.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     meta = run["metadata"]
     kind = kind_of(run["spec"])
@@ -224,7 +224,7 @@ async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
     """All events of a run.
 
     Raises:
-        RefusedError: it has none yet, some are gone, or its status was edited.
+        RefusedError: It has none yet, some are gone, or its status was edited.
     """
     if wrong := edited(run.get("status") or {}, OF_RUNS):
         raise RefusedError(
@@ -290,9 +290,9 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     """The starting point of a run that a reset has created.
 
     Raises:
-        RefusedError: what it was to begin with is gone, or is not decided so any more.
-        NotYetError: its definition is being compiled.
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        RefusedError: What it was to begin with is gone, or is not decided so any more.
+        NotYetError: The definition of the run is being compiled.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     wanted, base = asked.base, None
     with suppress(kube.NotFoundError):
@@ -314,7 +314,7 @@ async def _fork(
     Otherwise by the definition that the run was pinned to. Workers check for themselves whether code makes the same decisions.
 
     Raises:
-        RefusedError: nothing is decided at that point; or neither definition decides the same.
+        RefusedError: Nothing is decided at that point; or neither definition decides the same.
     """
     first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -364,7 +364,7 @@ async def since_fork(client: kube.Client, fork: Fork, asked: ResetOrigin) -> lis
     """Later events to apply again, including the signals and updates of the following runs, as on Temporal's server.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     signals, updates = asked.reapply_signals, asked.reapply_updates
     told = list(resetting.since(fork.state, fork.later, asked.base.run_id, signals=signals, updates=updates))

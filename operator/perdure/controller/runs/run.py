@@ -23,6 +23,7 @@ class Run:
         """`wake` has `advance` called soon."""
         parts = RunParts.assemble(tools, peers, obj, wake)
         self.ref = parts.ref
+        self._stored = parts.stored
         self._record = parts.stored.record
         self._attempts = parts.attempts
         self._outcomes = parts.outcomes
@@ -53,6 +54,11 @@ class Run:
     def object(self) -> kube.Object:
         """The run as it was last written or read."""
         return self._record.latest()
+
+    @property
+    def status_size(self) -> int:
+        """Size of the status that this process has committed last, in bytes; 0 if it has committed none."""
+        return self._stored.size
 
     @property
     def gone(self) -> bool:

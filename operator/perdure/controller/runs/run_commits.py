@@ -76,17 +76,21 @@ class RunCommits:
             What was recorded: the transition or, if the status would become too large, the termination of the run.
 
         Raises:
-            ConflictError: someone else has written.
-            NoRoomError: one of the requests does not fit. It was refused, and nothing was recorded.
+            ConflictError: Another client has written.
+            NoRoomError: The requests do not fit, and nothing was recorded. Several requests are processed one at a time from now
+                on, because the history of each commit is sealed before the next one; a single request was refused.
         """
         record = self._stored.record
         before = origin.status if origin else record.status
         facts, heavy = partial(self._facts.collect, now), carriers(asked)
         try:
             committed = await self._stored.commit(
-                state, transition, now, self._facts.decider, facts, origin, may_end=not heavy
+                state, transition, now, self._facts.decider, facts, origin, may_end=len(asked) <= 1 and not heavy
             )
         except NoRoomError:
+            if len(asked) > 1:
+                self._inbox.one_by_one = True
+                raise
             message = (
                 "The status of the run has no room for this payload. Store it elsewhere and pass a reference to it"
             )

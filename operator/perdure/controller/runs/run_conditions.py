@@ -38,7 +38,7 @@ class RunConditions:
         Args:
             run: The run.
             stored: What is stored of it.
-            peers: Hear of each write.
+            peers: The other runs, which are notified of each write.
             event_recorder: Records Events.
             facts: What the status tells at a time beside a state; of a run that has not begun, without one.
         """
@@ -53,7 +53,7 @@ class RunConditions:
         """Record why the run does not start or continue; once, not at each attempt.
 
         Raises:
-            ConflictError, TooLargeError: as `Record.write`.
+            ConflictError, TooLargeError: As `Record.write`.
         """
         record = self._stored.record
         before = record.status
@@ -70,7 +70,7 @@ class RunConditions:
         """Wait until the definition is compiled; report it if that takes a while.
 
         Raises:
-            NotYetError: always.
+            NotYetError: Always.
         """
         since = self._compiling_since = self._compiling_since or now
         if now - since < _COMPILING_QUIETLY:

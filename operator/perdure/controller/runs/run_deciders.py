@@ -36,7 +36,7 @@ class RunDeciders:
         """Find nothing yet.
 
         Args:
-            tools: What every run works with.
+            tools: The shared services.
             run: The run.
             record: The object of the run.
             inbox: The requests to the run.
@@ -50,8 +50,8 @@ class RunDeciders:
         """Take up a run that has begun earlier.
 
         Raises:
-            NotYetError: its definition is being compiled.
-            DamagedStateError: its definition is not what it was.
+            NotYetError: The definition of the run is being compiled.
+            DamagedStateError: Its definition is not what it was.
         """
         given, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:

@@ -31,7 +31,7 @@ class RunLimits:
         """Create it without any limit.
 
         Args:
-            tools: What every run works with.
+            tools: The shared services.
             context: The run, and the other runs.
             record: What is stored of the run.
         """
@@ -54,7 +54,7 @@ class RunLimits:
             RefusedError: It must not wait, or has waited too long.
             InvalidWorkflowError: A key cannot be evaluated.
             ConflictError: Another client has written to the run, so it may not wait any more.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if not program.limits:
             return

@@ -257,7 +257,7 @@ class RunReconciliation:
         """Start the run; whether it could be started.
 
         Raises:
-            NotYetError: its definition is being compiled.
+            NotYetError: The definition of the run is being compiled.
         """
         await give_all(self._tools.client, self._record.object)
         try:

@@ -56,6 +56,8 @@ class RunRecord:
         self.record = Record(client, obj)
         self.blobs = BlobsOfRun(blobs, run)
         self.segments = Segments(client, run)
+        self.size = 0
+        """Size of the status that was committed last, in bytes of JSON; 0 before the first commit of this process."""
         self._witness = Witness(OF_RUNS, run.uid, starts_work=True)
 
     @property
@@ -67,7 +69,7 @@ class RunRecord:
         """The state in the status, which must be the one committed last; None for a run that has not started.
 
         Raises:
-            DamagedStateError: it is not.
+            DamagedStateError: It is not.
         """
         state = run_status.stored_state(self.record.status)
         damage = self._witness.damage(self.record.latest())
@@ -79,7 +81,7 @@ class RunRecord:
         """Commit a status.
 
         Raises:
-            ConflictError, TooLargeError: as `Record.write`.
+            ConflictError, TooLargeError: As `Record.write`.
         """
         await self.record.write(self._witness.commit(status, self.record.status))
         self._witness.recorded(self.record.status)
@@ -107,10 +109,10 @@ class RunRecord:
             may_end: End the run where the transition does not fit into the object.
 
         Raises:
-            OutOfStepError: the transition does not continue the stored history.
+            OutOfStepError: The transition does not continue the stored history.
             ConflictError: Another client has written.
-            NoRoomError: it does not fit, and the run is not to end for that.
-            TooLargeError: not even the end of the run fits.
+            NoRoomError: It does not fit, and the run is not to end for that.
+            TooLargeError: Not even the end of the run fits.
         """
         before = origin.status if origin else self.record.status
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
@@ -123,6 +125,7 @@ class RunRecord:
             try:
                 await self.write(status)
                 self.blobs.committed(stored)
+                self.size = len(text)
             except kube.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is None:
@@ -152,7 +155,7 @@ def _composed(before: Status, transition: RunTransition, facts: Facts, now: date
     """The status with a transition.
 
     Raises:
-        OutOfStepError: the transition does not continue the history in the status.
+        OutOfStepError: The transition does not continue the history in the status.
     """
     following = run_status.next_event_id(before)
     if transition.events and transition.events[0].event_id != following:

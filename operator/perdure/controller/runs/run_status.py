@@ -102,11 +102,11 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
     """The status of a run that has started.
 
     Args:
-        old: the status so far; its history is continued.
+        old: The status so far; its history is continued.
         facts: What the status shows in addition to the state.
         state: The state of the run.
-        new_events: events to append to the history.
-        now: the time of this write.
+        new_events: Events to append to the history.
+        now: The time of this write.
     """
     closing = new_events[-1] if state.closed and new_events else None
     failure = closing_failure(state, closing) if closing else None
@@ -193,7 +193,7 @@ def stored_state(status: Status) -> RunState | None:
     """Read the state of a run from its status; None if it has not started.
 
     Raises:
-        DamagedStateError: it does not say.
+        DamagedStateError: It does not say.
     """
     stored, following = status.get("state"), next_event_id(status)
     if stored is None and following == 1:

@@ -91,7 +91,7 @@ class RunStarter:
         """Create it without reading anything.
 
         Args:
-            tools: What every run works with.
+            tools: The shared services.
             context: The run, and the other runs.
             record: What is stored of the run.
             inbox: What the run was asked.
@@ -113,8 +113,8 @@ class RunStarter:
         """Start the run; an invalid run starts, and fails.
 
         Raises:
-            NotReadyError: it cannot begin yet, and was not asked to end.
-            NotYetError: its definition is being compiled, and it was not asked to terminate.
+            NotReadyError: It cannot begin yet, and was not asked to end.
+            NotYetError: Its definition is being compiled, and it was not asked to terminate.
             ConflictError: Another client has written to it.
         """
         draft = _Draft(self._run.name)
@@ -142,8 +142,8 @@ class RunStarter:
         """Complete the draft.
 
         Raises:
-            NotReadyError, NotYetError: the run cannot begin yet.
-            InvalidWorkflowError: it asks for what cannot be.
+            NotReadyError, NotYetError: The run cannot begin yet.
+            InvalidWorkflowError: It asks for what cannot be.
             ConflictError: Another client has written to it.
         """
         spec = draft.spec
@@ -225,9 +225,9 @@ class RunStarter:
         """The definition that the run is pinned to when it starts now, and its input with defaults.
 
         Raises:
-            NotYetError: it is being compiled.
-            NotReadyError: the Workflow is missing or invalid.
-            InvalidWorkflowError: the run asks for what cannot be.
+            NotYetError: The definition is being compiled.
+            NotReadyError: The Workflow is missing or invalid.
+            InvalidWorkflowError: The run asks for what cannot be.
         """
         inline = self._record.object["spec"].get("inline")
         definition = await self._tools.definitions.find(self._run.namespace, self._run.name, spec, inline)
@@ -241,7 +241,7 @@ class RunStarter:
         """Ensure that the RetryPolicies named by the run and its definition exist; returns that of the run.
 
         Raises:
-            NotReadyError: one is missing, or cannot be used.
+            NotReadyError: One is missing, or cannot be used.
         """
         chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
         own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
@@ -262,8 +262,8 @@ class RunStarter:
         children are this one's, and the segments have the same names and the same events.
 
         Raises:
-            RefusedError: it cannot be gone on from there.
-            NotReadyError: the runs of the workflow id have to close first.
+            RefusedError: It cannot be gone on from there.
+            NotReadyError: The runs of the workflow id have to close first.
         """
         client, definitions = self._tools.client, self._tools.definitions
         fork = await fork_of(client, definitions, self._record.object, reset)  # before anyone is stopped for it
@@ -303,8 +303,8 @@ class RunStarter:
         """The decider if another run of the workflow ID is open; None if none is.
 
         Raises:
-            NotReadyError: it has to be waited for another one.
-            ConflictError: the run does not wait any more.
+            NotReadyError: It has to be waited for another one.
+            ConflictError: The run does not wait any more.
         """
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)

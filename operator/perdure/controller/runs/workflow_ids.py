@@ -26,7 +26,7 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
         reset: What it begins with of another run, if it does.
 
     Raises:
-        NotReadyError: it has to be waited for another one.
+        NotReadyError: It has to be waited for another one.
     """
     reuse, conflict = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy
     if reset is not None:

@@ -36,7 +36,7 @@ class ScheduledChains:
         """Follow none yet.
 
         Args:
-            client: Speaks to the API server.
+            client: The client of the API server.
             record: The Schedule.
             peers: All runs.
             output_of: Reads the output of a run.
@@ -62,7 +62,7 @@ class ScheduledChains:
             id_of: The UID of the first run of a chain; empty while it is not known to exist.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         followed = [(run, run_id) for run in state.running if (run_id := id_of(run))]
         chains = self._chains() if followed else {}
@@ -112,8 +112,8 @@ class ScheduledChains:
         """Keep that number of closed runs of either sort, the newest, each with its whole chain.
 
         Raises:
-            ConflictError: the Schedule is not as it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ConflictError: The Schedule is not as it was read.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         open_ = {id_of(run) for run in state.running}
         closed = [

@@ -43,7 +43,7 @@ class ScheduledRuns:
         """Create it without any run.
 
         Args:
-            client: Speaks to the API server.
+            client: The client of the API server.
             record: The Schedule.
             peers: All runs.
             event_recorder: Records Events.
@@ -84,8 +84,8 @@ class ScheduledRuns:
             now: The time.
 
         Raises:
-            ConflictError: the Schedule is not as it was read.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not do its part; to be called again.
+            ConflictError: The Schedule is not as it was read.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 

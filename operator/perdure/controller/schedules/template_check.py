@@ -43,8 +43,8 @@ class TemplateCheck:
             given: Its spec as the API server has it.
 
         Raises:
-            NotYetError: the Workflow is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            NotYetError: The Workflow is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         if self._checked:
             return False
@@ -77,7 +77,7 @@ class TemplateCheck:
             given: Its spec as the API server has it.
 
         Raises:
-            NotYetError: its definition is being compiled.
+            NotYetError: The definition of the run is being compiled.
         """
         path = "spec.workflowRunTemplate.spec"
         found = [

@@ -106,9 +106,9 @@ class Definitions:
             inline: The definition that is written in place, as the API server has it; None where there is none.
 
         Raises:
-            NotYetError: it is being compiled.
+            NotYetError: The definition is being compiled.
             NotReadyError: The Workflow is missing or invalid; someone can fix it.
-            InvalidWorkflowError: the run itself asks for what cannot be; a run's spec does not change, so it has failed.
+            InvalidWorkflowError: The run itself asks for what cannot be; a run's spec does not change, so it has failed.
         """
         if inline is not None:
             try:
@@ -133,8 +133,8 @@ class Definitions:
         """An activity of a Workflow, for code whose activities run in pods; or why there is none.
 
         Raises:
-            NotYetError: the Workflow is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            NotYetError: The Workflow is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
@@ -159,8 +159,8 @@ class Definitions:
         """The definition of a run that has started; `snapshot` is what its status keeps of it, the rest as for `find`.
 
         Raises:
-            NotYetError: it is being compiled.
-            InvalidWorkflowError: this version of the operator cannot run it any more.
+            NotYetError: The definition is being compiled.
+            InvalidWorkflowError: This version of the operator cannot run it any more.
         """
         if snapshot is None:
             if inline is None:
@@ -178,8 +178,8 @@ class Definitions:
             pinned: For a run that has started already: that it will fail is no reason to stop it.
 
         Raises:
-            NotYetError: it is being compiled.
-            InvalidWorkflowError: it cannot be run.
+            NotYetError: The definition is being compiled.
+            InvalidWorkflowError: It cannot be run.
         """
         compiled = self._look(namespace, spec)
         errors = [finding for finding in compiled.findings if finding.severity is Severity.ERROR]
@@ -193,7 +193,7 @@ class Definitions:
         """All findings of the static checks of a definition, the errors first.
 
         Raises:
-            NotYetError: it is being compiled.
+            NotYetError: The definition is being compiled.
         """
         try:
             return self._look(namespace, spec).findings
@@ -204,7 +204,7 @@ class Definitions:
         """Return a compiled and checked definition, or have it compiled.
 
         Raises:
-            NotYetError: it is being compiled.
+            NotYetError: The definition is being compiled.
             InvalidWorkflowError: It is not JSON that can be stored.
         """
         try:
@@ -275,7 +275,7 @@ def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
     """Parse the spec of a run without its inline definition, which is parsed when it is compiled.
 
     Raises:
-        InvalidWorkflowError: it cannot be read. The API server checks less: not whether a date exists.
+        InvalidWorkflowError: It cannot be read. The API server checks less: not whether a date exists.
     """
     if given.get("inline") is not None:
         given = {**given, "inline": _READ_ELSEWHERE}
@@ -293,7 +293,7 @@ def check_options(spec: WorkflowRunSpec) -> None:
     """Check the options of a run for what the schema cannot express.
 
     Raises:
-        InvalidWorkflowError: one of them cannot be.
+        InvalidWorkflowError: One of them cannot be.
     """
     findings = [*options(spec), *unfit_input(spec.input)]
     if findings:

@@ -134,8 +134,8 @@ class Readiness:
             When to check again; None: when it changes.
 
         Raises:
-            NotYetError: It is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            NotYetError: The definition is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         checked: _Checked | None = None
 

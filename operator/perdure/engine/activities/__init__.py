@@ -1,1 +1,1 @@
-"""Open activities during a step: what workers, pods and clients report about their attempts, and what follows from it."""
+"""Open activities during a step: process the reports of workers, pods and clients about their attempts."""

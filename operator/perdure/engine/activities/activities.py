@@ -10,10 +10,10 @@ from perdure.engine.ledger import Ledger
 
 
 class Activities:
-    """What changes the open activities."""
+    """The parts that change the open activities."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """`ledger`: what the step writes to."""
+        """`ledger`: collects the output of the step."""
         self.closing = ActivityClosing(ledger)
         attempts = Attempts(ledger, self.closing)
         self.pods = PodReports(ledger, attempts, self.closing)

@@ -20,16 +20,16 @@ _OUTCOMES: dict[type[ev.AnyEvent], AttemptOutcome] = {
     ev.ActivityTaskCanceled: AttemptOutcome.CANCELED,
 }
 _NOT_STARTED = "ACTIVITY_ID_NOT_STARTED"
-"""What Temporal's server records of an activity that is canceled before it has started (workflow_task_completed_handler.go)."""
+"""The reason that Temporal's server records if an activity is canceled before it starts (workflow_task_completed_handler.go)."""
 _STARTED_BEFORE = (ev.ActivityTaskCompleted, ev.ActivityTaskFailed)
-"""The ends that Temporal's SDKs expect only of an activity that has started."""
+"""The closing events that Temporal's SDKs expect only after the activity has started."""
 
 
 class ActivityClosing:
     """Closes activities."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """`ledger`: what the step writes to."""
+        """`ledger`: collects the output of the step."""
         self._ledger = ledger
 
     def close(self, activity: PendingActivity, closing: type[ClosingActivityEvent], **attributes: Any) -> None:
@@ -48,7 +48,7 @@ class ActivityClosing:
             ledger.tasks.convert_speculative()
         started_time = activity.started_time
         if ledger.state.for_clients and closing in _STARTED_BEFORE:
-            started_time = started_time or ledger.now  # a client may complete by ID what no worker has started
+            started_time = started_time or ledger.now  # a client may complete an unstarted activity by ID
         if started_time is not None:
             started_event_id = ledger.state.next_event_id
             ledger.emit(

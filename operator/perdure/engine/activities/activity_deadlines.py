@@ -16,7 +16,7 @@ class ActivityDeadlines:
     """The deadlines of the open activities during a step."""
 
     def __init__(self, ledger: Ledger, attempts: Attempts) -> None:
-        """`ledger`: what the step writes to. `attempts`: ends attempts whose timeout has passed."""
+        """`ledger`: collects the output of the step. `attempts`: ends attempts whose timeout has passed."""
         self._ledger = ledger
         self._attempts = attempts
 

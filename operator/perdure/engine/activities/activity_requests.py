@@ -1,4 +1,4 @@
-"""What clients request of open activities: to complete, change, reset, or pause them."""
+"""Requests of clients to complete, change, reset, or pause open activities."""
 
 import msgspec
 
@@ -15,10 +15,10 @@ from perdure.engine.state import PauseInfo, PendingActivity
 
 
 class ActivityRequests:
-    """Processes requests about activities. Their answers show what was wrong."""
+    """Processes requests about activities. Their answers report errors."""
 
     def __init__(self, ledger: Ledger, attempts: Attempts, closing: ActivityClosing) -> None:
-        """`ledger`: what the step writes to. `attempts`, `closing`: change the activities."""
+        """`ledger`: collects the output of the step. `attempts`, `closing`: change the activities."""
         self._ledger = ledger
         self._attempts = attempts
         self._closing = closing

@@ -16,7 +16,7 @@ from perdure.engine.retry import decide_retry
 from perdure.engine.state import PendingActivity
 
 _MAX_KEPT = 4_096
-"""Characters of a stack trace, and bytes of details and of a cause, that are kept of an attempt that is retried."""
+"""Limits for a retried attempt: characters of the stack trace, and bytes of the details and of the cause."""
 _MAX_LOGS = 32
 """Number of open activities up to which each keeps the log of its last failed attempt, which has up to 4 KiB."""
 _NOT_ENOUGH_TIME = "Not enough time to schedule next retry before activity ScheduleToClose timeout, giving up retrying"
@@ -27,7 +27,7 @@ class Attempts:
     """The attempts of the open activities during a step."""
 
     def __init__(self, ledger: Ledger, closing: ActivityClosing) -> None:
-        """`ledger`: what the step writes to. `closing`: closes activities that are not retried."""
+        """`ledger`: collects the output of the step. `closing`: closes activities that are not retried."""
         self._ledger = ledger
         self._closing = closing
 
@@ -72,7 +72,7 @@ class Attempts:
             if kind is not TimeoutType.SCHEDULE_TO_CLOSE and not for_workers:
                 cause = failure
             if kind is not TimeoutType.SCHEDULE_TO_CLOSE and self._ledger.state.standalone:
-                # The outcome does not show how the last attempt has ended; the description of the activity does.
+                # Only the description of the activity shows how the last attempt ended, not the outcome.
                 late = msgspec.structs.replace(
                     activity, last_failure=failure, last_attempt_complete_time=self._ledger.now
                 )
@@ -104,7 +104,7 @@ class Attempts:
     def _retry(self, activity: PendingActivity, failure: Failure) -> RetryState:
         """Retry an attempt that failed, or return why not. An activity whose cancellation was requested is not retried.
 
-        As Temporal's server (service/history/workflow/mutable_state_impl.go: RetryActivity).
+        This follows Temporal's server (service/history/workflow/mutable_state_impl.go: RetryActivity).
         """
         if activity.cancel_requested:
             return RetryState.CANCEL_REQUESTED
@@ -156,7 +156,7 @@ class Attempts:
 
 
 def abridged(failure: Failure, *, log: bool) -> Failure:
-    """What the state keeps of the failure of an attempt that is retried.
+    """Return the part of a retried attempt's failure that the state keeps.
 
     Temporal's server truncates it to 4 kB (common/failure/failure.go).
     """

@@ -1,4 +1,4 @@
-"""What the pods of attempts show."""
+"""Observations of the pods of attempts."""
 
 from typing import assert_never
 
@@ -14,10 +14,10 @@ from perdure.engine.state import PendingActivity
 
 
 class PodReports:
-    """Processes what was observed of pods."""
+    """Processes observations of pods."""
 
     def __init__(self, ledger: Ledger, attempts: Attempts, closing: ActivityClosing) -> None:
-        """`ledger`: what the step writes to. `attempts`, `closing`: change the activities."""
+        """`ledger`: collects the output of the step. `attempts`, `closing`: change the activities."""
         self._ledger = ledger
         self._attempts = attempts
         self._closing = closing

@@ -1,4 +1,4 @@
-"""What workers report about the attempts that they run."""
+"""Reports of workers about the attempts that they run."""
 
 from typing import assert_never
 
@@ -19,7 +19,7 @@ class WorkerReports:
     """Processes the reports of workers."""
 
     def __init__(self, ledger: Ledger, attempts: Attempts, closing: ActivityClosing) -> None:
-        """`ledger`: what the step writes to. `attempts`, `closing`: change the activities."""
+        """`ledger`: collects the output of the step. `attempts`, `closing`: change the activities."""
         self._ledger = ledger
         self._attempts = attempts
         self._closing = closing
@@ -86,7 +86,7 @@ class WorkerReports:
         return OK
 
     def _end(self, activity: PendingActivity, report: inp.ActivityReported) -> Answer:
-        """Process how a worker says that an attempt has ended."""
+        """Process a worker's report that an attempt has ended."""
         if report.heartbeat_details is not None:
             activity = msgspec.structs.replace(activity, heartbeat_details=report.heartbeat_details)
             activity = msgspec.structs.replace(self._with_heartbeat(activity), last_heartbeat_time=self._ledger.now)
@@ -105,7 +105,7 @@ class WorkerReports:
         return OK
 
     def _with_heartbeat(self, activity: PendingActivity) -> PendingActivity:
-        """The activity with one more heartbeat, which counts only for a standalone activity."""
+        """Count a heartbeat, if the activity is standalone."""
         return msgspec.structs.replace(activity, heartbeats=activity.heartbeats + self._ledger.state.standalone)
 
 

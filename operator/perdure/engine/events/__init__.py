@@ -1,12 +1,12 @@
-"""Events: what has happened to a run, under Temporal's names and attribute names.
+"""Events of a run, with Temporal's names and attribute names.
 
-A history is a gap-free, append-only list of these. Temporal's ``temporal.api.history.v1`` is the model; the differences are:
+A history is a gap-free, append-only list of events. Temporal's ``temporal.api.history.v1`` is the model; the differences are:
 
-* attributes are next to ``eventId`` and ``eventTime`` instead of in a nested object, payloads are plain JSON values;
-* the closing events of an activity also carry its ``activityId`` and `attempt`, so that a decider needs no table to know
-  which step ended, and after how many attempts;
-* a decider that runs in the operator's process (the YAML interpreter) decides within the commit, so its workflow tasks leave no
-  WorkflowTask events. Where a Temporal SDK worker decides, they are all here, and the history is Temporal's own.
+* attributes are next to ``eventId`` and ``eventTime`` instead of in a nested object, and payloads are plain JSON values;
+* the closing events of an activity also have its ``activityId`` and `attempt`, so that a decider can identify the step and the
+  number of attempts without a table;
+* a decider in the operator's process (the YAML interpreter) decides within the commit, so there are no WorkflowTask events.
+  If a Temporal SDK worker decides, the history has all of them, and is the same as Temporal's.
 """
 
 from typing import TypeAlias

@@ -49,7 +49,7 @@ class ActivityTaskCancelRequested(CommandEvent, frozen=True, kw_only=True):
 class _ActivityClosed(Event, frozen=True, kw_only=True):
     scheduled_event_id: int
     started_event_id: int
-    """0 if the last attempt did not start."""
+    """ID of its ActivityTaskStarted; 0 if the last attempt did not start."""
     activity_id: str
     attempt: int
     identity: str = ""
@@ -67,21 +67,21 @@ class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
 
 
 class ActivityTaskFailed(_ActivityClosed, frozen=True, kw_only=True):
-    """An activity failed for good; `retry_state` says why it is not retried."""
+    """An activity failed permanently; `retry_state` says why it is not retried."""
 
     failure: Failure
     retry_state: RetryState
 
 
 class ActivityTaskTimedOut(_ActivityClosed, frozen=True, kw_only=True):
-    """An activity timed out for good."""
+    """An activity timed out permanently."""
 
     failure: Failure
     retry_state: RetryState
 
 
 class ActivityTaskCanceled(_ActivityClosed, frozen=True, kw_only=True):
-    """An activity was canceled on request: it has stopped, or had not started."""
+    """An activity was canceled on request, after it stopped or before it started."""
 
     details: Any = None
     latest_cancel_requested_event_id: int = 0

@@ -18,7 +18,7 @@ class StartChildWorkflowExecutionInitiated(CommandEvent, frozen=True, kw_only=Tr
 
 
 class StartChildWorkflowExecutionFailed(Event, frozen=True, kw_only=True):
-    """The child was not started; `failure` says why, its type is for example WorkflowExecutionAlreadyStarted."""
+    """The child was not started. `failure` says why, for example with the type WorkflowExecutionAlreadyStarted."""
 
     initiated_event_id: int
     child_id: str
@@ -55,7 +55,7 @@ class ChildWorkflowExecutionCompleted(_ChildClosed, frozen=True, kw_only=True):
 
 
 class ChildWorkflowExecutionFailed(_ChildClosed, frozen=True, kw_only=True):
-    """The child has failed for good."""
+    """The child failed permanently."""
 
     failure: Failure
     retry_state: RetryState = RetryState.RETRY_POLICY_NOT_SET

@@ -1,4 +1,4 @@
-"""Events that close a run: exactly one ends every history."""
+"""Events that close a run. The history of each closed run ends with exactly one of them."""
 
 from datetime import timedelta
 from typing import Any, TypeAlias

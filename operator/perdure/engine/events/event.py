@@ -1,4 +1,4 @@
-"""What all events have in common."""
+"""The attributes that all events share."""
 
 from datetime import datetime
 from typing import Any

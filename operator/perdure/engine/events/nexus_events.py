@@ -15,7 +15,7 @@ class NexusOperationScheduled(CommandEvent, frozen=True, kw_only=True):
     endpoint: str
     endpoint_id: str
     handler_namespace: str
-    """The namespace that the endpoint named then: only it can complete the operation."""
+    """The namespace of the endpoint at that time. Only this namespace can complete the operation."""
     service: str
     operation: str
     input: Any = None
@@ -24,11 +24,12 @@ class NexusOperationScheduled(CommandEvent, frozen=True, kw_only=True):
     start_to_close_timeout: timedelta | None = None
     nexus_header: dict[str, str] = msgspec.field(default_factory=dict)
     request_id: str
-    """The same for every attempt, so that a handler finds the operation it has started. A secret of both namespaces."""
+    """The ID of the request, which only the two namespaces know. It is the same for every attempt, so that a handler finds the
+    operation that it has started."""
 
 
 class NexusOperationStarted(Event, frozen=True, kw_only=True):
-    """The handler has started the operation, and completes it later."""
+    """The handler has started the operation, and will complete it later."""
 
     scheduled_event_id: int
     operation_token: str
@@ -44,14 +45,14 @@ class NexusOperationCancelRequested(CommandEvent, frozen=True, kw_only=True):
 
 
 class NexusOperationCancelRequestCompleted(Event, frozen=True, kw_only=True):
-    """The handler has accepted the request to cancel; the operation ends later, or not at all by it."""
+    """The handler has accepted the cancellation request. The operation may end later because of it."""
 
     scheduled_event_id: int
     requested_event_id: int
 
 
 class NexusOperationCancelRequestFailed(Event, frozen=True, kw_only=True):
-    """The handler has refused the request to cancel."""
+    """The handler has rejected the cancellation request."""
 
     scheduled_event_id: int
     requested_event_id: int

@@ -35,7 +35,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     """Why the previous run failed, if this one retries it or follows it by a cron schedule."""
     attempt: int = 1
     retries_since: datetime | None = None
-    """When the first run of a row of retries started, if this is not the first."""
+    """When the first run in a series of retries started, if this is not the first."""
     parent: ParentReference | None = None
     search_attributes: dict[str, Any] = msgspec.field(default_factory=dict)
     successor: str = ""
@@ -46,7 +46,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     memo: Any = None
     cron_schedule: str = ""
     initiator: str = ""
-    """What created the run: Workflow (it continues another as new), Retry or CronSchedule; empty for the first run of a chain."""
+    """The initiator of the run: Workflow (continue-as-new), Retry or CronSchedule; empty for the first run of a chain."""
     last_completion_result: Any = None
     priority: Any = None
     root_workflow_id: str = ""
@@ -56,7 +56,7 @@ class WorkflowExecutionStarted(Event, frozen=True, kw_only=True):
     """The client that started the run gets its first workflow task."""
     links: Any = None
     standalone: bool = False
-    """The run is a standalone activity or Nexus operation: it schedules one, and closes as that closes."""
+    """The run is a standalone activity or Nexus operation: it schedules one, and closes with its outcome."""
     versioning_override: VersioningOverride | None = None
     inherited_pinned_version: DeploymentVersion | None = None
     """The pinned version of its parent or of the previous run."""
@@ -93,7 +93,7 @@ class WorkflowExecutionCancelRequested(Event, frozen=True, kw_only=True):
 
 
 class WorkflowExecutionPaused(Event, frozen=True, kw_only=True):
-    """The run was paused: nothing is decided and no attempt starts until it is unpaused."""
+    """The run was paused: there are no decisions and no new attempts until it is unpaused."""
 
     reason: str = ""
     identity: str = ""
@@ -107,11 +107,11 @@ class WorkflowExecutionUnpaused(Event, frozen=True, kw_only=True):
 
 
 class WorkflowExecutionOptionsUpdated(Event, frozen=True, kw_only=True):
-    """A client changed the versioning override, or attached callbacks by another start or by repeating an update."""
+    """A client changed the versioning override, or attached callbacks by starting the run or sending an update again."""
 
     attached_request_id: str = ""
     update_id: str = ""
-    """The update whose end the attached callbacks wait for; empty: they wait for the end of the run."""
+    """The update that the attached callbacks wait for; empty: they wait for the end of the run."""
     versioning_override: VersioningOverride | None = None
     unset_versioning_override: bool = False
     attached_completion_callbacks: tuple[Callback, ...] = ()

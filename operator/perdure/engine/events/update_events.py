@@ -8,7 +8,7 @@ from perdure.engine.starts import Callback
 
 
 class WorkflowExecutionUpdateAdmitted(Event, frozen=True, kw_only=True):
-    """A run that a reset created gets an update that the previous run had accepted."""
+    """A run that a reset created received an update that the previous run had accepted."""
 
     update_id: str
     name: str = ""

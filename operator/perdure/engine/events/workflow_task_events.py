@@ -1,4 +1,4 @@
-"""Events of workflow tasks: only a run that a Temporal SDK worker decides has them."""
+"""Events of workflow tasks. Only runs that a Temporal SDK worker decides have them."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +9,7 @@ from perdure.engine.versioning import DeploymentVersion
 
 
 class WorkflowTaskScheduled(Event, frozen=True, kw_only=True):
-    """A worker must decide what follows."""
+    """A workflow task was scheduled for a worker."""
 
     task_queue: str
     sticky: bool = False
@@ -21,7 +21,7 @@ class WorkflowTaskScheduled(Event, frozen=True, kw_only=True):
 
 
 class WorkflowTaskStarted(Event, frozen=True, kw_only=True):
-    """A worker took the task. It is written together with the result: the delivery of a task needs no write."""
+    """A worker took the task. This is written together with the result, so that the delivery of a task needs no write."""
 
     scheduled_event_id: int
     identity: str = ""
@@ -29,11 +29,11 @@ class WorkflowTaskStarted(Event, frozen=True, kw_only=True):
     suggest_continue_as_new: bool = False
     history_size_bytes: int = 0
     target_worker_deployment_version_changed: bool = False
-    """The run is pinned, and new runs of its task queue start on another version."""
+    """Whether the run is pinned while new runs of its task queue start on another version."""
 
 
 class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
-    """A worker has decided; the events of its commands follow."""
+    """A worker completed the task; the events of its commands follow."""
 
     scheduled_event_id: int
     started_event_id: int
@@ -53,9 +53,9 @@ class WorkflowTaskCompleted(Event, frozen=True, kw_only=True):
 class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
     """A worker could not decide, or its decision is not valid.
 
-    With the cause ``ResetWorkflow``, the run was reset: up to here it has the history of another run, and what follows is decided
-    again, as on Temporal's server (service/history/ndc/workflow_resetter.go). Open activities start with their first attempt,
-    and timeouts of the run count from here.
+    With the cause ``ResetWorkflow``, the run was reset: the events before this one are from another run's history, and the run
+    decides again from here, as on Temporal's server (service/history/ndc/workflow_resetter.go). Open activities start with their
+    first attempt, and timeouts of the run count from here.
     """
 
     scheduled_event_id: int = 0
@@ -75,7 +75,7 @@ class WorkflowTaskFailed(Event, frozen=True, kw_only=True):
 
 
 class WorkflowTaskTimedOut(Event, frozen=True, kw_only=True):
-    """A worker did not answer in time, or did not take the task from its sticky queue."""
+    """A worker did not respond in time, or did not take the task from its sticky queue."""
 
     scheduled_event_id: int
     started_event_id: int = 0

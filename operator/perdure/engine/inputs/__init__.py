@@ -1,4 +1,4 @@
-"""Inputs: what can happen to a run from outside. The controller observes them; `step` turns them into events.
+"""Inputs: external occurrences that affect a run. The controller observes them; `step` turns them into events.
 
 An input about an attempt names the attempt. If that is not the current attempt, the input is stale and changes nothing: this
 fence keeps a superseded pod from reporting.

@@ -1,7 +1,7 @@
-"""What workers report about activities of the task queues that they poll.
+"""Reports of workers about activities of the task queues that they poll.
 
-Each input names the attempt, and by `fence` the delivery: a report of a worker is stale once the attempt was given to another
-one. The answers are not remembered: a report that is sent again is stale.
+Each input identifies the attempt, and `fence` identifies its delivery: a report is stale once the attempt was given to another
+worker. The answers are not stored: a report that is sent again is stale.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from perdure.engine.failures import Failure
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityTaken:
-    """A worker takes an attempt that is due."""
+    """A worker takes a due attempt."""
 
     request_id: str
     scheduled_event_id: int
@@ -23,13 +23,13 @@ class ActivityTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityReported:
-    """A worker reports how an attempt has ended: with a result, a failure, or a cancellation."""
+    """A worker reports the end of an attempt: a result, a failure, or a cancellation."""
 
     request_id: str
     scheduled_event_id: int
     attempt: int
     fence: str
-    """Empty: the report is valid for every delivery."""
+    """The delivery; empty: the report is valid for every delivery."""
     identity: str = ""
     principal: str = ""
     result: Any = None

@@ -12,22 +12,22 @@ class Answer:
 
     ok: bool
     reason: str = ""
-    """Why it was not done, as one CamelCase word; `CLOSED` also if nothing had to be done because the run has closed. After a
+    """Why the request failed, as one CamelCase word; `CLOSED` also if nothing had to be done because the run has closed. After a
     success, a warning."""
     message: str = ""
-    """Why it was not done, as a sentence."""
+    """Why the request failed, as a sentence."""
     result: dict[str, Any] = field(default_factory=dict)
-    """Details, such as the run that a Schedule has started."""
+    """Details, such as the run that a Schedule started."""
 
 
 CLOSED = ConditionReason.WORKFLOW_EXECUTION_COMPLETED
-"""Reason of the answers of a run that has already closed."""
+"""The reason in answers of a run that has already closed."""
 
 OPERATION_NOT_FOUND = "OperationNotFound"
-"""Reason of the answer of a run that has no such open Nexus operation."""
+"""The reason in the answer of a run without this open Nexus operation."""
 
 TOO_MANY_CALLBACKS = "TooManyCallbacks"
-"""Reason of the answer if a run already has the maximum number of callbacks."""
+"""The reason in the answer of a run that already has the maximum number of callbacks."""
 
 CLOSING = ConditionReason.WORKFLOW_CLOSING
-"""Reason of the answers of a run that is about to close, or must decide once more: the client must retry."""
+"""The reason in answers of a run that is about to close or must decide once more: the client must retry."""

@@ -1,4 +1,4 @@
-"""What was observed of the pod of an attempt."""
+"""Observations of the pod of an attempt."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,15 +19,15 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptWaiting:
-    """The attempt has not started. Users and the message of a timeout see the reason."""
+    """The attempt has not started. The status and the message of a timeout show the reason."""
 
     scheduled_event_id: int
     attempt: int
     reason: str
     stuck: bool = False
-    """It probably needs the user: the condition of the run must show it."""
+    """Whether the user probably must act, so that the condition of the run must show it."""
     worth_telling: bool = False
-    """Whether to commit it immediately: it may last, and nothing else shows it."""
+    """Whether to commit the reason immediately, because it may last and nothing else shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class HeartbeatRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCompleted:
-    """The attempt succeeded, with proof."""
+    """The attempt provably succeeded."""
 
     scheduled_event_id: int
     attempt: int
@@ -58,7 +58,7 @@ class AttemptCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFailed:
-    """The attempt itself failed: the retry policy counts it."""
+    """The attempt itself failed, and the retry policy counts it."""
 
     scheduled_event_id: int
     attempt: int
@@ -68,7 +68,7 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLost:
-    """The infrastructure lost the pod of the attempt: it is retried, and the retry policy does not count it."""
+    """The infrastructure lost the pod of the attempt. It is retried, and the retry policy does not count it."""
 
     scheduled_event_id: int
     attempt: int

@@ -1,8 +1,7 @@
 """Requests of clients and of other runs.
 
-A request that is recorded is not recorded again: the state keeps its ID until `RequestForgotten` reports that the client has
-the answer. `identity` is what a client says about itself, `principal` the user that the API server has authenticated; empty if
-that is not known.
+A request is recorded only once: the state keeps its ID until `RequestForgotten` reports that the client has the answer.
+`identity` is the client's own name for itself, `principal` the user that the API server has authenticated; empty if unknown.
 """
 
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ class SignalRequested:
     principal: str = ""
     header: Any = None
     external: ExternalReference | None = None
-    """The run that sends it; None if another client does."""
+    """The run that sends the signal; None if another client sends it."""
     client_request_id: str = ""
-    """The `request_id` if a client of Temporal's API chose it: the event shows it."""
+    """The `request_id` that a client of Temporal's API chose; the event shows it."""
     links: Any = None
     """JSON of temporal.api.common.v1.Link, opaque."""
 
@@ -41,9 +40,9 @@ class CancelRequested:
     identity: str = ""
     principal: str = ""
     external: ExternalReference | None = None
-    """The run that requests it; None if another client does."""
+    """The run that requests the cancellation; None if another client requests it."""
     stop: bool = False
-    """Whether only `finally` runs, and no other handler."""
+    """Whether only `finally` runs, without other handlers."""
     links: Any = None
     """JSON of temporal.api.common.v1.Link, opaque."""
 
@@ -110,7 +109,7 @@ class ActivityReset:
     """Whether the heartbeat details are also removed."""
     keep_paused: bool = False
     restore: bool = False
-    """Whether the activity gets the options of the workflow again."""
+    """Whether to restore the options from the workflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,17 +119,17 @@ class OptionsChanged:
     request_id: str
     activity_id: str
     options: OpenActivityOptions | None
-    """All options; None: those of the workflow again."""
+    """All options; None: the options from the workflow again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbacksAttached:
-    """A client that wanted to start the workflow uses the open run, or repeats an update of it, and waits for its end."""
+    """A client that tried to start the workflow attaches to the open run, or to one of its updates, and waits for its end."""
 
     request_id: str
     callbacks: tuple[Callback, ...]
     update_id: str = ""
-    """The update whose end it waits for; empty: that of the run."""
+    """The update to wait for; empty: the end of the run."""
     identity: str = ""
     principal: str = ""
     links: Any = None
@@ -148,7 +147,7 @@ class OverrideChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForgotten:
-    """The client of a request has the answer, and will not send it again."""
+    """The client has the answer to its request, and will not send the request again."""
 
     request_id: str
 

@@ -1,4 +1,4 @@
-"""What handlers answer about Nexus operations, and what completes an operation that a handler has started."""
+"""Responses of handlers to Nexus operations, and the completion of operations that a handler has started."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +22,7 @@ class OperationOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationReported:
-    """A handler answers an attempt to start an operation."""
+    """A handler responds to an attempt to start an operation."""
 
     request_id: str
     scheduled_event_id: int
@@ -37,13 +37,13 @@ class OperationReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationCancelReported:
-    """A handler answers an attempt to cancel an operation."""
+    """A handler responds to an attempt to cancel an operation."""
 
     request_id: str
     scheduled_event_id: int
     attempt: int
     failure: Failure | None = None
-    """None: the handler has accepted the request."""
+    """Why the handler rejected the request; None: it has accepted it."""
     retryable: bool = False
 
 

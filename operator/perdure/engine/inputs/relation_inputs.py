@@ -1,4 +1,4 @@
-"""Results of what the run has requested from others."""
+"""Results of the requests of a run to other runs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,14 +44,14 @@ class ChildClosed:
     outcome: ChildOutcome
     result: Any = None
     failure: Failure | None = None
-    """Why it failed; for a terminated child, the message is the reason."""
+    """Why the child failed; for a terminated child, the message is the reason."""
     retry_state: RetryState | None = None
-    """Why it was not retried, from its last event; None if the event does not have it."""
+    """Why the child was not retried, from its last event; None if the event does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateAdmitted:
-    """A reset brings an update that the previous run had accepted."""
+    """A reset passes on an update that the previous run had accepted."""
 
     update_id: str
     name: str
@@ -65,7 +65,7 @@ class UpdateAdmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalDone:
-    """The other run has recorded the signal or the cancellation request, or could not: see `failure`."""
+    """The other run has recorded the signal or the cancellation request, or could not record it: see `failure`."""
 
     initiated_event_id: int
     failure: Failure | None = None
@@ -73,7 +73,7 @@ class ExternalDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectDone:
-    """An effect of the state is done, and the state can forget it."""
+    """An effect of the state is done, so the state can drop it."""
 
     effect: Effect
     refused: str = ""
@@ -83,4 +83,4 @@ class EffectDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecideAgain:
-    """Something that the decider was missing may exist now: ask it again, without waiting for the backoff."""
+    """An object that the decider was missing may exist now: decide again, without waiting for the backoff."""

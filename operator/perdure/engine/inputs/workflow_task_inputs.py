@@ -1,4 +1,4 @@
-"""What workers report about the workflow task of a run. Each report names the delivery that it is about."""
+"""Reports of workers about the workflow task of a run. Each report identifies its delivery."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from perdure.engine.versioning import DeploymentVersion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWanted:
-    """An update or a query needs a worker, although nothing has happened."""
+    """An update or a query needs a worker, although there are no new events."""
 
     request_id: str
 
@@ -25,7 +25,7 @@ class TaskTaken:
     epoch: str
     identity: str = ""
     suggest_events: int = 4_096
-    """Number of events above which the worker gets the suggestion to continue as new."""
+    """The number of events above which continue-as-new is suggested to the worker."""
     target_version_changed: bool = False
     """Whether new runs of the task queue start on another version than the pinned one of this run."""
 
@@ -63,7 +63,7 @@ class TaskCompleted:
     sticky_queue: str = ""
     sticky_timeout: timedelta | None = None
     force_new_task: bool = False
-    """The worker has not finished, and needs more time."""
+    """Whether the worker has not finished and needs more time."""
     receives_again: bool = False
     """Whether the worker accepts events that it has received before (`discard_speculative_workflow_task_with_events`)."""
     rejects_only: bool = False
@@ -71,12 +71,12 @@ class TaskCompleted:
     rejected: Mapping[str, Failure] = field(default_factory=dict)
     """The updates that it has rejected, by ID, and why."""
     following: TaskTaken | None = None
-    """Take the next task with this answer, if one is due: the worker waits for it with its response."""
+    """How the worker takes the next task with the answer, if one is due; None: it does not wait for one."""
     eager: tuple[str, ...] = ()
-    """IDs of scheduled activities that the worker runs itself, immediately: they do not wait in a task queue."""
+    """IDs of scheduled activities that the worker runs itself immediately, without a task queue."""
 
     def fence(self, activity_id: str) -> str:
-        """The fence of an activity that the worker runs itself; the same if it sends its answer again."""
+        """The fence of an activity that the worker runs itself. It is the same if the worker sends its answer again."""
         return f"{self.token.text()}/{activity_id}"
 
 
@@ -102,7 +102,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StickinessReset:
-    """The worker that has the workflow in its cache stops."""
+    """The worker that has the workflow in its cache is stopping."""
 
     request_id: str
 

@@ -1,4 +1,4 @@
-"""State: what the engine knows about a run between two steps, and how events change it.
+"""The state of a run between two steps, and its changes by events.
 
 ``state = fold(events)``, except for what Temporal also keeps next to the history: the number of the current attempt of an open
 activity, when it started, its last failure and heartbeat, and the workflow task that could not be decided.

@@ -119,7 +119,7 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
         ):
             operation = operation_after(state.operations.get(str(event_operation(event))), event)
             if operation is None:
-                return state  # it has ended meanwhile
+                return state  # it has already ended
             return change(state, operations={**state.operations, str(operation.scheduled_event_id): operation})
         case (
             ev.NexusOperationCompleted()
@@ -163,7 +163,7 @@ def _apply(state: RunState, event: ev.AnyEvent) -> RunState:  # noqa: C901, PLR0
             assert state.code is not None
             first = state.first_decision_time
             if first is not None and isinstance(event, ev.WorkflowTaskScheduled):
-                first = min(first, event.event_time)  # an update has not waited for the end of the delay
+                first = min(first, event.event_time)  # an update does not wait for the end of the delay
             callbacks = callbacks_after(state, event)
             return change(state, first_decision_time=first, code=code_after(state.code, event), callbacks=callbacks)
         case ev.WorkflowExecutionStarted():

@@ -1,4 +1,4 @@
-"""How an event changes the callbacks of a run: the Nexus operations that its end completes, or the end of one of its updates."""
+"""How an event changes the callbacks of a run: Nexus operations that its end, or the end of one of its updates, completes."""
 
 from perdure.engine import events as ev
 from perdure.engine.state.pending import PendingCallback

@@ -8,7 +8,7 @@ from perdure.engine.state.entries import removed, updated
 
 
 def code_after(code: Code, event: ev.AnyEvent) -> Code:
-    """What the state keeps for the workers, after an event."""
+    """Return the state for the workers after an event."""
     change = msgspec.structs.replace
     match event:
         case ev.WorkflowTaskScheduled():
@@ -49,7 +49,7 @@ def code_after(code: Code, event: ev.AnyEvent) -> Code:
 
 
 def code_with_override(code: Code | None, event: ev.WorkflowExecutionOptionsUpdated) -> Code | None:
-    """The same, after an event that sets or removes the versioning override."""
+    """Return the state for the workers after an event that sets or removes the versioning override."""
     if code is None or (event.versioning_override is None and not event.unset_versioning_override):
         return code
     versioning = msgspec.structs.replace(code.versioning, override=event.versioning_override)

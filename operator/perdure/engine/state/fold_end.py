@@ -21,7 +21,7 @@ _CLOSED_AS: dict[type[ev.Event], RunStatus] = {
 
 
 def reset_state(state: RunState, event: ev.WorkflowTaskFailed) -> RunState:
-    """The state after a reset: the run continues the history of another one, which has created the dead letters up to here."""
+    """The state after a reset. The run continues the history of another one, which has created all dead letters so far."""
     restarted = {"first_scheduled_time": event.event_time, "scheduled_time": event.event_time}
     return msgspec.structs.replace(
         state,
@@ -39,14 +39,14 @@ def reset_state(state: RunState, event: ev.WorkflowTaskFailed) -> RunState:
 
 
 def _with_new_call(operation: PendingOperation, time: datetime) -> PendingOperation:
-    """An operation of a run that was reset. The request ID stays the same, so the handler finds the operation it has started."""
+    """An operation of a reset run. Its request ID stays the same, so that the handler finds the operation that it has started."""
     if operation.started_time is not None:
         return operation
     return msgspec.structs.replace(operation, calls=HandlerCalls(due=time))
 
 
 def closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
-    """The state after the closing event. What is open ends with the run; what still has to be delivered to others stays."""
+    """The state after the closing event. Open entries end with the run; undelivered requests to others stay."""
     kept = event.reset_event_id if isinstance(event, ev.WorkflowExecutionTerminated) else 0
     return msgspec.structs.replace(
         state,
@@ -76,10 +76,10 @@ def closed_state(state: RunState, event: ev.ClosingEvent) -> RunState:
 
 
 def without_payloads(activities: dict[str, PendingActivity]) -> dict[str, PendingActivity]:
-    """The activities without the payloads that they were scheduled with."""
+    """Return activities without their scheduled payloads."""
     return {key: msgspec.structs.replace(each, input=None, header=None) for key, each in activities.items()}
 
 
 def without_input(operations: dict[str, PendingOperation]) -> dict[str, PendingOperation]:
-    """The Nexus operations without the input that they were scheduled with."""
+    """Return Nexus operations without their scheduled input."""
     return {key: msgspec.structs.replace(each, input=None) for key, each in operations.items()}

@@ -18,12 +18,12 @@ OperationEvent: TypeAlias = (
 
 
 def event_operation(event: OperationEvent) -> int:
-    """The event that has scheduled the operation which an event is about."""
+    """ID of the event that scheduled the operation of an event."""
     return event.event_id if isinstance(event, ev.NexusOperationScheduled) else event.scheduled_event_id
 
 
 def operation_after(before: PendingOperation | None, event: OperationEvent) -> PendingOperation | None:
-    """An operation after an event; None if there is no such operation any more."""
+    """An operation after an event; None if it no longer exists."""
     change = msgspec.structs.replace
     if isinstance(event, ev.NexusOperationScheduled):
         return PendingOperation(

@@ -10,7 +10,7 @@ from perdure.engine.failures import Failure, TimeoutType
 from perdure.engine.state.deadlines import deadline_after
 
 REQUEST_TIMEOUT = timedelta(seconds=10)
-"""How long one call of the handler of a Nexus operation may take (component.nexusoperations.request.timeout)."""
+"""The timeout of one call of the handler of a Nexus operation (component.nexusoperations.request.timeout)."""
 
 SHORTEST_REQUEST = timedelta(seconds=1.5)
 """If less of the timeout of an operation is left, its handler is not called again (limit.request.timeout.min)."""
@@ -22,26 +22,26 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = timedelta(seconds=1), timedelta(hours=1)
 
 
 class HandlerCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The calls of the handler of a Nexus operation, which are repeated after a failure."""
+    """The calls of the handler of a Nexus operation, which are retried after a failure."""
 
     due: datetime
     """When the next call begins, or has begun."""
     attempts: int = 0
-    """Number of answered calls."""
+    """Number of calls with a response."""
     last_attempt_complete_time: datetime | None = None
     last_failure: Failure | None = None
 
     @property
     def attempt(self) -> int:
-        """Number of the call that is due, from 1."""
+        """Number of the due call; the first is 1."""
         return self.attempts + 1
 
     def answered(self, now: datetime) -> "HandlerCalls":
-        """These calls after the last one."""
+        """Return these calls after the last one got its response."""
         return msgspec.structs.replace(self, attempts=self.attempt, last_attempt_complete_time=now, last_failure=None)
 
     def failed(self, failure: Failure, now: datetime) -> "HandlerCalls":
-        """These calls after one that failed; the next follows later each time."""
+        """Return these calls after a failed one. The delay before the next call grows each time."""
         wait = min(_FIRST_BACKOFF * (1 << min(self.attempts, 16)), _LONGEST_BACKOFF)
         return msgspec.structs.replace(self.answered(now), last_failure=failure, due=now + wait)
 
@@ -55,7 +55,7 @@ class OperationCancellation(msgspec.Struct, frozen=True, kw_only=True, omit_defa
     requested_time: datetime | None = None
     """When the handler could first be called."""
     state: str = ""
-    """The answer: Succeeded or Failed; empty if there is none yet."""
+    """The response: Succeeded or Failed; empty if there is none yet."""
 
 
 class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -68,7 +68,7 @@ class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     service: str
     operation: str
     input: Any = None
-    """None once it has started."""
+    """The input; None once the operation has started."""
     schedule_to_close_timeout: timedelta | None = None
     schedule_to_start_timeout: timedelta | None = None
     start_to_close_timeout: timedelta | None = None
@@ -82,7 +82,7 @@ class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def open_call(self) -> HandlerCalls | None:
-        """The calls that continue: to start the operation or, once it has started, to cancel it."""
+        """The pending calls: to start the operation or, once it has started, to cancel it."""
         if self.started_time is None:
             return self.calls
         cancellation = self.cancellation
@@ -104,7 +104,7 @@ class PendingOperation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
                 yield deadline, kind
 
     def call_deadline(self, calls: HandlerCalls) -> datetime:
-        """When the handler must have answered a call."""
+        """The deadline for the response to a call."""
         ends = (deadline for deadline, _ in self.deadlines())
         return min((calls.due + REQUEST_TIMEOUT, *ends)) - _ANSWER_BUFFER
 

@@ -1,4 +1,4 @@
-"""Other things of a run that have not ended: timers, children, requests to other runs, and callbacks."""
+"""Other pending entries of a run: timers, children, requests to other runs, and callbacks."""
 
 from datetime import datetime
 from typing import Any
@@ -19,9 +19,9 @@ class PendingTimer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class PendingChild(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A child that has not closed; in a closed run, one whose parent close policy has not been applied yet.
+    """A child that has not closed; in a closed run, a child whose parent close policy has not been applied yet.
 
-    It holds what is needed to start the child until that is done; then only what names it.
+    Until the child starts, it has the data for the start; afterwards, it only has the child's identity.
     """
 
     initiated_event_id: int
@@ -53,18 +53,18 @@ class PendingExternal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class PendingCallback(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A Nexus operation that the end of the run completes, or the end of an update."""
+    """A Nexus operation that the end of the run or of an update completes."""
 
     callback: Callback
     update_id: str = ""
     """The update whose end completes the operation; empty: the end of the run does."""
     rejection: Failure | None = None
-    """Why a worker rejected the update, which a reset had brought. No event records it."""
+    """Why a worker rejected the update, which a reset had passed on. No event records it."""
     registration_time: datetime
     request_id: str = ""
     """Request ID of the start or update that attached it to the open run; empty if it is from the start of the run."""
     event_id: int = 0
-    """The event that records that; 0 if it is from the start of the run."""
+    """ID of the event that records the attachment; 0 if the callback is from the start of the run."""
     state: str = ""
     """In a closed run: Succeeded or Failed; empty if it is not done yet."""
     failure: Failure | None = None

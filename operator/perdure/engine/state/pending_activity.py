@@ -17,7 +17,7 @@ PODS_QUEUE = "pods/"
 
 RECORD_START_AFTER = timedelta(seconds=2)
 """How long a worker has an attempt before its start is recorded, so that a restart of the operator does not deliver it again.
-Shorter attempts need no write of their own."""
+Shorter attempts need no separate write."""
 
 
 class PauseInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -30,7 +30,7 @@ class PauseInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
 
 
 class ScheduledActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What the history records of an activity that has not closed."""
+    """The part of an open activity that the history records."""
 
     scheduled_event_id: int
     activity_id: str
@@ -47,7 +47,7 @@ class ScheduledActivity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     priority: Any = None
     first_scheduled_time: datetime
     cancel_requested: bool = False
-    """The decider has requested the cancellation; the activity is not retried anymore."""
+    """Whether the decider has requested the cancellation, so that the activity is no longer retried."""
     cancel_requested_event_id: int = 0
     """The event that records the request; 0 also if an older version has recorded it."""
 
@@ -59,7 +59,7 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True, omit_default
     """
 
     attempt: int = 1
-    """The attempt that runs, or that starts at `scheduled_time`."""
+    """Number of the attempt that runs, or that starts at `scheduled_time`."""
     scheduled_time: datetime
     """When this attempt may start: in the future during a backoff."""
     losses: int = 0
@@ -67,7 +67,7 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True, omit_default
     uncounted: int = 0
     """Number of earlier attempts, lost ones included, that the retry policy does not count because of a reset."""
     reset: bool = False
-    """It was reset during an attempt, which counts as the first now. The answer to the next heartbeat informs the worker."""
+    """Whether it was reset during an attempt, which now counts as the first. The next heartbeat's response tells the worker."""
     forgets_heartbeat: bool = False
     """With `reset`: the next attempt gets no heartbeat details."""
     original: OpenActivityOptions | None = None
@@ -83,13 +83,13 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True, omit_default
     waiting_reason: str | None = None
     """Why the attempt had not started when it was last observed."""
     stuck: bool = False
-    """Something has blocked the attempt for a while."""
+    """Whether the attempt has been blocked for a while."""
     paused: bool = False
-    """No further attempt starts."""
+    """Whether the activity is paused, so that no further attempt starts."""
     pause: PauseInfo | None = None
     """Who paused it, when and why; None unless it is paused, and in states of earlier versions."""
     fence: str = ""
-    """Identifies the delivery of the attempt to a worker that counts."""
+    """Identifies the valid delivery of the attempt to a worker."""
     identity: str = ""
     """The worker that has the attempt."""
     start_recorded: bool = False
@@ -167,11 +167,11 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True, omit_default
 
 
 def timeout_message(kind: TimeoutType, limit: timedelta | None, message: str | None = None) -> str:
-    """The message of an activity timeout: it begins as that of Temporal's server, and adds how long the timeout is.
+    """The message of an activity timeout: that of Temporal's server, followed by the length of the timeout.
 
     Args:
         kind: The timeout.
-        limit: How long it is.
+        limit: The length of the timeout.
         message: The message of Temporal's server, if it has a longer one.
 
     Returns:

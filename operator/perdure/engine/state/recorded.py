@@ -10,7 +10,7 @@ from perdure.engine.state.run_state import RunState
 
 
 def as_recorded(state: RunState) -> RunState:
-    """The state without everything that no event records: the same as that of a fold over all events."""
+    """Return the state without the data that no event records, which equals a fold over all events."""
     code = state.code
     if code is not None:
         code = msgspec.structs.replace(
@@ -45,7 +45,7 @@ def as_recorded(state: RunState) -> RunState:
 
 
 def _callbacks(state: RunState) -> dict[str, PendingCallback]:
-    """The callbacks that wait: no event records that one of an update was called, or that an update was rejected."""
+    """The pending callbacks. No event records the call of an update's callback, or the rejection of an update."""
     accepted = state.code.updates if state.code is not None else {}
     return {
         key: each

@@ -33,17 +33,17 @@ class RunStatus(StrEnum):
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The decider could not decide the first of the undecided events; it is asked again at `next_attempt_time`."""
+    """The decider could not decide about the first undecided event. It is retried at `next_attempt_time`."""
 
     attempt: int
     message: str
     reason: str = ""
-    """Why, as one CamelCase word, if there is a more specific one."""
+    """A specific reason as one CamelCase word, if there is one."""
     next_attempt_time: datetime
 
 
 class CircuitResult(StrEnum):
-    """What the end of an attempt means to a circuit breaker."""
+    """The meaning of the end of an attempt for a circuit breaker."""
 
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -65,7 +65,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     workflow_id: str = ""
     run_id: str = ""
-    """Run ID; after a reset, that of the new run, so that names derived from it differ from those of the other run."""
+    """Run ID. After a reset, it is the ID of the new run, so that derived names differ from those of the other run."""
     status: RunStatus = RunStatus.RUNNING
     next_event_id: int = 1
     history_size: int = 0
@@ -73,7 +73,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     suggested_event_id: int = 0
     """The first event at which continue-as-new is suggested; 0: not yet."""
     start_time: datetime
-    """When its history begins; after a reset, that of the other run."""
+    """When its history begins; after a reset, when the history of the other run begins."""
     reset_time: datetime | None = None
     """When the run began, if a reset created it."""
     close_time: datetime | None = None
@@ -84,10 +84,10 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     expiration: datetime | None = None
     """When the execution timeout of the whole chain ends."""
     first_decision_time: datetime | None = None
-    """Nothing is decided before: the end of a start delay or of a retry backoff; earlier if an update came."""
+    """The earliest time of the first decision: the end of a start delay or retry backoff, or earlier if an update arrived."""
     attempt: int = 1
     retries_since: datetime | None = None
-    """When the first run of a row of retries started; None: this is the first."""
+    """When the first run in a series of retries started; None: this is the first."""
     retry_policy: RetryPolicy | None = None
     successor: str = ""
     """Name of the WorkflowRun that would continue or retry this one."""
@@ -96,12 +96,12 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """Number of received signals."""
     paused: PauseInfo | None = None
     activities: dict[str, PendingActivity] = {}
-    """By scheduled event ID (decimal, because the keys of a JSON object are strings)."""
+    """Open activities by scheduled event ID (decimal, because the keys of a JSON object are strings)."""
     left_activities: dict[str, PendingActivity] = {}
-    """Activities that were open when a run of workers closed, and a standalone activity that has closed: without input. Clients
+    """Activities that were open when a worker-decided run closed, and a closed standalone activity, without their inputs. Clients
     can still describe them."""
     timers: dict[str, PendingTimer] = {}
-    """By timer ID."""
+    """Open timers by timer ID."""
     children: dict[str, PendingChild] = {}
     """By initiated event ID."""
     externals: dict[str, PendingExternal] = {}
@@ -109,34 +109,34 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     operations: dict[str, PendingOperation] = {}
     """Nexus operations, by scheduled event ID."""
     left_operations: dict[str, PendingOperation] = {}
-    """A standalone Nexus operation that has closed: without input. Clients can still describe it."""
+    """A closed standalone Nexus operation, without its input. Clients can still describe it."""
     callbacks: dict[str, PendingCallback] = {}
-    """Nexus operations of others that the end of the run completes, numbered; and those that the end of an update completes, by
-    ``<event ID>/<number>``."""
+    """Nexus operations of other runs: by number if the end of this run completes them, and by ``<event ID>/<number>`` if the end
+    of an update does."""
     markers: dict[str, ev.MarkerRecorded] = {}
     """Markers whose dead letters are not created yet, by event ID."""
     start_successor: bool = False
-    """In a closed run: the next run of the chain does not exist yet."""
+    """In a closed run: whether the next run of the chain must still be created."""
     successor_refused: str = ""
     """In a closed run: why the next run of the chain cannot be created."""
     memory: Any = None
     """The decider's own state, opaque to the engine."""
     code: Code | None = None
-    """Where Temporal SDK workers decide; None where the decider runs in this process."""
+    """The state for Temporal SDK workers that decide the run; None if the decider runs in this process."""
     standalone: bool = False
-    """The run is a standalone activity or a standalone Nexus operation."""
+    """Whether the run is a standalone activity or a standalone Nexus operation."""
 
     # Not recorded by events:
     reports: dict[str, CircuitReport] = {}
-    """Reports that circuit breakers do not have yet, by ``<scheduled event ID>/<attempt>``."""
+    """Undelivered reports to circuit breakers, by ``<scheduled event ID>/<attempt>``."""
     undecided: tuple[ev.AnyEvent, ...] = ()
-    """Events that the decider has not been asked about: the run is paused, or the decider could not decide."""
+    """Events without a decision, because the run is paused or the decider could not decide."""
     unfinished: bool = False
-    """The decider has stopped in the middle of a decision, and must continue."""
+    """Whether the decider has stopped in the middle of a decision and must continue."""
     task: TaskFailure | None = None
-    """None unless the last attempt to decide failed."""
+    """The failure of the last attempt to decide; None if it succeeded."""
     requests: tuple[str, ...] = ()
-    """IDs of requests that were applied, and whose clients may not have the answer yet."""
+    """IDs of applied requests whose clients may not have the answer yet."""
 
     @property
     def began(self) -> datetime:
@@ -152,7 +152,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     @property
     def for_clients(self) -> bool:
-        """Whether Temporal's clients get the payloads of the run: workers decide it, or it is standalone."""
+        """Whether Temporal's clients get the payloads of the run, because workers decide it or it is standalone."""
         return self.code is not None or self.standalone
 
     @property
@@ -180,17 +180,17 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         return record is not None and bool(record.completed_event_id)
 
     def activity(self, scheduled_event_id: int) -> PendingActivity | None:
-        """The open activity of that event, or None."""
+        """The open activity that an event scheduled; None if there is none."""
         return self.activities.get(str(scheduled_event_id))
 
     def may_start(self, activity: PendingActivity, now: datetime) -> bool:
-        """Whether the attempt of an open activity may have its pod: it is due or runs, and is not paused."""
+        """Whether the attempt of an open activity may have a pod: it is due or runs, and is not paused."""
         if activity.started_time is not None:
             return not self.closed
         return not self.closed and not self.holds_back(activity) and activity.scheduled_time <= now
 
     def holds_back(self, activity: PendingActivity) -> bool:
-        """Whether no attempt of an activity may start: it is paused, or the whole run."""
+        """Whether no attempt of an activity may start, because the activity or the whole run is paused."""
         return activity.paused or self.paused is not None
 
     def stuck(self) -> Iterator[PendingActivity]:
@@ -219,7 +219,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
                 yield operation, calls
 
     def suggests_continuing(self, event: ev.AnyEvent) -> bool:
-        """Whether the history was already so long at `event` that the run should continue as new."""
+        """Whether the history was long enough at `event` to suggest continue-as-new."""
         return 0 < self.suggested_event_id <= event.event_id
 
     def with_activity(self, activity: PendingActivity) -> "RunState":
@@ -228,7 +228,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 def closing_failure(state: RunState, event: ev.Event) -> Failure | None:
-    """Why a run closed, as `perdure.engine.events.failure_of`; a timeout of the run says which one, and how long it is."""
+    """Why a run closed, like `perdure.engine.events.failure_of`; for a timeout of the run, with its kind and length."""
     failure = ev.failure_of(event)
     if failure is None or not isinstance(event, ev.WorkflowExecutionTimedOut) or state.run_deadline is None:
         return failure

@@ -1,4 +1,4 @@
-"""Events that happen while a worker decides: they wait until its workflow task has ended."""
+"""Events that occur while a worker decides. They wait until its workflow task ends."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from perdure.engine.recording import FROM_COMMANDS
 from perdure.engine.tasks.task_record import TaskRecord
 
 MAX_BUFFERED = 100
-"""Number of events that may wait for a worker's decision; with one more, the task fails."""
+"""The most events that may wait for a worker's decision; with one more, the task fails."""
 MAX_BUFFERED_BYTES = 2 * 1024 * 1024
 _TASK_EVENTS = (
     ev.WorkflowTaskScheduled,
@@ -29,11 +29,11 @@ class EventBuffer:
 
     @property
     def events(self) -> tuple[ev.AnyEvent, ...]:
-        """The buffered events, in the order in which they happened."""
+        """The buffered events, in the order in which they occurred."""
         return self._record.code.buffered
 
     def keeps(self, event: ev.AnyEvent) -> bool:
-        """Whether an event waits for the end of a decision; if so, it is in the buffer now."""
+        """Buffer an event if it must wait for the end of a decision; return whether it was buffered."""
         if self._flushing or isinstance(event, (*_TASK_EVENTS, *FROM_COMMANDS, *ev.CLOSING)):
             return False
         if not self._record.code.deciding and not self._record.completed_event_id:
@@ -44,14 +44,14 @@ class EventBuffer:
         return True
 
     def overflows(self) -> bool:
-        """Whether more events wait than may."""
+        """Whether more events wait than allowed."""
         buffered = self.events
         if len(buffered) <= MAX_BUFFERED // 4:
             return False
         return len(buffered) > MAX_BUFFERED or len(msgspec.json.encode(buffered)) > MAX_BUFFERED_BYTES
 
     def flush(self) -> None:
-        """Record the buffered events; the ends of activities and Nexus operations last."""
+        """Record the buffered events, with the ends of activities and Nexus operations last."""
         buffered, ledger = self.events, self._record.ledger
         if not buffered:
             return

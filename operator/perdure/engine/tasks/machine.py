@@ -1,4 +1,4 @@
-"""The workflow task machine: one object for a step, with a part for each concern."""
+"""The workflow task machine: one object per step, with a part for each concern."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,14 +19,14 @@ from perdure.engine.tasks.task_failures import TaskFailures
 from perdure.engine.tasks.task_record import TaskRecord
 
 _TOO_LARGE_TO_SEND = "GrpcMessageTooLarge"
-"""A decision that the worker could not send. It would make the same one again, so Temporal's server terminates the run."""
+"""The worker could not send its decision. It would decide the same again, so Temporal's server terminates the run."""
 
 
 class WorkflowTaskMachine:
     """The workflow task of a run during a step."""
 
     def __init__(self, ledger: Ledger, record_command: Callable[[cmd.Command], None]) -> None:
-        """`ledger`: what the step writes to. `record_command`: appends the event of a command."""
+        """`ledger`: collects the output of the step. `record_command`: appends the event of a command."""
         self._record = TaskRecord(ledger)
         self._buffer = EventBuffer(self._record)
         self._failures = TaskFailures(self._record, self._buffer)
@@ -35,27 +35,27 @@ class WorkflowTaskMachine:
 
     @property
     def identity(self) -> str:
-        """While a decision is recorded: the worker that made it."""
+        """The worker that made the decision, while the decision is recorded."""
         return self._record.identity
 
     def buffers(self, event: ev.AnyEvent) -> bool:
-        """Whether an event waits for the end of a decision; if so, it is in the buffer now."""
+        """Buffer an event if it must wait for the end of a decision; return whether it was buffered."""
         return self._buffer.keeps(event)
 
     def convert_speculative(self) -> None:
-        """Make a speculative task a normal one, because something else happens before a worker takes it."""
+        """Convert a speculative task to a normal one, because something else happens before a worker takes it."""
         self._record.convert_speculative()
 
     def schedule_if_needed(self) -> None:
-        """Schedule a task if something has happened that a worker must decide about."""
+        """Schedule a task if there are events that a worker must decide about."""
         self._delivery.schedule_if_needed()
 
     def close(self) -> None:
-        """End the task with the run, which something else than a decision closes."""
+        """End the task because the run closes without a decision."""
         self._failures.close()
 
     def attributed(self, event: ev.AnyEvent) -> ev.AnyEvent:
-        """The event of a command, with the task that it comes from."""
+        """Add the completed task to the event of a command."""
         if isinstance(event, ev.TimerCanceled):
             event = msgspec.structs.replace(event, identity=self._record.identity)
         if isinstance(event, ev.CommandEvent):
@@ -71,11 +71,11 @@ class WorkflowTaskMachine:
         return any(isinstance(event, ev.WorkflowExecutionCancelRequested) for event in self._buffer.events)
 
     def refuses_signals(self) -> bool:
-        """Whether the workflow is about to close: a worker decides about buffered events before it can."""
+        """Whether signals are rejected: the workflow closes once a worker has decided about the buffered events."""
         return self._record.code.closing and self._record.code.deciding
 
     def handle(self, item: inp.TaskInput) -> Answer:
-        """Process what a worker reports, or a request for a task."""
+        """Process a report of a worker, or a request for a task."""
         match item:
             case inp.TaskWanted():
                 return self._delivery.request()
@@ -94,11 +94,11 @@ class WorkflowTaskMachine:
 
     @property
     def wants_next(self) -> bool:
-        """Whether the worker that has completed a task wants the next one with the answer."""
+        """Whether the worker that completed a task wants the next one with the answer."""
         return self._record.following is not None
 
     def start_next(self) -> None:
-        """Give that worker the next task, if there is one."""
+        """Give the worker that completed a task the next one, if there is one."""
         taken, self._record.following = self._record.following, None
         if taken is not None:
             self._delivery.schedule_if_needed()

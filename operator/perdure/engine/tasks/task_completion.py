@@ -1,4 +1,4 @@
-"""The decision of a worker: its commands become events."""
+"""Complete a workflow task: record the commands of a worker as events."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,13 +19,13 @@ from perdure.engine.tasks.task_failures import TaskFailures
 from perdure.engine.tasks.task_record import TaskRecord
 
 MAX_PROLONGED = timedelta(minutes=30)
-"""How long a worker may prolong a task in total."""
+"""The limit for the total time of a prolonged task."""
 _MAX_RESENT_EVENTS = 10
-"""Events that a task which leaves none may have sent (history.discardSpeculativeWorkflowTaskMaximumEventsCount)."""
+"""The most events that are sent again after a discarded task (history.discardSpeculativeWorkflowTaskMaximumEventsCount)."""
 _UNHANDLED_COMMAND = "UnhandledCommand"
-"""Cause and reason if the workflow would close before it has decided about new events."""
+"""The cause and reason if the workflow tries to close without deciding about new events."""
 _BAD_COMMAND = "BadCommand"
-"""Reason of the answer to a decision with an invalid command."""
+"""The reason in the answer to a decision with an invalid command."""
 _CLOSING_COMMANDS = (
     cmd.CompleteWorkflowExecution,
     cmd.FailWorkflowExecution,
@@ -82,7 +82,7 @@ class TaskCompletion:
         return self._decide(task, item, prolongs=prolongs)
 
     def _leaves_no_events(self, task: WorkflowTask, item: inp.TaskCompleted) -> bool:
-        """Whether only an update has requested the task, and the worker has rejected that.
+        """Whether only an update has requested the task, and the worker has rejected the update.
 
         The next task sends its events again, which older workers do not expect (skipWorkflowTaskCompletedEvent).
         """
@@ -106,7 +106,7 @@ class TaskCompletion:
             if task.attempt == 1:
                 failure = Failure(kind=FailureKind.APPLICATION, message=str(error), type=error.cause)
                 self._failures.fail(task, error.cause, failure, item)
-            # A further attempt must time out, each after a longer time: the worker would immediately answer the same forever
+            # A further attempt must time out, with increasing timeouts; otherwise the worker would repeat this answer forever
             # (respondworkflowtaskcompleted/api.go).
             return Answer(ok=False, reason=_BAD_COMMAND, message=f"{error.cause}: {error}")
         record.completed_event_id = 0
@@ -123,7 +123,7 @@ class TaskCompletion:
         return OK
 
     def _write_decision(self, task: WorkflowTask, item: inp.TaskCompleted) -> None:
-        """Write the events of a decision: that the task is completed, and those of the commands."""
+        """Write the events of a decision: the completion of the task, and the events of the commands."""
         record, ledger = self._record, self._record.ledger
         record.write_started(task)
         record.completed_event_id, record.identity = ledger.state.next_event_id, item.identity
@@ -148,7 +148,7 @@ class TaskCompletion:
             self._record_command(command)
 
     def _forget_rejected(self, item: inp.TaskCompleted) -> None:
-        """Forget updates that a reset has brought and the worker has rejected. A rejection leaves no event."""
+        """Drop updates from a reset that the worker has rejected. A rejection leaves no event."""
         code = self._record.code
         kept = {name: event_id for name, event_id in code.admitted.items() if name not in item.rejected}
         if kept == code.admitted:
@@ -165,7 +165,7 @@ class TaskCompletion:
         ledger.durable = True
 
     def _start_eagerly(self, item: inp.TaskCompleted) -> None:
-        """Give the worker the activities that it runs itself. The commit records that it has them."""
+        """Give the worker the activities that it runs itself. The commit records this."""
         ledger, eager = self._record.ledger, set(item.eager)
         for activity in ledger.state.activities.values() if eager else ():
             waits = (

@@ -1,4 +1,4 @@
-"""When a workflow task times out, and how a task that another process has delivered becomes available again."""
+"""The timeouts of workflow tasks, and the recovery of tasks that another process has delivered."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ def wake_times(state: RunState) -> Iterator[datetime]:
 
 
 def deadline(task: WorkflowTask, code: Code) -> tuple[datetime, TimeoutType] | None:
-    """The next timeout of a task and when it ends; None if it waits for a worker without a limit."""
+    """The next timeout of a task and its end; None if the task waits for a worker without a limit."""
     if task.started_time is not None:
         return task.started_time + _start_to_close(task), TimeoutType.START_TO_CLOSE
     if task.sticky_queue:
@@ -40,7 +40,7 @@ def deadline(task: WorkflowTask, code: Code) -> tuple[datetime, TimeoutType] | N
 
 
 def _start_to_close(task: WorkflowTask) -> timedelta:
-    """How long a worker has: from the fourth attempt ever longer, so that a task that always fails keeps no worker busy.
+    """The time limit of a worker. It grows from the fourth attempt, so that a task that always fails keeps no worker busy.
 
     As on Temporal's server (service/history/workflow/workflow_task_state_machine.go: getStartToCloseTimeout).
     """
@@ -51,7 +51,7 @@ def _start_to_close(task: WorkflowTask) -> timedelta:
 
 
 def reclaim(state: RunState, epoch: str) -> RunState:
-    """The state of a run that another process has left: workers can take the task that it has delivered."""
+    """Return a state in which workers can take a task that another process has delivered."""
     code = state.code
     if code is None or code.task is None or code.task.started_time is None or code.task.epoch == epoch:
         return state
@@ -60,7 +60,7 @@ def reclaim(state: RunState, epoch: str) -> RunState:
 
 
 def not_started(task: WorkflowTask) -> WorkflowTask:
-    """The task as it was before a worker took it."""
+    """Return the task as it was before a worker took it."""
     return msgspec.structs.replace(
         task, started_time=None, started_event_id=0, epoch="", identity="", request_id="", sticky_queue=""
     )

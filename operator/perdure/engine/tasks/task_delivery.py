@@ -1,4 +1,4 @@
-"""When a workflow task is scheduled, and how workers take it and return it."""
+"""Schedule workflow tasks, give them to workers, and take them back."""
 
 from perdure.engine import inputs as inp
 from perdure.engine.code import WorkflowTask
@@ -10,9 +10,9 @@ from perdure.engine.tasks.task_failures import TaskFailures
 from perdure.engine.tasks.task_record import TaskRecord
 
 TASK_NOT_FOUND = Answer(ok=False, reason="TaskNotFound", message="Workflow task not found.")
-"""The answer to a worker whose task has ended, or is another one's."""
+"""The answer to a worker whose task has ended or belongs to another worker."""
 SUGGEST_BYTES = 4 * 1024 * 1024
-"""Bytes of history above which a worker gets the suggestion to continue as new."""
+"""The size of a history above which continue-as-new is suggested to a worker, in bytes."""
 
 
 class TaskDelivery:
@@ -25,7 +25,7 @@ class TaskDelivery:
         self._failures = failures
 
     def schedule_if_needed(self) -> None:
-        """Schedule a task if something has happened that a worker must decide about."""
+        """Schedule a task if there are events that a worker must decide about."""
         record, ledger = self._record, self._record.ledger
         state = ledger.state
         if not ledger.open() or record.code.deciding:
@@ -42,11 +42,11 @@ class TaskDelivery:
             record.schedule(attempt=1)
 
     def request(self) -> Answer:
-        """Schedule a speculative task, unless there is a task: an update or a query needs a worker."""
+        """Schedule a speculative task for an update or a query, unless there is a task already."""
         record, ledger = self._record, self._record.ledger
         if not ledger.open():
             return Answer(ok=False, reason=inp.CLOSED, message="workflow execution already completed")
-        if record.task is None:  # also during a start delay: the first task does not wait for its end then
+        if record.task is None:  # also during a start delay, for which the first task then does not wait
             task = WorkflowTask(
                 scheduled_time=ledger.now,
                 original_scheduled_time=ledger.now,
@@ -66,7 +66,7 @@ class TaskDelivery:
             return Answer(ok=False, reason="TaskNotFound", message="there is no workflow task to be taken")
         attempt = task.attempt
         if not task.scheduled_event_id and not task.speculative and task.seen_event_id != state.next_event_id:
-            attempt = 1  # something has happened since it failed: a task like the first
+            attempt = 1  # something has happened since the failure, so this counts as a new task
         number = state.next_event_id + (0 if task.scheduled_event_id else 1)
         events, size = state.next_event_id, state.history_size
         record.change_task(
@@ -83,7 +83,7 @@ class TaskDelivery:
         return OK
 
     def give_back(self, item: inp.TaskReturned) -> Answer:
-        """Make a task available again that its worker did not receive."""
+        """Make a task available again because its worker did not receive it."""
         task = self._record.held_by(item.token)
         if task is None:
             return TASK_NOT_FOUND

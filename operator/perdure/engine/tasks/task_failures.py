@@ -27,7 +27,7 @@ class TaskFailures:
         *,
         closing: bool = False,
     ) -> None:
-        """End a task that failed, with or without an answer of its worker, and schedule the next attempt."""
+        """End a failed task, with or without a response of its worker, and schedule the next attempt."""
         record = self._record
         if task.attempt == 1 or closing:
             record.write_started(task)
@@ -44,7 +44,7 @@ class TaskFailures:
                 decide=False,
             )
         why = record.code.failure
-        if failure is not None:  # the type of a bad command's failure is the cause: name it only once
+        if failure is not None:  # the failure type of a bad command equals the cause: include it only once
             why = ": ".join(dict.fromkeys(filter(None, (cause, failure.type, failure.message))))
         self._retry(task, why)
         record.change(closing=closing)
@@ -87,7 +87,7 @@ class TaskFailures:
         self._retry(task, record.code.failure or f"{who} has not answered within {seconds:g} s")
 
     def close(self) -> None:
-        """End the task with the run, which something else than a decision closes."""
+        """End the task because the run closes without a decision."""
         record = self._record
         task = record.task
         if record.completed_event_id or task is None:

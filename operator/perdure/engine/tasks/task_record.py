@@ -15,18 +15,18 @@ class TaskRecord:
     """Reads and changes the workflow task of a run during a step."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """`ledger`: what the step writes to."""
+        """`ledger`: collects the output of the step."""
         self.ledger = ledger
         self.completed_event_id = 0
-        """While a decision is recorded: its WorkflowTaskCompleted."""
+        """ID of the WorkflowTaskCompleted of the decision, while the decision is recorded."""
         self.identity = ""
-        """While a decision is recorded: the worker that made it."""
+        """The worker that made the decision, while the decision is recorded."""
         self.following: inp.TaskTaken | None = None
-        """After a decision is recorded: how its worker takes the next task, if it wants it with the answer."""
+        """How the worker takes the next task after its decision is recorded; None if it does not want one with the answer."""
 
     @property
     def code(self) -> Code:
-        """What the state keeps for the workers."""
+        """The state for the workers."""
         code = self.ledger.state.code
         assert code is not None
         return code
@@ -37,7 +37,7 @@ class TaskRecord:
         return self.code.task
 
     def change(self, **attributes: Any) -> None:
-        """Change what the state keeps for the workers."""
+        """Change the state for the workers."""
         self.ledger.change(code=msgspec.structs.replace(self.code, **attributes))
 
     def change_task(self, **attributes: Any) -> None:
@@ -59,7 +59,7 @@ class TaskRecord:
         return task if held == token else None
 
     def schedule(self, attempt: int, *, original: datetime | None = None) -> None:
-        """Schedule a task. Only the first attempt is written; others are not until one succeeds."""
+        """Schedule a task. Only the first attempt is written immediately; others are written when one succeeds."""
         code, now = self.code, self.ledger.now
         if attempt == 1:
             self.ledger.emit(
@@ -86,14 +86,14 @@ class TaskRecord:
         self.ledger.durable = True
 
     def convert_speculative(self) -> None:
-        """Make a speculative task a normal one, because something else happens before a worker takes it."""
+        """Convert a speculative task to a normal one, because something else happens before a worker takes it."""
         task = self.code.task
         if task is not None and task.speculative and task.started_time is None:
             self.change(task=None)
             self.schedule(attempt=1)
 
     def write_scheduled(self, task: WorkflowTask) -> None:
-        """Write that a task was scheduled, which is not written yet."""
+        """Write the WorkflowTaskScheduled of a task that has none yet."""
         self.ledger.emit(
             ev.WorkflowTaskScheduled(
                 task_queue=self.code.task_queue,
@@ -106,7 +106,7 @@ class TaskRecord:
         )
 
     def write_started(self, task: WorkflowTask) -> None:
-        """Write that a worker has taken the task, and that it was scheduled if that is not written yet."""
+        """Write the WorkflowTaskStarted of the task, and its WorkflowTaskScheduled if it has none yet."""
         ledger = self.ledger
         if not task.scheduled_event_id:
             self.write_scheduled(task)

@@ -23,6 +23,7 @@ from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
 from perdure.frontend.http.results import HISTORY, Results
+from perdure.frontend.http.webhooks import WebhookGateway
 from perdure.frontend.rpc import Rpc
 
 _LONG = 16 * 1024
@@ -123,8 +124,11 @@ class _Converter:
 class Gateway:
     """Serves HTTP requests by calling RPCs."""
 
-    def __init__(self, rpcs: Iterable[Rpc], nexus: NexusGateway, converter: _Converter) -> None:
+    def __init__(
+        self, rpcs: Iterable[Rpc], nexus: NexusGateway, webhooks: WebhookGateway | None, converter: _Converter
+    ) -> None:
         self._nexus = nexus
+        self._webhooks = webhooks
         self._rpcs = {(rpc.service, rpc.name): rpc for rpc in rpcs}
         self._routes = Routes()
         self._converter = converter
@@ -134,6 +138,8 @@ class Gateway:
         """Answer a request."""
         if self._nexus.serves(request):
             return await self._nexus.handle(request)
+        if self._webhooks is not None and self._webhooks.serves(request):
+            return await self._webhooks.handle(request)
         if request.method == "GET" and request.rel_url.raw_path == openapi.PATH:
             return web.Response(body=self._document, headers={hdrs.CONTENT_TYPE: "application/json"})
         form = _forms(request)[1]
@@ -190,19 +196,26 @@ class _LimitedServer(web.Server):
 
 @asynccontextmanager
 async def serve_http(
-    rpcs: Iterable[Rpc], nexus: NexusGateway, listening: socket.socket, secured: ssl.SSLContext | None, connections: int
+    rpcs: Iterable[Rpc],
+    nexus: NexusGateway,
+    webhooks: WebhookGateway | None,
+    listening: socket.socket,
+    *,
+    secured: ssl.SSLContext | None,
+    connections: int,
 ) -> AsyncIterator[None]:
     """Serve the HTTP API for the length of the block.
 
     Args:
         rpcs: What is offered.
         nexus: Serves the paths of Nexus.
+        webhooks: Serves the paths of Webhooks; None: they are not served.
         listening: Where; it is closed at the end.
         secured: TLS; None: there is none.
         connections: How many there may be at the same time.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
-        protocol = _LimitedServer(Gateway(rpcs, nexus, _Converter(thread)).handle, connections)
+        protocol = _LimitedServer(Gateway(rpcs, nexus, webhooks, _Converter(thread)).handle, connections)
         server = await asyncio.get_running_loop().create_server(
             protocol, sock=listening, ssl=secured, ssl_handshake_timeout=10.0 if secured else None
         )

@@ -13,6 +13,7 @@ Json = dict[str, Any]
 
 PATH: Final = "/api/v1/openapi.json"
 RESULT_PATH: Final = "/perdure/v1/namespaces/{namespace}/workflows/{workflow_id}/result"
+WEBHOOK_PATH: Final = "/webhooks/{namespace}/{name}"
 _PREFIX: Final = "api/v1/"
 """Paths without it are Temporal's for gRPC gateways; they serve the same."""
 _DEEPEST: Final = 3
@@ -90,6 +91,7 @@ def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -
             "responses": _responses({"description": "Success", **_content(schemas.of(response))}),
         }
     paths[RESULT_PATH] = {"get": _RESULT}
+    paths[WEBHOOK_PATH] = {"post": _WEBHOOK}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -217,5 +219,40 @@ _RESULT: Final[Json] = {
             }
         ),
         "202": {"description": "The run has not closed yet; ask again"},
+    },
+}
+
+_OUTCOME: Final[Json] = _content(
+    {
+        "type": "object",
+        "required": ["outcome"],
+        "properties": {
+            "outcome": {"type": "string", "enum": ["Created", "Duplicate", "Ignored"]},
+            "kind": {"type": "string", "enum": ["WorkflowRun", "Operation"]},
+            "name": _WORDS,
+        },
+    }
+)
+_REFUSED: Final[Json] = _content({"type": "object", "properties": {"message": _WORDS}})
+
+_WEBHOOK: Final[Json] = {
+    "operationId": "SendWebhookRequest",
+    "tags": ["Perdure"],
+    "description": "Starts or signals a run, as the Webhook with this name says. The request is signed and needs no token.",
+    "security": [],
+    "parameters": [
+        {"name": "namespace", "in": "path", "required": True, "schema": _WORDS},
+        {"name": "name", "in": "path", "required": True, "schema": _WORDS},
+        {"name": "X-Hub-Signature-256", "in": "header", "schema": _WORDS},
+    ],
+    "requestBody": _content({}),
+    "responses": {
+        "200": {"description": "An earlier request had this ID, or the Webhook ignores the request", **_OUTCOME},
+        "202": {"description": "The run or the Operation was created", **_OUTCOME},
+        "401": {"description": "No such Webhook, or no valid signature", **_REFUSED},
+        "413": {"description": "The body is too large", **_REFUSED},
+        "422": {"description": "An expression has no value for this request, or the run is rejected", **_REFUSED},
+        "429": {"description": "Too many requests; retry after the seconds in `Retry-After`", **_REFUSED},
+        "503": {"description": "The Kubernetes API request failed; retry", **_REFUSED},
     },
 }

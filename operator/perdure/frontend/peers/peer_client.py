@@ -97,7 +97,7 @@ class PeerClient:
             principal: The user that has called.
 
         Raises:
-            PeerLostError: the member was not reached, or has ended.
+            PeerLostError: the member was not reached, or has ended, or this one has no token to show.
             NotOwnerError: it has refused to handle the RPC, and done nothing.
             RpcError: its answer.
         """
@@ -106,7 +106,11 @@ class PeerClient:
             raise PeerLostError(f"{member} has left the fleet")
         rpc = self._channel(address).unary_unary(path, request_serializer=encode, response_deserializer=decode)
         try:
-            return await rpc(request, timeout=seconds, metadata=self._headers(metadata, principal))
+            headers = self._headers(metadata, principal)
+        except OSError as error:
+            raise PeerLostError(f"the token for other operators cannot be read: {error}") from error
+        try:
+            return await rpc(request, timeout=seconds, metadata=headers)
         except grpc.aio.AioRpcError as error:
             raise _failure(member, error) from None
 

@@ -72,6 +72,7 @@ class WorkflowTasks:
         versioned = versions.reported(request)
         try:
             record = self._core.visibility.get(entry.namespace, entry.uid)
+            run = self._core.runs.manager.runs.get(entry.uid)
             reader = CommandReader(
                 token.started,
                 await self._core.registry.types(request.namespace),
@@ -79,6 +80,7 @@ class WorkflowTasks:
                 self._updates(entry, token),
                 record.task_queue if record is not None else "",
                 endpoints=await self._endpoints(request),
+                status_size=run.status_size if run is not None else 0,
             )
             answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:

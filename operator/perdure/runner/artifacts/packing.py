@@ -4,9 +4,11 @@ import errno
 import gzip
 import os
 import posixpath
+import shutil
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import IO, Final
@@ -17,6 +19,8 @@ PIECE: Final = 8 * 1024 * 1024
 """Bytes of a part of an upload. S3 takes 10,000 parts, so 78 GiB."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 """Not blocking: a pipe without a writer opens immediately."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FAST: Final = 1
 
 
@@ -98,8 +102,7 @@ def _add(tar: tarfile.TarFile, path: str, name: str, folder: int) -> None:
         tar.addfile(member)
     elif stat.S_ISLNK(found.st_mode):
         member.type, member.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(path), member.linkname))
-        if posixpath.isabs(target) or target.split("/")[0] == "..":
+        if _leads_out(path, member.linkname):
             raise ArtifactError(f"the link `{path}` leads out of the folder, to `{member.linkname}`")
         tar.addfile(member)
     else:
@@ -118,14 +121,75 @@ def unpack(archive: Path, folder: Path) -> None:
         ArtifactError: It contains something that would be outside of the folder, or is no file, folder, or link.
         tarfile.TarError, EOFError, OSError: It is not valid, or incomplete.
     """
-    with tarfile.open(archive, "r:*") as tar:
-        tar.extractall(folder, filter=_checked)  # noqa: S202 (the filter refuses what leads out of the folder)
-
-
-def _checked(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo:
-    if posixpath.isabs(member.name):
-        raise ArtifactError(f"the archive contains the absolute path `{member.name}`")
+    root = os.open(folder, _FOLDER)
     try:
-        return tarfile.data_filter(member, folder)
-    except tarfile.FilterError as error:
-        raise ArtifactError(f"the archive is refused: {error}") from error
+        with tarfile.open(archive, "r:*") as tar:
+            for member in tar:
+                try:
+                    _extract(tar, member, root)
+                except OSError as error:
+                    if error.errno not in {errno.ELOOP, errno.ENOTDIR}:
+                        raise
+                    raise ArtifactError(f"`{member.name}` in the archive is in a link or a file") from error
+    finally:
+        os.close(root)
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, root: int) -> None:
+    """Extract one member. Folders are opened one by one, so that no link is followed."""
+    *parents, name = _parts(member.name) or ["."]
+    at = _make_folders(root, parents)
+    try:
+        if member.isdir():
+            os.close(_make_folders(at, [] if name == "." else [name]))
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=at)
+        if member.isreg():
+            with os.fdopen(os.open(name, _WRITE, 0o600, dir_fd=at), "wb") as file:
+                content = tar.extractfile(member)
+                assert content is not None, "it is a regular file"
+                shutil.copyfileobj(content, file)
+                os.fchmod(file.fileno(), (member.mode & 0o755) | 0o644)
+        elif member.issym():
+            if _leads_out("/".join([*parents, name]), member.linkname):
+                raise ArtifactError(f"the link `{member.name}` in the archive leads out of it, to `{member.linkname}`")
+            os.symlink(member.linkname, name, dir_fd=at)
+        elif member.islnk():
+            *others, original = _parts(member.linkname) or ["."]
+            source = _make_folders(root, others)
+            try:
+                os.link(original, name, src_dir_fd=source, dst_dir_fd=at, follow_symlinks=False)
+            finally:
+                os.close(source)
+        else:
+            raise ArtifactError(f"`{member.name}` in the archive is not a file, a folder, or a link")
+    finally:
+        os.close(at)
+
+
+def _parts(path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if path.startswith("/") or ".." in parts:
+        raise ArtifactError(f"the archive contains `{path}`, which is not a path within it")
+    return parts
+
+
+def _make_folders(root: int, parts: Sequence[str]) -> int:
+    """Open a folder below another one, and create those that do not exist."""
+    found = os.dup(root)
+    for part in parts:
+        above = found
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=above)
+            found = os.open(part, _FOLDER, dir_fd=above)
+        finally:
+            os.close(above)
+    return found
+
+
+def _leads_out(path: str, target: str) -> bool:
+    """Whether a link leads out of the folder that its path is relative to."""
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return posixpath.isabs(target) or found.split("/")[0] == ".."

@@ -43,6 +43,9 @@ class ArtifactStore:
 
     def __init__(self, environ: Mapping[str, str], *, patience: timedelta = _PATIENCE) -> None:
         found = {name: environ.get(f"PERDURE_STORE_{key}", "").strip() for name, key in _SETTINGS.items()}
+        if found["endpoint"] and not found["endpoint"].startswith(("http://", "https://")):
+            message = "the endpoint of the artifact store must begin with `https://` or `http://`"
+            raise ArtifactError(message, "ArtifactStoreFailed")
         config: S3Config = {}
         config.update({name: value for name, value in found.items() if value})  # type: ignore[typeddict-item]
         client: ClientConfig = {
@@ -75,6 +78,7 @@ class ArtifactStore:
         with _explained(f"the artifact store does not take `{key}`"):
             first = next(pieces, b"")
             if len(first) < PIECE:
+                next(pieces, None)  # the end of a folder that cannot be packed is a failure
                 obstore.put(self._store, key, first)
             else:
                 obstore.put(self._store, key, chain([first], pieces), chunk_size=PIECE, max_concurrency=_PARALLEL)

@@ -1,14 +1,14 @@
-"""A cluster in memory: API server, kubelet, watches and an event loop, on which the operator runs unchanged.
+"""An in-memory cluster: API server, kubelet, watches and an event loop. The operator runs on it unchanged.
 
-| module | its job |
+| module | purpose |
 | --- | --- |
 | `loop` | virtual time |
 | `apiserver`, `selecting` | the API server: requests and lists |
-| `registry`, `resources`, `patching`, `garbage` | how objects are created, changed, deleted and collected |
-| `storage` | what is stored |
-| `kubelet` | pods start, renew their Leases, end as a script says |
+| `object_store`, `resources`, `patching`, `garbage` | creation, change, deletion and collection of objects |
+| `storage` | the stored objects |
+| `kubelet` | starts pods, renews their Leases, and ends them as a script defines |
 | `session`, `watches` | the ports of the operator: requests and watch events |
 | `process` | an operator process |
 
-Nothing goes wrong here; `tests/simulated` adds faults.
+This cluster has no faults; `tests/simulated` adds them.
 """

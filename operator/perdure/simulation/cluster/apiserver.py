@@ -1,7 +1,7 @@
-"""An API server in memory, as far as a client that is an operator can distinguish it from a real one.
+"""An in-memory API server. An operator cannot distinguish it from a real one within the features below.
 
 Versions and 409, JSON patch with `test`, merge patch, the status subresource, defaults of CRDs, finalizers, graceful deletion of
-pods, garbage collection by owner, lists in pages with selectors, metadata only. Requests and responses are bytes, so the
+pods, garbage collection by owner, paged lists with selectors, metadata-only requests. Requests and responses are bytes, so the
 operator's own client runs unchanged. Admission, schemas and CEL rules are missing: tests on a real cluster cover them.
 """
 
@@ -32,7 +32,7 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     actor: str
-    """Who sends it."""
+    """The client that sends it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class ApiServer(ObjectStore):
     """Answers HTTP requests about the objects of a registry."""
 
     log = b"the log of a container\n"
-    """What every container writes."""
+    """The log of every container."""
 
     def __init__(self, loop: ClusterLoop, random: Random, *, largest_page: int = 500) -> None:
         super().__init__(loop, random)
         self.posted: list[Object] = []
-        """Kubernetes Events; they are not stored."""
+        """The Kubernetes Events that were posted; they are not stored as objects."""
         self._largest_page = largest_page
         self._pages: dict[str, list[Object]] = {}
 
@@ -149,7 +149,7 @@ def refused(refusal: Refusal) -> Response:
 
 
 def _change(request: Request, body: Any) -> Callable[[Object], Object]:
-    """What a request makes of the object that it changes."""
+    """The function that applies a request to an object."""
     match request.method:
         case "PUT":
             return lambda _: body
@@ -161,7 +161,7 @@ def _change(request: Request, body: Any) -> Callable[[Object], Object]:
 
 
 def _parse(path: str) -> tuple[ResourceType, str | None, str | None, str | None]:
-    """Kind, namespace, name and subresource of a path."""
+    """Split a path into kind, namespace, name and subresource."""
     parts = path.strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
     namespace = None

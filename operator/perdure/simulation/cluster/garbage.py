@@ -1,4 +1,4 @@
-"""The garbage collector of the in-memory API server: deletes what belonged only to owners that no longer exist."""
+"""The garbage collector of the in-memory API server: it deletes objects whose owners no longer exist."""
 
 from collections.abc import Callable
 from random import Random
@@ -7,25 +7,25 @@ from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.storage import Object, ObjectKey, Storage, owners_of
 
 _LATEST_SECONDS = 2.0
-"""How long it takes at most after an owner has been removed."""
+"""The longest delay after an owner was removed, in seconds."""
 
 
 class GarbageCollector:
-    """Collects the dependents of one owner at a time, some time after the owner was removed."""
+    """Deletes the dependents of an owner some time after the owner was removed."""
 
     def __init__(
         self, loop: ClusterLoop, random: Random, storage: Storage, delete: Callable[[ObjectKey], object]
     ) -> None:
-        """`random` decides when; `delete` deletes an object as a client does."""
+        """`random` determines the delays; `delete` deletes an object as a client does."""
         self.pending: set[str] = set()
-        """UIDs of owners whose dependents have yet to be collected."""
+        """UIDs of owners whose dependents are not collected yet."""
         self._loop = loop
         self._random = random
         self._storage = storage
         self._delete = delete
 
     def created(self, obj: Object) -> None:
-        """Note a new object: its owner may be gone already."""
+        """Record a new object; its owner may not exist anymore."""
         for owner in owners_of(obj):
             if not self._storage.has(owner):
                 self.removed(owner)

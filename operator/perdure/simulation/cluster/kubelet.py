@@ -1,4 +1,4 @@
-"""A scripted kubelet for all nodes: pods start, beat, and end as the scenario says; deleted ones stop."""
+"""A scripted kubelet for all nodes: pods start, heartbeat, and end as the scenario defines; deleted pods stop."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from perdure.simulation.cluster.storage import Object, ObjectKey
 from perdure.simulation.cluster.uploads import upload_status
 
 _KILLED = 143
-"""Exit code of a container that SIGTERM has ended."""
+"""Exit code of a container that ended on SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,18 +19,18 @@ class ContainerExit:
     """How a pod's container ends."""
 
     after: float | None
-    """Seconds from its start; None: never by itself."""
+    """Seconds from its start; None: it never ends by itself."""
     code: int = 0
     message: str = '"ok"'
-    """What it leaves as its result, or as its failure."""
+    """The termination message: its result, or its failure."""
 
 
 Script = Callable[[Object], ContainerExit]
-"""How a pod ends; called once for each, when it starts."""
+"""Returns how a pod ends; called once for each pod, when it starts."""
 
 
 class Kubelet:
-    """Runs every pod. Also counts how often each has been started, by run and name."""
+    """Runs every pod, and counts the starts by run and name."""
 
     def __init__(self, loop: ClusterLoop, server: ApiServer, script: Script) -> None:
         self._loop = loop
@@ -50,12 +50,12 @@ class Kubelet:
             if "deletionTimestamp" not in before["metadata"] and uid not in self._stopped:
                 self._loop.call_later(self.stop_seconds(write.after), self._stop, write.key, uid)
 
-    def start_seconds(self, pod: Object) -> float:  # noqa: ARG002 - kubelets of a kind say it by the pod
-        """How long after it was made a pod starts."""
+    def start_seconds(self, pod: Object) -> float:  # noqa: ARG002 - subclasses derive it from the pod
+        """The time from the creation of a pod to its start, in seconds."""
         return 0.0
 
     def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
-        """How long a pod that is deleted takes to stop."""
+        """The time that a deleted pod takes to stop, in seconds."""
         return 0.0
 
     def artifacts(self, pod: Object) -> Mapping[str, int] | None:  # noqa: ARG002 - as above
@@ -63,7 +63,7 @@ class Kubelet:
         return None
 
     def live(self, key: ObjectKey, uid: str) -> Object | None:
-        """The pod, if it is still that one and its containers have not ended."""
+        """The pod, if it still has this UID and its containers have not ended."""
         pod = self._server.objects.get(key)
         return pod if pod and pod["metadata"]["uid"] == uid and uid not in self._stopped else None
 
@@ -85,7 +85,7 @@ class Kubelet:
         self.beat(key, uid)
 
     def beat(self, key: ObjectKey, uid: str) -> None:
-        """Renew the pod's Lease, if it has one that wants it, until the container has ended."""
+        """Renew the pod's Lease, if it has one that needs renewal, until the container ends."""
         if self.live(key, uid) is None:
             return
         lease = self._server.objects.get(ObjectKey("leases", key.namespace, key.name))
@@ -103,11 +103,11 @@ class Kubelet:
             self.ended(key, uid, ending)
 
     def ended(self, key: ObjectKey, uid: str, ending: ContainerExit) -> None:
-        """The container of a pod has ended by itself."""
+        """End the pod, because its container ended by itself."""
         self.finish(key, uid, ending.code, ending.message)
 
     def _stop(self, key: ObjectKey, uid: str) -> None:
-        """The pod was deleted: its containers are stopped, and it goes, unless a finalizer keeps it."""
+        """Stop the containers of a deleted pod, and remove the pod unless a finalizer keeps it."""
         pod = self.live(key, uid)
         if pod is not None and pod["status"]["phase"] == "Running":
             self.finish(key, uid, _KILLED, "")
@@ -117,7 +117,7 @@ class Kubelet:
             self._server.delete(key, actor="kubelet", grace=0)
 
     def finish(self, key: ObjectKey, uid: str, code: int, message: str) -> None:
-        """The containers of a pod have ended."""
+        """Record that the containers of a pod have ended."""
         self._stopped.add(uid)
         finished = self.stamp()
 
@@ -135,7 +135,7 @@ class Kubelet:
         self._server.update(key, end_all, actor="kubelet")
 
     def stamp(self) -> str:
-        """The time, as kubelets write it: in whole seconds."""
+        """The current time as kubelets write it, in whole seconds."""
         return self._loop.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

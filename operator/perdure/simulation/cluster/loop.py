@@ -1,4 +1,4 @@
-"""Event loops that know the time of day: with real time, and with virtual time, which passes only while everything waits."""
+"""Event loops with a time of day: real time, or virtual time, which passes only while every task waits."""
 
 import asyncio
 import math
@@ -9,25 +9,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 _RESOLUTION = 1e-9
-"""Seconds, while time has no larger steps itself."""
+"""Resolution of the clock in seconds, unless floating-point steps are larger."""
 _MOST_TURNS = 200_000
-"""Turns of the loop without any time passing after which something is taken to spin."""
+"""Turns of the loop without any passing of time after which the loop counts as spinning."""
 
 
 class SpinningError(Exception):
-    """Callbacks follow each other without end while no time passes."""
+    """Callbacks run endlessly while no time passes."""
 
 
 class DeadlockError(Exception):
-    """Everything waits, and nothing is scheduled that could end that."""
+    """Every task waits, and no timer is scheduled that could wake one."""
 
 
 class TooLateError(Exception):
-    """Time has come to its end, and something is still scheduled."""
+    """The virtual time is over, and timers are still scheduled."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """Waits for nothing: adds the time that it is asked to wait to the clock."""
+    """Adds each timeout to the clock instead of waiting."""
 
     def __init__(self, end: float) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _Selector(selectors.DefaultSelector):
         self._turns = 0
 
     def forgive(self) -> None:
-        """Begin to count turns from zero."""
+        """Reset the count of turns."""
         self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -60,31 +60,31 @@ class ClusterLoop(asyncio.SelectorEventLoop):
 
     def now(self) -> datetime:
         """The time of day, UTC."""
-        return datetime.now(UTC)  # noqa: TID251 - what perdure.kube.clock shows comes from here
+        return datetime.now(UTC)  # noqa: TID251 - perdure.kube.clock uses this clock
 
 
 class VirtualLoop(ClusterLoop):
-    """Runs asyncio code in virtual time. Timers that are due at the same time run in the order in which they were made."""
+    """Runs asyncio code in virtual time. Timers that are due at the same time run in the order of their creation."""
 
     def __init__(self, start: datetime, *, lasts: timedelta | None = None) -> None:
-        """`start` is what the clock shows in the beginning; `lasts` is how much time there is, None: any amount."""
+        """Start the clock at `start`. `lasts` is how long the virtual time lasts; None: no limit."""
         self._clock = _Selector(math.inf if lasts is None else lasts.total_seconds())
         self._start = start
         self._last: dict[float, float] = {}
-        """By a time that timers were asked for, when the last of them is due."""
+        """When the last timer that was requested for a time is due, by the requested time."""
         super().__init__(self._clock)
 
     @property
     def _clock_resolution(self) -> float:
-        """Timers due within that number of seconds are due: after months, time has larger steps than asyncio reckons with."""
+        """Timers within this number of seconds count as due: after months, floats have larger steps than asyncio expects."""
         return self._clock.resolution
 
     @_clock_resolution.setter
     def _clock_resolution(self, _: float) -> None:
-        """What asyncio takes it for is not asked for."""
+        """Ignore the value that asyncio sets."""
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Virtual seconds since the loop was created."""
         return self._clock.time
 
     def now(self) -> datetime:
@@ -92,17 +92,17 @@ class VirtualLoop(ClusterLoop):
         return self._start + timedelta(seconds=self._clock.time)
 
     def abandon(self) -> None:
-        """End what a simulation that has failed has left running."""
+        """Cancel the tasks of a failed simulation."""
         self._clock.forgive()
         tasks = asyncio.all_tasks(self)
         for task in tasks:
             task.cancel()
         self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
-    def call_at(  # type: ignore[override] # its type has more variables than mypy takes for compatible
+    def call_at(  # type: ignore[override] # mypy does not accept its signature, which has more type variables
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Schedule a call: of several at one time, each is due the least bit after the one before."""
+        """Schedule a call. Calls at the same time are due in order, each a minimal step after the previous one."""
         if len(self._last) > _MANY_TIMES:
             self._last = {asked: due for asked, due in self._last.items() if asked >= self._clock.time}
         due = self._last[when] = math.nextafter(self._last[when], math.inf) if when in self._last else when
@@ -111,7 +111,7 @@ class VirtualLoop(ClusterLoop):
     def run_in_executor(  # type: ignore[override] # as above
         self, _executor: Any, function: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Call a function here and now: a thread would take real time."""
+        """Call a function immediately in this thread, because another thread would take real time."""
         future = self.create_future()
         try:
             result = copy_context().run(function, *args)
@@ -122,7 +122,7 @@ class VirtualLoop(ClusterLoop):
         return future
 
     def executor_seconds(self) -> float:
-        """How long the next call in an executor takes."""
+        """The duration of the next call in an executor, in virtual seconds."""
         return 0.0
 
 

@@ -1,4 +1,4 @@
-"""The rules by which objects in the in-memory API server are created, changed and deleted, and what its observers learn."""
+"""The rules for creating, changing and deleting objects in the in-memory API server, with observers of each change."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """A change of what is stored."""
+    """A change of a stored object."""
 
     time: float
     actor: str
@@ -27,12 +27,12 @@ class Write:
     key: ObjectKey
     before: Object | None
     after: Object
-    """The object now, or as it was when it was removed."""
+    """The object after the change, or its last state if it was removed."""
     asked_to_delete: bool = False
-    """The actor sent a DELETE, whether or not the object is gone now."""
+    """Whether the actor sent a DELETE, even if the object still exists."""
 
 
-class Refusal(Exception):  # noqa: N818 - it is a response
+class Refusal(Exception):  # noqa: N818 - it becomes a response
     """A request that the API server rejects."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
@@ -47,22 +47,22 @@ class ObjectStore:
         self.objects = Storage()
         self.observers: list[Callable[[Write], None]] = []
         self.admit: Callable[[ObjectKey, Object], None] = lambda _key, _obj: None
-        """May change an object that is about to be created."""
+        """Called with each object before it is created; may change the object."""
         self.garbage = GarbageCollector(
             loop, random, self.objects, lambda key: self.delete(key, actor="garbage collector")
         )
         self.version = 1_000
         """The resourceVersion of the last write."""
         self._without_status: set[str] = set()
-        """UIDs of the objects that show a status by default which is not stored, so that even an empty change writes it."""
+        """UIDs of objects whose default status is shown but not stored, so that even an empty change writes it."""
         self._loop = loop
         self._random = random
 
     def get(self, key: ObjectKey) -> Object:
-        """An object; do not change it.
+        """Return an object, which the caller must not change.
 
         Raises:
-            Refusal: it does not exist.
+            Refusal: The object does not exist.
         """
         try:
             return self.objects[key]
@@ -77,7 +77,7 @@ class ObjectStore:
         """Store a new object.
 
         Raises:
-            Refusal: an object with this name exists.
+            Refusal: An object with this name exists.
         """
         key = ObjectKey(plural, namespace, body["metadata"]["name"])
         obj = self.prepare(key, body)
@@ -90,10 +90,10 @@ class ObjectStore:
         return obj
 
     def prepare(self, key: ObjectKey, body: Object) -> Object:
-        """A new object with everything that the API server adds except its version; it is not stored.
+        """Build a new object with all fields that the API server adds except its version, without storing it.
 
         Raises:
-            Refusal: an object with this name exists.
+            Refusal: An object with this name exists.
         """
         if key in self.objects:
             raise Refusal(409, "AlreadyExists", f"{key.plural} {key.name!r} already exists")
@@ -118,11 +118,11 @@ class ObjectStore:
         return obj
 
     def new_uid(self, key: ObjectKey) -> str:  # noqa: ARG002 - subclasses may derive it from the key
-        """A UID for a new object."""
+        """Return a UID for a new object."""
         return str(UUID(int=self._random.getrandbits(128), version=4))
 
     def update(self, key: ObjectKey, change: Callable[[Object], None], *, actor: str = "user") -> Object | None:
-        """Change any part of an object in place, on a copy that is then stored; None if it does not exist."""
+        """Store a copy of an object after `change` has edited it; None if the object does not exist."""
         if key not in self.objects:
             return None
         new = copy(self.objects[key])
@@ -137,10 +137,10 @@ class ObjectStore:
         change: Callable[[Object], Object],
         actor: str,
     ) -> Object:
-        """Store what `change` makes of an object, except for the parts that clients cannot write this way.
+        """Store the object that `change` returns, except for the fields that clients cannot write this way.
 
         Raises:
-            Refusal: the object does not exist, or the change has another resourceVersion or adds a finalizer too late.
+            Refusal: The object does not exist, the resourceVersion differs, or a finalizer is added during the deletion.
         """
         old = self.get(key)
         new = change(old)
@@ -171,7 +171,7 @@ class ObjectStore:
         """Delete an object immediately, or mark it if finalizers or running containers keep it.
 
         Raises:
-            Refusal: it does not exist, or `conditions` name another uid or resourceVersion.
+            Refusal: The object does not exist, or `conditions` name another UID or resourceVersion.
         """
         obj = self.get(key)
         for part, wanted in conditions.items():
@@ -190,9 +190,9 @@ class ObjectStore:
         self._remove(key, actor, asked=True)
 
     def _delete_pod(self, key: ObjectKey, obj: Object, actor: str, grace: int | None) -> Object:
-        """Pods get the time that their containers take to stop, unless none runs."""
+        """Give a pod time for its containers to stop, unless none of them runs."""
         meta = obj["metadata"]
-        if "deletionTimestamp" in meta:  # the time can only become shorter, even for containers that have stopped
+        if "deletionTimestamp" in meta:  # the grace period can only become shorter, even if the containers have stopped
             left = meta["deletionGracePeriodSeconds"]
             seconds = left if grace is None else min(grace, left)
         elif not obj["spec"].get("nodeName") or obj["status"].get("phase") in {"Succeeded", "Failed"}:
@@ -213,7 +213,7 @@ class ObjectStore:
         if "deletionTimestamp" in meta and not meta.get("finalizers") and not meta.get("deletionGracePeriodSeconds"):
             self.objects.put(key, new)
             last = self._remove(key, actor, asked=asked)
-            return last if asked else new  # which never was stored, so its version is the one before
+            return last if asked else new  # it was never stored, so it has the previous version
         meta["resourceVersion"] = self._next_version()
         self.objects.put(key, new)
         self._report("MODIFIED", key, old, new, actor, asked=asked)
@@ -245,14 +245,14 @@ class ObjectStore:
 
 
 def _with_status(obj: Object, other: Object) -> Object:
-    """An object with the status of another one, or with none if that has none."""
+    """Return an object with the status of another object, or without a status if that has none."""
     if "status" in other:
         return {**obj, "status": other["status"]}
     return {part: value for part, value in obj.items() if part != "status"}
 
 
 def _marked(obj: Object, when: str, seconds: int) -> Object:
-    """An object that is being deleted."""
+    """Return an object with a deletion timestamp."""
     meta = {**obj["metadata"], "deletionTimestamp": when, "deletionGracePeriodSeconds": seconds}
     if "generation" in meta and "deletionTimestamp" not in obj["metadata"]:
         meta["generation"] += 1
@@ -260,10 +260,10 @@ def _marked(obj: Object, when: str, seconds: int) -> Object:
 
 
 def _kept(old: Object, new: Object) -> Object:
-    """New metadata, in which the fields that only the API server writes are as they were.
+    """Return new metadata that keeps the fields that only the API server writes.
 
     Raises:
-        Refusal: it has a new finalizer, and the object is being deleted.
+        Refusal: The metadata has a new finalizer, and the object is being deleted.
     """
     own = ("uid", "creationTimestamp", "namespace", "name", "resourceVersion", "generation")
     deletion = ("deletionTimestamp", "deletionGracePeriodSeconds")

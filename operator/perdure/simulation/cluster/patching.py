@@ -6,7 +6,7 @@ import orjson
 
 
 class PatchError(Exception):
-    """A JSON patch does not fit the object: a test fails, or a path leads nowhere."""
+    """A JSON patch does not apply to the object: a test fails, or a path does not exist."""
 
 
 def copy(value: Any) -> Any:
@@ -15,12 +15,12 @@ def copy(value: Any) -> Any:
 
 
 def json_patch(value: Any, operations: list[dict[str, Any]]) -> Any:
-    """The value after a JSON patch (RFC 6902); `value` itself does not change, and the result shares parts with it.
+    """Apply a JSON patch (RFC 6902). `value` itself does not change, and the result shares parts with it.
 
-    Like the library of the API server, and unlike the RFC, `replace` adds a missing member.
+    Like the API server's library, and unlike the RFC, `replace` adds a missing member.
 
     Raises:
-        PatchError: an operation does not fit.
+        PatchError: An operation does not apply.
     """
     copies: dict[int, Any] = {}
     root = _own(value, copies)
@@ -39,7 +39,7 @@ def json_patch(value: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 def _own(value: Any, copies: dict[int, Any]) -> Any:
-    """A shallow copy that may be changed; the value itself if it is such a copy. `copies` keeps all of them alive, by id."""
+    """Return a shallow copy to change, or the value itself if it is such a copy. `copies` holds all copies by `id()`."""
     if id(value) in copies or not isinstance(value, dict | list):
         return value
     made = value.copy()
@@ -73,7 +73,7 @@ def _apply(operation: dict[str, Any], at: Any, key: str) -> None:
 
 
 def merge_patch(value: Any, patch: Any) -> Any:
-    """The value after a JSON merge patch (RFC 7386); `value` itself does not change, and the result shares parts with it."""
+    """Apply a JSON merge patch (RFC 7386). `value` itself does not change, and the result shares parts with it."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(value) if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""The operator as a process in virtual time: its own parts, put together as `perdure-operator` does, which can be killed."""
+"""The operator as a process in virtual time that can be killed, built from the same parts as `perdure-operator`."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -18,14 +18,14 @@ from perdure.simulation.cluster.session import Session
 from perdure.simulation.cluster.watches import Deliver, Watch
 
 Trace = Callable[[str, str], None]
-"""Takes a line of the timeline, and the text to find it by."""
+"""Receives a line of the timeline, and the text to find the line by."""
 
 _Result = TypeVar("_Result")
 _process: ContextVar["Operator | None"] = ContextVar("process", default=None)
 
 
 def task_factory(loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None) -> asyncio.Task[Any]:
-    """Makes tasks that the process they belong to knows of, so that they end with it."""
+    """Create a task and register it with its process, so that the task ends with the process."""
     context = context or copy_context()
     task = asyncio.Task(coro, loop=loop, context=context)
     process = context.get(_process)
@@ -50,17 +50,17 @@ class Operator:
         skew: float = 0.0,
         trace: Trace | None = None,
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            options: What its environment says.
-            loop: Runs it.
-            server: The API server, which it watches.
+            options: The options from its environment.
+            loop: The event loop.
+            server: The API server to watch.
             session: Its connections to the API server.
             crashed: Called if its work ends by itself.
-            workers: Who serves workers that poll task queues; None: nobody.
-            skew: Seconds that its clock is ahead.
-            trace: Takes the timeline.
+            workers: The server for workers that poll task queues; None: there is none.
+            skew: How far its clock is ahead, in seconds.
+            trace: Receives the timeline.
         """
         self.name = options.instance
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -86,7 +86,7 @@ class Operator:
             seen.start()
 
     def watch(self, plural: str, label: str | None, deliver: Deliver) -> Watch:
-        """A watch of one kind."""
+        """Create a watch on one kind."""
         return Watch(self._loop, self._server, plural, label=label, deliver=deliver)
 
     def _deliver(self, route: WatchRoute) -> Deliver:
@@ -109,11 +109,11 @@ class Operator:
             self._crashed(f"operator {self.name} has ended by itself: {error}")
 
     def do(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-        """Do something in this process, as its frontend does."""
+        """Run a coroutine in this process, as its frontend does."""
         return self._loop.create_task(work, context=self._context.copy())
 
     async def kill(self) -> None:
-        """End the process: everything in its memory is gone. What it has sent may still arrive."""
+        """Kill the process. Its memory is lost, but requests that it sent may still arrive."""
         if self._trace is not None:
             self._trace("KILLED", "")
         self._session.dead = True

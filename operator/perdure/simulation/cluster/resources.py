@@ -1,4 +1,4 @@
-"""The kinds that the in-memory API server knows: Perdure's own with what their CRDs say, and those of Kubernetes it needs."""
+"""The kinds of the in-memory API server: Perdure's own, with the data of their CRDs, and the Kubernetes kinds it needs."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ from perdure.api.crdgen import KINDS, custom_resource_definition
 from perdure.simulation.cluster.patching import copy
 
 Default = Callable[[Any], Any]
-"""A value with its defaults filled in; the value itself does not change."""
+"""Returns a value with its defaults filled in; the value itself does not change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceType:
-    """One kind, as its URLs and its lists need it."""
+    """The properties of a kind that URLs and lists need."""
 
     group: str
-    """Empty for the core group."""
+    """The API group; empty for the core group."""
     version: str
     plural: str
     kind: str
     has_status: bool = False
-    """Whether the status is a subresource of its own."""
+    """Whether the status is a separate subresource."""
     has_generation: bool = False
-    """Whether changes of its spec are counted."""
+    """Whether `metadata.generation` counts changes of its spec."""
     made_by_put: bool = False
-    """Whether a PUT makes an object that is not there."""
+    """Whether a PUT creates a missing object."""
     selectable: frozenset[str] = frozenset({"metadata.name", "metadata.namespace"})
-    """Fields that lists can be selected by."""
+    """The fields that field selectors may use."""
     defaults: Default | None = None
 
     @property
     def api_version(self) -> str:
-        """Group and version, as objects say it."""
+        """Group and version, as in the `apiVersion` of objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def is_custom(self) -> bool:
-        """Whether it is one of Perdure's own."""
+        """Whether it is one of Perdure's own kinds."""
         return self.group == "perdure.dev"
 
 
@@ -64,6 +64,7 @@ def _builtin() -> Iterator[ResourceType]:
     yield ResourceType(group="", version="v1", plural="serviceaccounts", kind="ServiceAccount")
     yield ResourceType(group="", version="v1", plural="namespaces", kind="Namespace")
     yield ResourceType(group="", version="v1", plural="configmaps", kind="ConfigMap")
+    yield ResourceType(group="", version="v1", plural="secrets", kind="Secret")
     yield ResourceType(group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim")
     yield ResourceType(group="events.k8s.io", version="v1", plural="events", kind="Event")
     yield ResourceType(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", made_by_put=True)
@@ -87,7 +88,7 @@ def _custom(kind: type[Model]) -> ResourceType:
 
 
 def _defaults(schema: dict[str, Any]) -> Default | None:
-    """What fills in the defaults of a structural schema; None where it has none. Absent parents are not made."""
+    """The function that fills in the defaults of a structural schema; None if it has no defaults. Parents are not created."""
     given = {key: each["default"] for key, each in schema.get("properties", {}).items() if "default" in each}
     within = {key: inner for key, each in schema.get("properties", {}).items() if (inner := _defaults(each))}
     items = _defaults(schema["items"]) if isinstance(schema.get("items"), dict) else None

@@ -7,7 +7,7 @@ Select = Callable[[dict[str, Any]], bool]
 
 
 def by_labels(selector: str) -> Select:
-    """Whether an object has the labels: ``a``, ``!a``, ``a=b`` and ``a!=b``, put together with commas."""
+    """Return a filter for labels: ``a``, ``!a``, ``a=b`` and ``a!=b``, separated by commas."""
     wanted = [_requirement(part.strip()) for part in selector.split(",") if part.strip()]
 
     def select(obj: dict[str, Any]) -> bool:
@@ -30,7 +30,7 @@ def _requirement(part: str) -> Callable[[dict[str, str]], bool]:
 
 
 def by_fields(selector: str) -> tuple[Select, set[str]]:
-    """Whether the fields of an object have the values; and which fields those are."""
+    """Return a filter for fields, and the names of these fields."""
     wanted = list(map(_term, _terms(selector)))
 
     def select(obj: dict[str, Any]) -> bool:
@@ -40,7 +40,7 @@ def by_fields(selector: str) -> tuple[Select, set[str]]:
 
 
 def _terms(selector: str) -> list[str]:
-    """The parts between commas that are not escaped, still escaped themselves."""
+    """Split a selector at unescaped commas. The parts stay escaped."""
     parts, part, rest = [], "", iter(selector)
     for character in rest:
         if character == ",":

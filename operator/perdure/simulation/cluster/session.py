@@ -1,4 +1,4 @@
-"""Stands in for `aiohttp.ClientSession`, between the operator's own client and the API server in memory."""
+"""A replacement for `aiohttp.ClientSession`, between the operator's own client and the in-memory API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,10 +9,10 @@ from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
 
 
 class Session:
-    """The connections of one process. Requests take no time. Once it is dead, nothing is sent any more and nothing arrives."""
+    """The connections of one process. Requests take no time. Once the process is dead, no request or response arrives."""
 
     def __init__(self, server: ApiServer, actor: str) -> None:
-        """`actor` is who sends the requests."""
+        """Open the connections of a client named `actor`."""
         self._server = server
         self._actor = actor
         self.dead = False
@@ -28,29 +28,29 @@ class Session:
         headers: dict[str, str] | None = None,
         **_: Any,
     ) -> "_Exchange":
-        """As `aiohttp.ClientSession.request`."""
+        """Send a request, like `aiohttp.ClientSession.request`."""
         request = Request(
             method=method, url=url, query=params or {}, headers=headers or {}, body=data or b"", actor=self._actor
         )
         return _Exchange(self, request)
 
     def get(self, url: str, **options: Any) -> "_Exchange":
-        """As `aiohttp.ClientSession.get`."""
+        """Send a GET request, like `aiohttp.ClientSession.get`."""
         return self.request("GET", url, **options)
 
     async def exchange(self, request: Request) -> Response:
-        """Send a request, and wait for its answer."""
+        """Send a request, and wait for its response."""
         if self.dead:
             raise asyncio.CancelledError
         return self.arrive(request)
 
     def arrive(self, request: Request) -> Response:
-        """Have a request answered: it has arrived."""
+        """Pass a request that has arrived to the API server."""
         return self._server.handle(request)
 
 
 class _Exchange:
-    """As the response of aiohttp, within its `async with`."""
+    """The context manager and response of a request, like those of aiohttp."""
 
     def __init__(self, session: Session, request: Request) -> None:
         self._session = session
@@ -78,7 +78,7 @@ class _Exchange:
         yield self._answer.body
 
     def close(self) -> None:
-        """The rest of the answer is not wanted."""
+        """Discard the rest of the response."""
 
     async def read(self) -> bytes:
         return self._answer.body

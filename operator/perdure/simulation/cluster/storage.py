@@ -1,4 +1,4 @@
-"""What the in-memory API server stores: objects by key, also found by kind, UID and owner."""
+"""The storage of the in-memory API server: objects by key, with indexes by kind, UID and owner."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ Object = dict[str, Any]
 
 
 class ObjectKey(NamedTuple):
-    """Where an object is stored."""
+    """The key of a stored object."""
 
     plural: str
     namespace: str
@@ -37,7 +37,7 @@ class Storage(Mapping[ObjectKey, Object]):
         return len(self._objects)
 
     def put(self, key: ObjectKey, obj: Object) -> None:
-        """Store an object, or its next version."""
+        """Store a new object or a new version of one."""
         self._forget_owners(key)
         self._objects[key] = self._kinds[key.plural][key] = obj
         self._uids.add(obj["metadata"]["uid"])

@@ -12,7 +12,7 @@ from perdure.simulation.cluster.storage import Object
 _BYTES: Final = 1024
 
 
-def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[str, str]) -> Object | None:
+def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[str, Any]) -> Object | None:
     """The status of the sidecar after the container of the activity has succeeded; None if the pod has none.
 
     Args:

@@ -1,4 +1,4 @@
-"""Watches: one per kind and process."""
+"""Watches, one per kind and process."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +9,16 @@ from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
 
 Deliver = Callable[[str | None, dict[str, Any]], None]
-"""Takes the type of an event, None for what a first list shows, and the object."""
+"""Receives the type of an event (None for an object of the first list) and the object."""
 
 
 class Watch:
-    """What one process hears of one kind: of everything, in order, as soon as it has happened."""
+    """The watch of a process on a kind: it delivers all events immediately and in order."""
 
     def __init__(
         self, loop: ClusterLoop, server: ApiServer, plural: str, *, label: str | None, deliver: Deliver
     ) -> None:
-        """`label` is one that objects must have to be told of; None: of all."""
+        """Deliver only objects that have the label `label`; None: all objects."""
         self.loop = loop
         self.plural = plural
         self._server = server
@@ -32,12 +32,12 @@ class Watch:
         self.list()
 
     def stop(self) -> None:
-        """Hear no more, and tell no more of what was heard."""
+        """Receive no more events, and drop the events that are not delivered yet."""
         self.open = False
         self._server.observers.remove(self._observe)
 
     def list(self) -> None:
-        """Hear of all that there is."""
+        """Deliver all existing objects."""
         for obj in self._server.of(self.plural):
             self._queue(None, obj)
 
@@ -50,14 +50,14 @@ class Watch:
             self.schedule(type_, obj)
 
     def hears(self) -> bool:
-        """Whether the connection holds."""
+        """Whether the connection is open."""
         return True
 
     def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
-        """Have an event told."""
+        """Schedule the delivery of an event."""
         self.loop.call_soon(self.tell, type_, obj)
 
     def tell(self, type_: str | None, obj: dict[str, Any]) -> None:
-        """Send an event, unless the watch was stopped meanwhile."""
+        """Deliver an event, unless the watch has been stopped."""
         if self.open:
             self._deliver(type_, copy(obj))

@@ -64,7 +64,7 @@ class ActivityDefinitions:
         with a run whose definition cannot be read.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: a definition could not be looked for.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: A definition could not be looked for.
         """
         activities = {key: each for key, each in state.activities.items() if not each.by_worker}
         if state.code is not None:

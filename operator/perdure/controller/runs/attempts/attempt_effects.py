@@ -50,8 +50,8 @@ class AttemptEffects:
         """Apply the effects of the committed state, and release the pods that no attempt needs.
 
         Raises:
-            ConflictError: the state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ConflictError: The state is not current.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         superfluous, left = self._held.superfluous(state), self.left(state, now)
         if superfluous or any(isinstance(effect, StopAttempt) for effect in left):
@@ -115,7 +115,7 @@ class AttemptEffects:
         """Create what is missing: an earlier process or another operator may have created the pod, perhaps without its Lease.
 
         Raises:
-            AttemptRefusedError, AttemptImpossibleError: the attempt will never have a pod.
+            AttemptRefusedError, AttemptImpossibleError: The attempt will never have a pod.
             AttemptBlockedError: Something that may pass blocks it.
         """
         pods, run, key = self._context.api, self._context.run, PodKey.of(activity)

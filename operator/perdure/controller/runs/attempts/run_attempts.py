@@ -131,8 +131,8 @@ class RunAttempts:
         """Apply the effects of the committed state on pods.
 
         Raises:
-            ConflictError: the state is not current.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ConflictError: The state is not current.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         await self._effects.apply(state, now)
 
@@ -140,7 +140,7 @@ class RunAttempts:
         """Release all pods of a deleted run.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         self._held.let_all_go()
         await self._effects.release()

@@ -30,7 +30,7 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
         versioning: Of the parent.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     if context.reset and any(known_runs(context, child)):
         return  # the reset run's child continues as a child of this run
@@ -94,7 +94,7 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
         children: Those that count.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     numbers = {child.initiated_event_id for child in children}
     async for found in stored_children(context, base.run_id):

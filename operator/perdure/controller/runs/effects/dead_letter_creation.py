@@ -19,12 +19,12 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
     """Create the DeadLetter that a marker requires.
 
     Args:
-        context: Of the run.
+        context: The context of the run.
         marker: What was recorded.
         run: The object of the run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     definition = run["status"].get("definition") or run["spec"].get("inline") or {}
     scheduled = await _scheduled(context, marker, run)

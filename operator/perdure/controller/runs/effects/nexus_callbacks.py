@@ -36,13 +36,13 @@ async def complete(context: EffectContext, key: str, state: RunState, run: kube.
     That run takes it only if it waits for an operation with this request ID, handled in this namespace.
 
     Args:
-        context: Of the run.
+        context: The context of the run.
         key: Of the callback in the state.
         state: The state of the run, committed.
         run: The object of the run, as committed.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
     """
     pending = state.callbacks[key]
     effect, token = CompleteOperation(key), token_of(pending.callback)

@@ -43,7 +43,7 @@ class Effects:
         """Create it without applied effects.
 
         Args:
-            client: To the API server.
+            client: The client of the API server.
             run: The run.
             reset: What the run begins with of another one.
             peers: The other runs.
@@ -102,7 +102,7 @@ class Effects:
             now: The time.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         wanted = effects(state)
         if any(isinstance(effect, fx.CloseChild) and effect not in self._applied for effect in wanted):

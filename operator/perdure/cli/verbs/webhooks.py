@@ -1,0 +1,51 @@
+"""`webhooks`: list Webhooks, and whether they take requests."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from perdure.cli.cluster import Object, connect
+from perdure.cli.invocation import page_of, program_of
+from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
+from perdure.cli.terminal import Color, Screen, for_people
+
+HELP = """List Webhooks: what they start or signal, and whether they are ready.
+
+To see the runs of a Webhook, use `{program} list -l perdure.dev/webhook=NAME`.
+
+\b
+Examples:
+  {program} webhooks
+  {program} webhooks --all-namespaces --output wide
+"""
+
+
+def command(
+    context: typer.Context,
+    *,
+    namespace: NamespaceOption = None,
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="List Webhooks of all namespaces")] = False,
+    output: OutputOption = "text",
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """List Webhooks."""
+    screen = Screen(color)
+    items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
+    if not for_people(output):
+        screen.write_objects(output, items)
+    elif not items:
+        where = "any namespace" if everywhere else f"namespace {asked}"
+        typer.echo(f"There are no Webhooks in {where}.", err=True)
+    else:
+        from perdure.cli.view.webhooks import table
+
+        screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
+
+
+async def _read(
+    namespace: str | None, context: str | None, program: str, *, everywhere: bool
+) -> tuple[list[Object], str]:
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        return await cluster.list("webhooks", everywhere=everywhere), cluster.namespace

@@ -1,0 +1,1 @@
+"""Webhooks: signed HTTP requests that start or signal runs."""

@@ -1,0 +1,63 @@
+"""Signatures of webhook requests. Pure."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from perdure.api.webhook import RequestSignature
+from perdure.language.webhook_program import MAX_DELIVERY_ID
+
+_GITHUB_DELIVERY = "x-github-delivery"
+_PREFIX = b"sha256="
+_LONGEST_TIMESTAMP = 12
+"""Digits; more would not be a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A request as it was received."""
+
+    headers: Mapping[str, str]
+    """By name in lower case."""
+    body: bytes
+
+
+def signed_content(signature: RequestSignature, delivery: Delivery) -> bytes:
+    """What the sender of a request has signed."""
+    if signature.timestamp_header is None:
+        return delivery.body
+    timestamp = delivery.headers.get(signature.timestamp_header.lower(), "")
+    return timestamp.encode(errors="surrogateescape") + b"." + delivery.body
+
+
+def request_id(signature: RequestSignature, delivery: Delivery) -> str:
+    """Return the ID of a request: a hash of what was signed, or that of GitHub.
+
+    GitHub's ID is not signed. It does not count if the time is signed: otherwise, a recorded request could have a second effect
+    with another ID.
+    """
+    given = delivery.headers.get(_GITHUB_DELIVERY, "")
+    if signature.timestamp_header is None and 0 < len(given) <= MAX_DELIVERY_ID:
+        return given
+    return f"sha256:{hashlib.sha256(signed_content(signature, delivery)).hexdigest()}"
+
+
+def is_authentic(signature: RequestSignature, secret: bytes, delivery: Delivery, now: datetime) -> bool:
+    """Whether a request has a valid signature, and is recent if the sender says when it was sent."""
+    given = delivery.headers.get(signature.header.lower(), "").encode(errors="surrogateescape")
+    valid = hmac.new(secret, signed_content(signature, delivery), hashlib.sha256).hexdigest().encode()
+    same = hmac.compare_digest(valid, given.removeprefix(_PREFIX).lower())
+    return same and (signature.timestamp_header is None or _is_recent(signature, delivery, now))
+
+
+def _is_recent(signature: RequestSignature, delivery: Delivery, now: datetime) -> bool:
+    text = delivery.headers.get(str(signature.timestamp_header).lower(), "")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _LONGEST_TIMESTAMP):
+        return False
+    try:
+        sent = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=int(text))
+    except OverflowError:
+        return False
+    return abs(now - sent) <= signature.tolerance

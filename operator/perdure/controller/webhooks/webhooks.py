@@ -1,0 +1,232 @@
+"""The Webhooks that this operator watches: their status, and what their requests create.
+
+A request creates one object, a WorkflowRun or an Operation, whose name follows from the ID of the request. So it does not
+matter which operator receives it, and a repeated request finds the object of the first one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+import pydantic
+
+from perdure.api.common import API_VERSION, mistakes
+from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.reasons import ConditionReason, ConditionType, EventReason
+from perdure.api.webhook import WebhookSpec
+from perdure.controller.queue.keys import WebhookKey
+from perdure.controller.reconcile.computed_status import write_status
+from perdure.controller.webhooks.signatures import Delivery, is_authentic, request_id
+from perdure.controller.webhooks.webhook_secrets import READ_AGAIN, WebhookSecrets
+from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
+from perdure.kube.event_recorder import Recorder
+from perdure.language.expression_text import ExpressionError
+from perdure.language.webhook_program import UnusableRequestError, WebhookProgram, WebhookRequest
+
+_EVENTS = {
+    ConditionReason.INVALID_SPEC: EventReason.INVALID_SPEC,
+    ConditionReason.SECRET_NOT_READABLE: EventReason.SECRET_NOT_READABLE,
+}
+
+
+class DeliveryOutcome(StrEnum):
+    """What a request with a valid signature has done."""
+
+    CREATED = "Created"
+    """It created a run or an Operation."""
+
+    DUPLICATE = "Duplicate"
+    """An earlier request with this ID has done that."""
+
+    IGNORED = "Ignored"
+    """Nothing: the condition `when` of the Webhook is false."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The outcome of a request, and the object that it created."""
+
+    outcome: DeliveryOutcome
+    kind: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownWebhook:
+    """A Webhook as the API server has it, and as it was read."""
+
+    object: kube.Object
+    program: WebhookProgram | None
+    """None where the spec is invalid."""
+    mistakes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, obj: kube.Object) -> Self:
+        """Read and compile a Webhook."""
+        try:
+            return cls(object=obj, program=WebhookProgram.compile(WebhookSpec.parse(obj.get("spec") or {})))
+        except pydantic.ValidationError as error:
+            return cls(object=obj, program=None, mistakes=tuple(mistakes(error)))
+        except ExpressionError as error:
+            return cls(object=obj, program=None, mistakes=(str(error),))
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """Its metadata."""
+        found: dict[str, Any] = self.object["metadata"]
+        return found
+
+
+class Webhooks:
+    """All Webhooks that this operator watches."""
+
+    def __init__(self, client: kube.Client, recorder: Recorder, wake: Callable[[WebhookKey], None]) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._wake = wake
+        self._secrets = WebhookSecrets(client)
+        self._known: dict[tuple[str, str], KnownWebhook] = {}
+        self._served = False
+
+    def serve(self) -> None:
+        """Note that the HTTP API of this operator takes requests."""
+        self._served = True
+        for namespace, name in self._known:
+            self._wake(WebhookKey(namespace, name))
+
+    def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
+        """Take a Webhook from a watch, or from a response of the API server."""
+        meta = obj["metadata"]
+        place = meta["namespace"], meta["name"]
+        known = self._known.get(place)
+        same = known is not None and known.metadata["uid"] == meta["uid"]
+        if deleted:
+            if same:
+                del self._known[place]
+        elif known is None or not same or kube.older(known.metadata["resourceVersion"], meta["resourceVersion"]):
+            self._known[place] = KnownWebhook.read(obj)
+
+    # Requests
+
+    async def authenticate(self, namespace: str, name: str, delivery: Delivery) -> KnownWebhook | None:
+        """Find the Webhook of a request; None if there is none, or the request has no valid signature.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        """
+        known = self._known.get((namespace, name))
+        if known is None or known.program is None:
+            return None
+        signature = known.program.spec.signature
+        secret = await self._secrets.find(namespace, signature.secret)
+        if not secret.value or not is_authentic(signature, secret.value, delivery, wall_clock()):
+            return None
+        return known
+
+    async def receive(self, known: KnownWebhook, delivery: Delivery, body: Any) -> Receipt:
+        """Process a request with a valid signature.
+
+        Raises:
+            UnusableRequestError: an expression has no value for it, or the API server rejects what it would create.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        """
+        assert known.program is not None, "it has authenticated the request"
+        signature = known.program.spec.signature
+        request = WebhookRequest(headers=delivery.headers, body=body, id=request_id(signature, delivery))
+        try:
+            created = known.program.created(known.metadata, request)
+        except UnusableRequestError as error:
+            raise self._unusable(known, str(error)) from None
+        if created is None:
+            return Receipt(DeliveryOutcome.IGNORED)
+        kind, name = created.object["kind"], created.object["metadata"]["name"]
+        try:
+            await self._client.create(
+                kube.path(kube.PERDURE, known.metadata["namespace"], created.plural), created.object
+            )
+        except kube.AlreadyExistsError:
+            return Receipt(DeliveryOutcome.DUPLICATE, kind, name)
+        except (kube.InvalidError, kube.TooLargeError) as error:
+            raise self._unusable(known, error.message) from None
+        return Receipt(DeliveryOutcome.CREATED, kind, name)
+
+    def _unusable(self, known: KnownWebhook, message: str) -> UnusableRequestError:
+        self._record(known, EventReason.DELIVERY_FAILED, message, "Receive")
+        return UnusableRequestError(message)
+
+    # Status
+
+    async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
+        """Update the status of a Webhook; returns when to check its secret again.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        """
+        known = self._known.get((namespace, name))
+        if known is None:
+            return None
+        seen = known
+        verdict: tuple[bool, ConditionReason, str] = (True, ConditionReason.ACCEPTED, "")
+
+        async def compute(obj: kube.Object) -> kube.Object:
+            nonlocal seen, verdict
+            if seen.object is not obj:  # another client has written meanwhile
+                seen = KnownWebhook.read(obj)
+            verdict = await self._verdict(seen)
+            return _status(seen, verdict, now)
+
+        url = kube.path(kube.PERDURE, namespace, "webhooks", name)
+        obj = await write_status(self._client, url, compute, known.object)
+        if obj is None:
+            self._known.pop((namespace, name), None)
+            return None
+        if obj is not seen.object:
+            self._report(seen, verdict)
+            self.observe(obj)
+        return now + READ_AGAIN
+
+    async def _verdict(self, known: KnownWebhook) -> tuple[bool, ConditionReason, str]:
+        if known.program is None:
+            return False, ConditionReason.INVALID_SPEC, "; ".join(known.mistakes)
+        if not self._served:
+            return False, ConditionReason.NOT_SERVED, "The operator does not serve its HTTP API, or no webhooks there"
+        reference = known.program.spec.signature.secret
+        secret = await self._secrets.find(known.metadata["namespace"], reference)
+        if secret.problem:
+            return False, ConditionReason.SECRET_NOT_READABLE, secret.problem
+        return True, ConditionReason.ACCEPTED, ""
+
+    def _report(self, known: KnownWebhook, verdict: tuple[bool, ConditionReason, str]) -> None:
+        """Record an Event if the Webhook stopped being ready, or is not ready for another reason."""
+        _, reason, message = verdict
+        before = next(
+            (c for c in read_conditions(known.object.get("status") or {}) if c.type == ConditionType.READY), None
+        )
+        if reason in _EVENTS and (before is None or before.reason != reason):
+            self._record(known, _EVENTS[reason], message, "Check")
+
+    def _record(self, known: KnownWebhook, reason: EventReason, note: str, action: str) -> None:
+        about = {"apiVersion": API_VERSION, "kind": "Webhook", "metadata": known.metadata}
+        self._recorder.record(about, kind="Warning", reason=reason, note=note, action=action)
+
+
+def _status(known: KnownWebhook, verdict: tuple[bool, ConditionReason, str], now: datetime) -> dict[str, Any]:
+    ready, reason, message = verdict
+    meta = known.metadata
+    conditions = set_condition(
+        read_conditions(known.object.get("status") or {}),
+        ConditionType.READY,
+        ready,
+        reason,
+        message,
+        now=now,
+        observed_generation=meta.get("generation", 1),
+    )
+    return {
+        "observedGeneration": meta.get("generation", 1),
+        "conditions": [condition.dump() for condition in conditions],
+        "path": f"/webhooks/{meta['namespace']}/{meta['name']}",
+    }

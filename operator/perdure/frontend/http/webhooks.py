@@ -1,0 +1,189 @@
+"""Receives webhook requests: signed HTTP requests without a token, at `/webhooks/<namespace>/<name>`.
+
+A sender without the secret learns nothing: requests to a Webhook that does not exist, with a wrong signature, or with an
+old timestamp get the same response after the same time.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import unquote
+
+import orjson
+import structlog
+from aiohttp import hdrs, web
+
+from perdure.controller.webhooks.signatures import Delivery
+from perdure.controller.webhooks.webhooks import DeliveryOutcome, KnownWebhook, Receipt, Webhooks
+from perdure.frontend.admission import Places
+from perdure.frontend.rates import Throttle
+from perdure.kube import client as kube
+from perdure.language.webhook_program import UnusableRequestError
+from perdure.observe import metrics
+
+MAX_BODY: Final = 256 * 1024
+"""Maximum size of the body of a request, in bytes."""
+PREFIX: Final = "/webhooks/"
+_PATH: Final = re.compile(r"/webhooks/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
+_READ_SECONDS: Final = 10.0
+_REFUSAL_SECONDS: Final = 0.5
+"""Seconds from the arrival of a request to its rejection. A secret is read in less time."""
+_MOST_THROTTLES: Final = 10_000
+_STATUSES: Final = {
+    DeliveryOutcome.CREATED: HTTPStatus.ACCEPTED,
+    DeliveryOutcome.DUPLICATE: HTTPStatus.OK,
+    DeliveryOutcome.IGNORED: HTTPStatus.OK,
+}
+
+
+class _RejectedError(Exception):
+    """A request is rejected."""
+
+    def __init__(self, status: HTTPStatus, outcome: str, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.outcome = outcome
+        self.retry_after = retry_after
+
+
+_UNAUTHENTICATED: Final = "the request has no valid signature for a Webhook at this path"
+
+
+class WebhookGateway:
+    """Answers webhook requests."""
+
+    def __init__(self, webhooks: Webhooks, ready: Callable[[], Awaitable[None]]) -> None:
+        """Create it.
+
+        Args:
+            webhooks: Authenticates and processes requests.
+            ready: Waits until this operator can process requests.
+        """
+        self._webhooks = webhooks
+        self._ready = ready
+        self._places = Places("webhook requests", each=200, total=200)
+        self._refusals = Places("refused webhook requests", each=500, total=500)
+        self._throttles: dict[str, Throttle] = {}
+        """By the UID of the Webhook."""
+        self._log = structlog.get_logger("perdure.webhooks")
+
+    @staticmethod
+    def serves(request: web.BaseRequest) -> bool:
+        """Whether a request is for a Webhook."""
+        return request.rel_url.raw_path.startswith(PREFIX)
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """Answer a request."""
+        namespace = ""
+        try:
+            known, delivery = await self._authenticated(request)
+            namespace = known.metadata["namespace"]
+            receipt = await self._receive(known, delivery)
+        except _RejectedError as error:
+            metrics.WEBHOOK_REQUESTS.labels(namespace, error.outcome).inc()
+            headers = {"Retry-After": str(max(1, round(error.retry_after)))} if error.retry_after else {}
+            return _json(error.status, {"message": str(error)}, headers)
+        metrics.WEBHOOK_REQUESTS.labels(namespace, receipt.outcome).inc()
+        created = {"kind": receipt.kind, "name": receipt.name} if receipt.name else {}
+        return _json(_STATUSES[receipt.outcome], {"outcome": receipt.outcome, **created}, {})
+
+    async def _authenticated(self, request: web.BaseRequest) -> tuple[KnownWebhook, Delivery]:
+        if not self._places.free(None):
+            raise _RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", "too many requests; retry later", 1.0)
+        with self._places.take(None):
+            await self._ready()
+            delivery = Delivery(_headers(request), await _body(request))
+            until = asyncio.get_running_loop().time() + _REFUSAL_SECONDS
+            found = _PATH.fullmatch(request.rel_url.raw_path)
+            known = None
+            if found is not None and request.method == "POST":
+                known = await self._find(unquote(found["namespace"]), unquote(found["name"]), delivery)
+        if known is None:
+            await self._hold_back(until)
+            raise _RejectedError(HTTPStatus.UNAUTHORIZED, "Unauthenticated", _UNAUTHENTICATED)
+        return known, delivery
+
+    async def _find(self, namespace: str, name: str, delivery: Delivery) -> KnownWebhook | None:
+        try:
+            return await self._webhooks.authenticate(namespace, name, delivery)
+        except (kube.ApiError, *kube.TRANSIENT) as error:  # a sender without the secret must not notice
+            self._log.warning(
+                "Could not read the secret of a Webhook", namespace=namespace, name=name, error=repr(error)
+            )
+            return None
+
+    async def _hold_back(self, until: float) -> None:
+        if self._refusals.free(None):
+            with self._refusals.take(None):
+                await asyncio.sleep(max(0.0, until - asyncio.get_running_loop().time()))
+
+    async def _receive(self, known: KnownWebhook, delivery: Delivery) -> Receipt:
+        self._throttle(known)
+        try:
+            body: Any = orjson.loads(delivery.body) if delivery.body else None
+        except orjson.JSONDecodeError as error:
+            raise _RejectedError(HTTPStatus.BAD_REQUEST, "Unusable", f"the body is not JSON: {error}") from None
+        try:
+            return await self._webhooks.receive(known, delivery, body)
+        except UnusableRequestError as error:
+            raise _RejectedError(HTTPStatus.UNPROCESSABLE_ENTITY, "Unusable", str(error)) from None
+        except (kube.ApiError, *kube.TRANSIENT) as error:
+            self._log.warning("Could not process a webhook request", error=repr(error), **_place(known))
+            message = "the Kubernetes API request failed; retry later"
+            raise _RejectedError(HTTPStatus.SERVICE_UNAVAILABLE, "Failed", message, 5.0) from None
+
+    def _throttle(self, known: KnownWebhook) -> None:
+        assert known.program is not None, "it has authenticated the request"
+        per_minute, time = known.program.spec.requests_per_minute, asyncio.get_running_loop().time()
+        throttle = self._throttles.get(known.metadata["uid"])
+        if throttle is None or throttle.at_once != per_minute:
+            if len(self._throttles) >= _MOST_THROTTLES:
+                self._throttles = {uid: each for uid, each in self._throttles.items() if each.wait(time)}
+            throttle = self._throttles[known.metadata["uid"]] = Throttle(per_minute / 60, at_once=per_minute)
+        wait = throttle.wait(time)
+        if wait:
+            message = f"more than {per_minute} requests per minute"
+            raise _RejectedError(HTTPStatus.TOO_MANY_REQUESTS, "Limited", message, wait)
+        throttle.count(time)
+
+
+def _place(known: KnownWebhook) -> dict[str, str]:
+    return {"namespace": known.metadata["namespace"], "name": known.metadata["name"]}
+
+
+def _headers(request: web.BaseRequest) -> dict[str, str]:
+    return {name.lower(): value for name, value in request.headers.items()}
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    """Read the body.
+
+    Raises:
+        _RejectedError: it is too large, or does not arrive in time.
+    """
+    too_large = _RejectedError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", f"the body must have at most {MAX_BODY} bytes"
+    )
+    if (request.content_length or 0) > MAX_BODY:
+        raise too_large
+    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_READ_SECONDS):
+            async for chunk in request.content.iter_any():
+                body += chunk
+                if len(body) > MAX_BODY:
+                    raise too_large
+    except TimeoutError:
+        message = f"the body was not received within {_READ_SECONDS:.0f} s"
+        raise _RejectedError(HTTPStatus.REQUEST_TIMEOUT, "Unusable", message) from None
+    return bytes(body)
+
+
+def _json(status: HTTPStatus, body: dict[str, Any], headers: dict[str, str]) -> web.Response:
+    return web.Response(
+        status=status, body=orjson.dumps(body), headers={hdrs.CONTENT_TYPE: "application/json", **headers}
+    )

@@ -1,0 +1,107 @@
+"""What is wrong with a Lease, or with the requests of one member, costs no shard its owner for long."""
+
+import asyncio
+
+import pytest
+
+from perdure.api.labels import FLEET_LABEL
+from perdure.controller.fleet.rendezvous import SHARDS
+from perdure.controller.informers.first_lists import FirstLists
+from perdure.simulation.cluster.apiserver import Request, Response, refused
+from perdure.simulation.cluster.object_store import Refusal
+from perdure.simulation.cluster.storage import ObjectKey
+from simulated.members import calm, is_covered, is_divided, shards, until
+from simulated.operators import TroubledOperator
+from simulated.world import World, simulate
+
+
+def named(world: World, name: str) -> TroubledOperator:
+    return next(each for each in world.operators if each.name == name)
+
+
+def owners_elsewhere(world: World, but: TroubledOperator) -> int:
+    return sum(len(shards(each)) for each in world.operators if each is not but)
+
+
+def test_a_member_takes_over_nothing_before_it_has_read_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many runs that takes a minute, in which the others keep what they own."""
+    read = FirstLists.read
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_divided(world))
+        may_read = asyncio.Event()
+
+        async def later(lists: FirstLists) -> None:
+            await may_read.wait()
+            await read(lists)
+
+        monkeypatch.setattr(FirstLists, "read", later)
+        world.start()
+        added = world.operators[-1]
+        for _ in range(400):
+            await asyncio.sleep(0.1)
+            assert owners_elsewhere(world, added) == SHARDS
+        may_read.set()
+        assert await until(lambda: bool(shards(added)) and is_covered(world)) < 4
+
+    assert simulate(scenario, calm(1, 2)).violations == []
+
+
+def test_a_lease_whose_label_was_removed_gets_it_back() -> None:
+    """Without it, the others own the shards of its member, which decides for them, too: until it renews, here for seconds."""
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_divided(world))
+        await asyncio.sleep(5)
+        world.stop_checking()
+        lease = world.server.objects[ObjectKey("leases", "default", "op-0")]
+        del lease["metadata"]["labels"][FLEET_LABEL]
+        await asyncio.sleep(5)
+        assert sorted(shard for each in world.operators for shard in shards(each)) == list(range(SHARDS))
+        assert shards(named(world, "op-0"))
+
+    assert simulate(scenario, calm(1)).violations == []
+
+
+def test_a_member_that_cannot_list_the_others_leaves_its_shards_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides nothing, so its Lease must not make the others wait."""
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_divided(world))
+        victim, handle = world.operators[0], world.server.handle
+        is_refused = True
+
+        def without_lists(request: Request) -> Response:
+            lists = request.method == "GET" and request.url.partition("?")[0].endswith("/leases")
+            if is_refused and lists and request.actor == victim.name:
+                return refused(Refusal(403, "Forbidden", "leases.coordination.k8s.io is forbidden"))
+            return handle(request)
+
+        monkeypatch.setattr(world.server, "handle", without_lists)
+        assert await until(lambda: owners_elsewhere(world, victim) == SHARDS) < 25
+        assert not shards(victim)
+        is_refused = False
+        await until(lambda: bool(shards(victim)) and is_covered(world), 30)
+        assert shards(victim)
+
+    assert simulate(scenario, calm(1)).violations == []
+
+
+def test_a_member_that_cannot_renew_its_lease_knows_who_owns_its_shards() -> None:
+    """It forwards what clients ask it to their new owners."""
+
+    async def scenario(world: World) -> None:
+        world.begin()
+        await until(lambda: is_divided(world))
+        victim = world.operators[0]
+        owned = shards(victim)
+        victim.freeze(60)
+        await until(lambda: owners_elsewhere(world, victim) == SHARDS)
+        membership = victim.manager.shards
+        for shard in owned:
+            assert shard in shards(named(world, membership.owner(shard)))
+
+    assert simulate(scenario, calm(1)).violations == []

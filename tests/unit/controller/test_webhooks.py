@@ -1,0 +1,142 @@
+"""The status of Webhooks, with an API server on loopback that may refuse to give out Secrets."""
+
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from perdure.api.webhook import RequestSignature
+from perdure.controller.webhooks import webhook_secrets
+from perdure.controller.webhooks.signatures import Delivery, request_id
+from perdure.controller.webhooks.webhooks import Webhooks
+from perdure.kube.access import Access
+from perdure.kube.client import Client
+from perdure.kube.clock import now
+from perdure.kube.event_recorder import Recorder
+from unit.controller.stored import Store, serving
+
+SPEC: dict[str, Any] = {"signature": {"secret": {"name": "shared"}}, "start": {"workflow": {"name": "build"}}}
+FORBIDDEN = 'secrets "shared" is forbidden: User "system:serviceaccount:perdure-system:perdure" cannot get it'
+
+
+class GuardedStore(Store):
+    """Gives out Secrets to those who may read them."""
+
+    forbidden = False
+    reads = 0
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if "/secrets/" in request.path:
+            self.reads += 1
+            if self.forbidden:
+                return web.json_response({"reason": "Forbidden", "message": FORBIDDEN}, status=403)
+        return await super().answer(request)
+
+    def secret(self, value: str, key: str = "secret") -> None:
+        self.put("secrets", "shared", data={key: base64.b64encode(value.encode()).decode()})
+
+    @property
+    def ready(self) -> tuple[str, str, str]:
+        (condition,) = self.objects["webhooks/push"]["status"]["conditions"]
+        return condition["status"], condition["reason"], condition.get("message", "")
+
+
+@asynccontextmanager
+async def operator(store: Store) -> AsyncIterator[Webhooks]:
+    async with Client.open(Access(server=store.address), user_agent="test") as client:
+        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None)
+        webhooks.serve()
+        yield webhooks
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[GuardedStore]:
+    async with serving(GuardedStore()) as found:
+        assert isinstance(found, GuardedStore)
+        yield found
+
+
+async def reconcile(
+    store: GuardedStore, spec: dict[str, Any] | None = None, *, served: bool = True
+) -> tuple[str, str, str]:
+    async with Client.open(Access(server=store.address), user_agent="test") as client:
+        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None)
+        if served:
+            webhooks.serve()
+        webhooks.observe(store.put("webhooks", "push", spec=spec or SPEC))
+        time = now()
+        assert await webhooks.reconcile("shop", "push", time) == time + webhook_secrets.READ_AGAIN
+    return store.ready
+
+
+async def test_a_webhook_with_a_readable_secret_is_ready(store: GuardedStore) -> None:
+    store.secret("a secret of the test")
+    assert await reconcile(store) == ("True", "Accepted", "")
+    assert store.objects["webhooks/push"]["status"]["path"] == "/webhooks/shop/push"
+
+
+async def test_a_secret_that_the_operator_may_not_read_is_reported_with_its_remedy(store: GuardedStore) -> None:
+    store.forbidden = True
+    status, reason, message = await reconcile(store)
+    assert (status, reason) == ("False", "SecretNotReadable")
+    assert "Role" in message
+    assert FORBIDDEN in message
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "part"),
+    [("", "", "does not exist"), ("a secret of the test", "other", "no key `secret`"), ("short", "secret", "16 bytes")],
+)
+async def test_a_secret_that_cannot_be_used_is_reported(store: GuardedStore, value: str, key: str, part: str) -> None:
+    if value:
+        store.secret(value, key)
+    status, reason, message = await reconcile(store)
+    assert (status, reason) == ("False", "SecretNotReadable")
+    assert part in message
+
+
+async def test_an_invalid_webhook_is_reported(store: GuardedStore) -> None:
+    status, reason, message = await reconcile(store, {**SPEC, "workflowId": "${input.order}"})
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert message.startswith("spec.workflowId: ")
+
+
+async def test_a_webhook_says_if_nothing_serves_it(store: GuardedStore) -> None:
+    store.secret("a secret of the test")
+    assert (await reconcile(store, served=False))[:2] == ("False", "NotServed")
+
+
+async def test_a_secret_is_read_again_only_after_a_while(store: GuardedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    time = now()
+    monkeypatch.setattr(webhook_secrets, "now", lambda: time)
+    delivery = Delivery({"x-hub-signature-256": "0"}, b"{}")
+    async with operator(store) as webhooks:
+        webhooks.observe(store.put("webhooks", "push", spec=SPEC))
+        for _ in range(5):  # a flood of bad requests costs one read
+            assert await webhooks.authenticate("shop", "push", delivery) is None
+        assert store.reads == 1
+        time += webhook_secrets.READ_AGAIN + timedelta(seconds=1)
+        assert await webhooks.authenticate("shop", "push", delivery) is None
+        assert store.reads == 2
+
+
+async def test_a_deleted_webhook_is_forgotten(store: GuardedStore) -> None:
+    async with operator(store) as webhooks:
+        obj = store.put("webhooks", "push", spec=SPEC)
+        webhooks.observe(obj)
+        webhooks.observe(obj, deleted=True)
+        assert await webhooks.reconcile("shop", "push", now()) is None
+        assert store.writes == 0
+
+
+def test_an_unsigned_id_does_not_count_if_the_time_is_signed() -> None:
+    github = RequestSignature.parse({"secret": {"name": "shared"}})
+    timed = RequestSignature.parse({"secret": {"name": "shared"}, "timestampHeader": "X-Time"})
+    sent = [Delivery({"x-github-delivery": name, "x-time": "1"}, b"{}") for name in ("a", "b")]
+    assert [request_id(github, each) for each in sent] == ["a", "b"]
+    assert len({request_id(timed, each) for each in sent}) == 1
+    assert request_id(timed, Delivery({"x-time": "2"}, b"{}")) != request_id(timed, sent[0])

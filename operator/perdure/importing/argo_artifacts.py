@@ -152,10 +152,10 @@ def _written(artifact: Fields, resolve: Resolve) -> Any:
             return None
         made = {key: template(text, resolve, is_tag) if TAG.search(text) else text.replace("${", "$${")}
         return made if kind == "raw" or plain or not text.endswith(_PACKED) else {**made, "archive": "Tar"}
-    kind = next((each for each in _OTHER_STORES if each in artifact), None)
-    if kind is not None:
-        artifact.drop(kind)
-        artifact.gap(kind, f"is not imported; {_ELSEWHERE}")
+    other = next((each for each in _OTHER_STORES if each in artifact), None)
+    if other is not None:
+        artifact.drop(other)
+        artifact.gap(other, f"is not imported; {_ELSEWHERE}")
     else:
         artifact.gap("", "the artifact has no source")
     return None

@@ -182,7 +182,7 @@ class Trust:
                 continue
             try:
                 await self._write(namespace, known, bundle)
-            except (kube.ApiError, *kube.TRANSIENT) as error:  # a terminating namespace or a quota does not affect others
+            except (kube.ApiError, *kube.TRANSIENT) as error:  # a terminating namespace, or a quota
                 structlog.get_logger("perdure.frontend").warning(
                     "The TLS authority could not be published",
                     namespace=namespace,

@@ -24,7 +24,7 @@ from perdure.frontend.guard import Guard
 from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.rpc import Handler, Rpc
-from perdure.frontend.rpc_types import SERVICES
+from perdure.frontend.rpc_types import SERVICES, head_of
 from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.service.activity_tasks import ActivityTasks
 from perdure.frontend.service.batches import Batches
@@ -339,10 +339,17 @@ class _GrpcCall:
             raise invalid("the call has no message")
         return raw
 
+    async def head(self, raw: bytes) -> Any:
+        """Decode the namespace only."""
+        return self._decoded(head_of(self._rpc.request.DESCRIPTOR), raw)
+
     async def decode(self, raw: bytes) -> Any:
         """Decode the message."""
+        return self._decoded(self._rpc.request, raw)
+
+    def _decoded(self, kind: Any, raw: bytes) -> Any:
         try:
-            return self._rpc.request.FromString(raw)
+            return kind.FromString(raw)
         except DecodeError:
             raise invalid(f"the message is not a {self._rpc.name}Request") from None
 

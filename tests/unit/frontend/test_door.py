@@ -136,6 +136,18 @@ async def test_a_stranger_is_refused_before_the_message_is_read() -> None:
         assert not frontend.handled
 
 
+async def test_a_long_message_is_decoded_only_for_a_caller_who_may_send_it() -> None:
+    body = COUNT + b"\x12\x01\xff"  # a query that is not UTF-8
+    async with serving() as frontend, calling(frontend) as channel:
+        assert await code_of(count(channel, token(), body)) is grpc.StatusCode.INVALID_ARGUMENT
+        frontend.api.allowed = False
+        later = clock.now() + timedelta(seconds=31)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(of_guard, "now", lambda: later)
+            assert await code_of(count(channel, token(), body)) is grpc.StatusCode.PERMISSION_DENIED
+        assert not frontend.handled
+
+
 async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
     async with serving(long_polls=Places("long polls", each=2, total=8)) as frontend, calling(frontend) as channel:
         polls = [asyncio.ensure_future(poll(channel)) for _ in range(2)]

@@ -24,6 +24,8 @@ PINGS: Final = [
 ]
 """Options of both sides: each notices within six seconds that the other has vanished, before the Lease of that one expires. So no
 task goes to a poll that came through a member that has lost its network."""
+SIZES: Final = [("grpc.max_metadata_size", 64 * 1024), ("grpc.absolute_max_metadata_size", 64 * 1024)]
+"""Options of both sides: room for the headers of a client next to those of members, and for the details of an error."""
 ANSWER: Final = "perdure-answer"
 """Trailer of errors: what the member says, in contrast to one that was not reached."""
 HANDLED, NOT_OWNER = "handled", "not-owner"

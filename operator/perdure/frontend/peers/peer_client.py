@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import GrpcStatus
 
 from perdure.frontend.door import MAX_ANSWER, MAX_READ
 from perdure.frontend.errors import RpcError
-from perdure.frontend.peers.messages import ANSWER, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL
+from perdure.frontend.peers.messages import ANSWER, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL, SIZES
 from perdure.frontend.tls import Served
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
@@ -23,10 +23,14 @@ _OPTIONS: Final = [
     ("grpc.max_receive_message_length", MAX_ANSWER),
     ("grpc.use_local_subchannel_pool", 1),
     *PINGS,
+    *SIZES,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
+
+_OF_CALLS: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED})
+"""Codes with which gRPC itself ends a call that takes too long or is too large. Another member would not do better."""
 
 
 class PeerLostError(Exception):
@@ -148,7 +152,7 @@ def _failure(member: str, error: grpc.aio.AioRpcError) -> Exception:
     answer = trailers.get(ANSWER)
     if answer == NOT_OWNER:
         return NotOwnerError(member)
-    if answer != HANDLED and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+    if answer != HANDLED and error.code() not in _OF_CALLS:
         return PeerLostError(f"{member}: {error.code().name}: {error.details()}")
     status, raw = None, trailers.get(_STATUS_DETAILS)
     if isinstance(raw, bytes):

@@ -27,6 +27,7 @@ from perdure.frontend.peers.messages import (
     RELOAD,
     RETURN,
     SERVICE,
+    SIZES,
     TAKE,
     OfferTaken,
     pack,
@@ -240,6 +241,7 @@ def _options() -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
         *PINGS,
+        *SIZES,
         ("grpc.http2.lookahead_bytes", 16 * 1024),
         ("grpc.http2.bdp_probe", 0),
     ]

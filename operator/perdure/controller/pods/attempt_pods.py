@@ -22,7 +22,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
-from perdure.runtime.artifacts import with_artifacts
+from perdure.runtime.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.other_nodes import avoiding
 from perdure.runtime.ownership import made_for, pod_conflict
@@ -212,7 +212,7 @@ class Pods:
         if pod is not None and not pod["metadata"].get("deletionTimestamp"):
             with suppress(kube.NotFoundError):
                 url = kube.path(kube.CORE, run.namespace, "pods", pod["metadata"]["name"])
-                await self._client.delete(url, uid=pod["metadata"]["uid"])
+                await self._client.delete(url, uid=pod["metadata"]["uid"], grace_seconds=stop_seconds(pod))
 
     async def release(self, pod: kube.Object, *, keep: Retention) -> None:
         """Release a pod whose outcome is recorded, or that no attempt needs anymore.
@@ -228,7 +228,7 @@ class Pods:
             if stays and activity_has_ended(pod):
                 await self._stop_containers(pod)
             else:
-                await self._client.delete(url, uid=meta["uid"])
+                await self._client.delete(url, uid=meta["uid"], grace_seconds=stop_seconds(pod))
         if held(pod):
             await self.drop_finalizer(pod, expires=expires)
 

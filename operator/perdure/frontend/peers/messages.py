@@ -8,13 +8,17 @@ from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer
 
 SERVICE: Final = "perdure.fleet.Peer"
-OFFER, TAKE, RETURN, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload"))
-"""Paths: what one member has to be done in another one's task queues, a worker gets it, or does not receive it, and settings were
-changed."""
+OFFER, TAKE, RETURN, RELOAD, RECHECK = (
+    f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload", "Recheck")
+)
+"""Paths: offer tasks to the owner of their queues, hand out a task, take back a task that the worker did not receive, read
+settings again, and check again whether the client of a forwarded call may still make it."""
 MEMBER: Final = "perdure-member"
 """Header: the member that calls."""
 PRINCIPAL: Final = "perdure-principal-bin"
 """Header: the user that has called the member, which has authenticated and authorized it."""
+CALL: Final = "perdure-call"
+"""Header: the ID of a forwarded call, for `RECHECK`."""
 PINGS: Final = [
     ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 3_000),

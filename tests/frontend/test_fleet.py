@@ -157,7 +157,7 @@ async def test_a_query_that_fails_with_a_long_message_is_executed_once_and_its_f
         handle = await started(clients[0], 0)
         for client in clients:
             refusals.clear()
-            with pytest.raises(WorkflowQueryFailedError, match="^no no .*…$"):
+            with pytest.raises(WorkflowQueryFailedError, match=r"^no no .*…$"):
                 await client.get_workflow_handle_for(Order.run, handle.id).query(Order.refuse, 20_000)
             assert refusals == [20_000]
         await handle.signal(Order.finish)

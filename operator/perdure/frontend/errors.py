@@ -25,8 +25,8 @@ TOO_LARGE = "Blob data size exceeds limit."
 """The message of Temporal's server, which SDKs recognize."""
 _MAX_MESSAGE = 2048
 _MAX_FAILURE = 2560
-"""Bytes. An error travels in HTTP/2 trailers, its message once percent-encoded and once in Base64, with its details. Many SDKs accept
-16 KiB of trailers, and take more for a broken connection."""
+"""Bytes. An error travels in HTTP/2 trailers, its message once percent-encoded and once in Base64, with its details. Many SDKs
+accept 16 KiB of trailers, and take more for a broken connection."""
 
 
 class RpcError(Exception):

@@ -25,7 +25,7 @@ class Followed(Protocol):
 
     @property
     def state(self) -> RunState | None:
-        """The state of the run, recorded as far as it must be; None before it has started."""
+        """The state of the run, with everything recorded that must be; None before it has started."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class Workers(Protocol):
     """Identifies this process: tasks dispatched by another one are no longer valid."""
 
     def follow(self, run: Followed) -> None:
-        """Process the new state of a run, recorded as far as it must be."""
+        """Process the new state of a run, with everything recorded that must be."""
         ...
 
     def left(self, run: Followed) -> None:

@@ -1,4 +1,4 @@
-"""Payloads as the content of HTTP requests and responses of Nexus (common/nexus/payload_serializer.go). Pure."""
+"""Payloads in the content of Nexus HTTP requests and responses (common/nexus/payload_serializer.go). Pure."""
 
 import re
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
-    """The payload for some content.
+    """Convert content to a payload.
 
     Args:
-        headers: That describe the content, in lower case and without `content-`: such as `type`.
+        headers: Headers that describe the content, in lower case and without `content-`, such as `type`.
         content: The body.
 
     Raises:
-        RpcError: it says that it is a payload, and is not.
+        RpcError: The content is declared as a payload, but is not one.
     """
     described = {name: value for name, value in headers.items() if name not in _OF_TRANSPORT}
     if not described and not content:
@@ -41,7 +41,7 @@ def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
 
 
 def _known(content_type: str) -> dict[str, bytes] | None:
-    """The metadata of payloads of a type; None if the type says more than metadata can."""
+    """The payload metadata for a content type; None if metadata cannot express the type."""
     parsed = Message()
     parsed["Content-Type"] = content_type
     parameters = dict(parsed.get_params(failobj=[])[1:])
@@ -61,7 +61,7 @@ def _known(content_type: str) -> dict[str, bytes] | None:
 
 
 def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
-    """Headers that describe a payload, by their names without `Content-`, and its content.
+    """Convert a payload to headers, named without `Content-`, and content.
 
     A payload whose metadata cannot be headers is sent whole.
     """

@@ -20,7 +20,7 @@ def asked_for(said: Any) -> Any:
         said: A message with a field `priority`.
 
     Raises:
-        UnfitError: there can be no such priority (the messages are Temporal's: common/priorities).
+        UnfitError: There can be no such priority (the messages are Temporal's: common/priorities).
     """
     if not said.HasField("priority"):
         return None

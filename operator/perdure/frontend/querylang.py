@@ -74,7 +74,7 @@ def parse(text: str, convert: Convert = _as_written, lists: Collection[str] = ()
         lists: The fields that are lists or texts.
 
     Raises:
-        InvalidQueryError: it cannot be understood, or asks for what is not offered.
+        InvalidQueryError: It cannot be understood, or asks for what is not offered.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidQueryError(f"the query is longer than {MAX_LENGTH} characters")
@@ -333,7 +333,7 @@ def moment_of(wanted: Any) -> datetime:
     """A time in a filter: RFC 3339, or nanoseconds since 1970.
 
     Raises:
-        InvalidQueryError: it is none.
+        InvalidQueryError: It is none.
     """
     if isinstance(wanted, datetime):
         return wanted

@@ -180,7 +180,7 @@ class TaskQueues:
         """Check that a namespace may have another polled queue.
 
         Raises:
-            RpcError: it has.
+            RpcError: It has.
         """
         if name in self._queues or self._of_namespace[name.namespace] < MOST_POLLED:
             return
@@ -248,7 +248,7 @@ class TaskQueues:
             seconds: How long to wait.
             recheck: May refuse the poller once there is something: then that goes to another one.
             per_second: How much the whole queue may hand out in a second, until the next poll says otherwise. Zero: nothing;
-                None: whatever there is (Temporal: ``max_tasks_per_second``).
+                None: Whatever there is (Temporal: ``max_tasks_per_second``).
         """
         self._need_room(name)
         self._queue(name).limits.ask_for(per_second)

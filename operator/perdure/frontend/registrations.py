@@ -54,7 +54,7 @@ class Registrations:
         """Register a task queue.
 
         Raises:
-            RpcError: there are too many deployments, versions or task queues, or the API server does not respond.
+            RpcError: There are too many deployments, versions or task queues, or the API server does not respond.
         """
         self._with(self._registry.known(namespace), namespace, registration)  # a refusal costs no request
         waiting = self._waiting.setdefault(namespace, {})

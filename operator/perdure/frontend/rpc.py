@@ -41,14 +41,14 @@ class IncomingCall(Protocol):
         """Read the message.
 
         Raises:
-            RpcError: there is none.
+            RpcError: There is none.
         """
 
     async def decode(self, raw: bytes) -> Any:
         """Decode the message.
 
         Raises:
-            RpcError: it is not a request of this RPC.
+            RpcError: It is not a request of this RPC.
         """
 
 
@@ -69,7 +69,7 @@ class Rpc:
         """Authenticate the caller, then read the message, and handle it.
 
         Raises:
-            RpcError: the RPC failed.
+            RpcError: The RPC failed.
         """
         try:
             response = await self._handle(call)

@@ -14,7 +14,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
     """The namespace of an RPC; None if it concerns no namespace.
 
     Raises:
-        RpcError: it names none, or what cannot be one, or others inside.
+        RpcError: It names none, or what cannot be one, or others inside.
     """
     if not hasattr(request, "namespace"):
         return None

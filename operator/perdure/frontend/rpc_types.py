@@ -16,7 +16,7 @@ def service_of(rpc: str) -> str:
     """The service that an RPC belongs to.
 
     Raises:
-        KeyError: there is no such RPC.
+        KeyError: There is no such RPC.
     """
     for service, module in SERVICES.items():
         if hasattr(module, f"{rpc}Request"):

@@ -37,7 +37,7 @@ class RunFinder:
         """Find a run by its run ID, or the newest run of a workflow ID.
 
         Raises:
-            RpcError: there is none.
+            RpcError: There is none.
         """
         if not execution.workflow_id and not execution.run_id:
             raise invalid("WorkflowId is not set on request.")
@@ -61,7 +61,7 @@ class RunFinder:
         """Find a standalone activity by its run ID, or the newest of an activity ID.
 
         Raises:
-            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
+            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
         """
         if not activity_id:
             raise invalid("activity ID is required")
@@ -75,7 +75,7 @@ class RunFinder:
         """Find a standalone Nexus operation by its run ID, or the newest of an operation ID.
 
         Raises:
-            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
+            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
         """
         if not operation_id:
             raise invalid("operation_id is required")
@@ -98,7 +98,7 @@ class RunFinder:
         """Find a run like `entry`, but if it has closed and continues in another run that has not started yet, wait for that.
 
         Raises:
-            RpcError: there is none, or the one that follows is not there in time.
+            RpcError: There is none, or the one that follows is not there in time.
         """
         gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
 
@@ -125,7 +125,7 @@ class RunFinder:
             do: What to do.
 
         Raises:
-            RpcError: what `do` raises; CompletedError if the workflow does not continue.
+            RpcError: What `do` raises; CompletedError if the workflow does not continue.
         """
         while True:
             try:

@@ -40,7 +40,7 @@ class RunGateway:
         """A run that can process requests; it may have closed.
 
         Raises:
-            RpcError: it is gone, or the API server cannot be asked.
+            RpcError: It is gone, or the API server cannot be asked.
         """
         try:
             run = await self.manager.runs.find(entry)
@@ -72,7 +72,7 @@ class RunGateway:
         """Pass a request to a run, which must accept it.
 
         Raises:
-            RpcError: it does not; CompletedError where it has closed before, also if that is all that was wanted.
+            RpcError: It does not; CompletedError where it has closed before, also if that is all that was wanted.
         """
         answer = await self.ask(entry, request)
         if not answer.ok or answer.reason == inputs.CLOSED:

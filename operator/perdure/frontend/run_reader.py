@@ -67,7 +67,7 @@ class RunReader:
             followed: The run as this process had it while it was open: if it has closed since, nothing is read.
 
         Raises:
-            RpcError: it is gone, or the API server cannot be asked.
+            RpcError: It is gone, or the API server cannot be asked.
         """
         if followed is not None and followed.state is not None and followed.state.closed and not followed.gone:
             return View(entry, followed.object, followed.state)
@@ -93,7 +93,7 @@ class RunReader:
         """A run as the worker that takes its task sees it, including a start that is not recorded yet.
 
         Raises:
-            RpcError: it is gone, or the API server cannot be asked.
+            RpcError: It is gone, or the API server cannot be asked.
         """
         run = self._manager.runs.get(entry.uid)
         if run is not None and run.state is not None:
@@ -115,7 +115,7 @@ class RunReader:
         """The history of a run from an event on, including sealed events.
 
         Raises:
-            RpcError: the API server cannot be asked, or something of it is missing.
+            RpcError: The API server cannot be asked, or something of it is missing.
         """
         if view.start:
             return tuple(view.start[first - 1 :])
@@ -134,7 +134,7 @@ class RunReader:
         """The last event of a run that has begun.
 
         Raises:
-            RpcError: as `history`.
+            RpcError: As `history`.
         """
         assert view.state is not None
         return (await self.history(view, view.state.next_event_id - 1))[-1]

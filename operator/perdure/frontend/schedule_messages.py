@@ -75,7 +75,7 @@ def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
     """The spec of a Schedule.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     return kind.ScheduleSpec.parse(obj["spec"])
 
@@ -98,7 +98,7 @@ def new_schedule(
         identity: Who it is.
 
     Raises:
-        ValueError: it cannot be done so; the message names the field.
+        ValueError: It cannot be done so; the message names the field.
     """
     template, extras = _template(asked.action, types, namespace)
     spec = {
@@ -134,8 +134,8 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
         told: What it says beside.
 
     Raises:
-        ValueError: it cannot be done so; the message names the field.
-        pydantic.ValidationError: the Schedule cannot be read.
+        ValueError: It cannot be done so; the message names the field.
+        pydantic.ValidationError: The Schedule cannot be read.
     """
     before, spec = described(obj), dict(obj["spec"])
     annotations = {
@@ -242,7 +242,7 @@ def described(obj: KubeObject) -> Schedule:
     """Describe a schedule for Temporal clients.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     spec, status = spec_of(obj), obj.get("status") or {}
     made = Schedule(spec=from_times(spec), action=ScheduleAction(start_workflow=_action(obj, spec)))
@@ -328,7 +328,7 @@ def between(obj: KubeObject, spec: kind.ScheduleSpec, after: datetime) -> Iterat
     """The times after an instant, with jitter.
 
     Raises:
-        InvalidTimesError: they cannot be followed.
+        InvalidTimesError: They cannot be followed.
     """
     meta = obj["metadata"]
     for due in Times(spec).dues(after, f"{meta['namespace']}/{meta['name']}"):
@@ -339,7 +339,7 @@ def info(obj: KubeObject, now: datetime) -> ScheduleInfo:
     """The recent and the upcoming actions of a schedule.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     spec, status = spec_of(obj), obj.get("status") or {}
     counts = status.get("counts") or {}
@@ -394,7 +394,7 @@ def entry(obj: KubeObject, now: datetime) -> ScheduleListEntry:
     """A schedule in a list.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     spec, whole = spec_of(obj), described(obj)
     made = ScheduleListEntry(schedule_id=id_of(obj), memo=memo(obj), search_attributes=search_attributes(obj))

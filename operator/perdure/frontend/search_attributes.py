@@ -35,7 +35,7 @@ class SearchAttributeRegistry:
         """Return the type of each registered search attribute of a namespace.
 
         Raises:
-            RpcError: the API server did not answer, and no earlier answer is known.
+            RpcError: The API server did not answer, and no earlier answer is known.
         """
         read, types = self._read.get(namespace, (None, {}))
         if read is not None and now() - read < _FRESH:
@@ -57,7 +57,7 @@ class SearchAttributeRegistry:
         """Register search attributes. The type of one that is registered already does not change, as in Temporal.
 
         Raises:
-            RpcError: the namespace does not exist, or the API server refuses the names or does not answer.
+            RpcError: The namespace does not exist, or the API server refuses the names or does not answer.
         """
         await self._write(namespace, lambda known: {**added, **known})
 
@@ -65,7 +65,7 @@ class SearchAttributeRegistry:
         """Remove search attributes; runs keep the values that they have.
 
         Raises:
-            RpcError: the namespace does not exist, or the API server does not answer.
+            RpcError: The namespace does not exist, or the API server does not answer.
         """
         await self._write(namespace, lambda known: {name: known[name] for name in known if name not in set(removed)})
 

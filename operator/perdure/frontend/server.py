@@ -124,8 +124,8 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
     """Serve gRPC at an address such as ``127.0.0.1:7233``, and the HTTP API at that of the settings; yields the gRPC port.
 
     Raises:
-        RuntimeError: an address cannot be had, or no TLS certificate.
-        ValueError: others reach an address, and callers would not be authenticated, or their tokens not be encrypted.
+        RuntimeError: An address cannot be had, or no TLS certificate.
+        ValueError: Others reach an address, and callers would not be authenticated, or their tokens not be encrypted.
     """
     chosen = frontend.settings
     _check(chosen, address)
@@ -175,7 +175,7 @@ def _listening(address: str) -> socket.socket:
     """A socket for the HTTP API.
 
     Raises:
-        RuntimeError: the address cannot be had.
+        RuntimeError: The address cannot be had.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")

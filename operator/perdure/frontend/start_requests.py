@@ -47,7 +47,7 @@ def run_asked_for(
         apart: Whether a large input may be a blob; it needs a run that owns it.
 
     Raises:
-        UnfitError: it cannot be started so.
+        UnfitError: It cannot be started so.
     """
     queue, workflow_type = asked.task_queue.name, asked.workflow_type.name
     by_name = queue == WORKFLOWS_QUEUE
@@ -103,7 +103,7 @@ def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False,
         room: What may stay in the status of the run that gives it; None: an input like this alone.
 
     Raises:
-        UnfitError: a run cannot have it.
+        UnfitError: A run cannot have it.
     """
     kept = data.to_json(payloads, apart=apart, room=room)
     if by_name:
@@ -133,7 +133,7 @@ def check_beside(extras: StartExtras) -> None:
     """Check that what a run carries in annotations is not too large.
 
     Raises:
-        UnfitError: it is.
+        UnfitError: It is.
     """
     fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
 
@@ -146,7 +146,7 @@ def queue_of_code(queue: str) -> str:
     """The task queue of a workflow for SDK workers; empty if none is given.
 
     Raises:
-        UnfitError: no worker polls that for workflows.
+        UnfitError: No worker polls that for workflows.
     """
     if queue.startswith(_RESERVED_QUEUES):
         raise UnfitError(f"task queue name cannot start with reserved prefix {_RESERVED_QUEUES}")
@@ -159,7 +159,7 @@ def workflow_named(named: str) -> str:
     """The name of a Workflow.
 
     Raises:
-        UnfitError: it cannot be one.
+        UnfitError: It cannot be one.
     """
     if len(named) > MAX_RESOURCE_NAME or not _RESOURCE.fullmatch(named):
         message = (

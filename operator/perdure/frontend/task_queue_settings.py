@@ -74,7 +74,7 @@ def check_limit(limit: RateLimit | None, field: str, noun: str, *, workflows: bo
         workflows: Whether the task queue hands out workflow tasks.
 
     Raises:
-        RpcError: it is negative, or not allowed for this kind of task; or its reason is too long.
+        RpcError: It is negative, or not allowed for this kind of task; or its reason is too long.
     """
     if limit is None or limit.requests_per_second is None:
         return
@@ -90,7 +90,7 @@ def check_weights(weights: Mapping[str, float], removed: Collection[str]) -> Non
     """Check the fairness weights that a request sets and removes.
 
     Raises:
-        RpcError: there are too many, a key is empty, too long or in both, or a weight is not positive and finite.
+        RpcError: There are too many, a key is empty, too long or in both, or a weight is not positive and finite.
     """
     number = len(weights) + len(removed)
     if number > MAX_WEIGHTS:
@@ -113,7 +113,7 @@ def with_weights(settings: QueueSettings, weights: Mapping[str, float], removed:
     """Return settings with other fairness weights.
 
     Raises:
-        RpcError: there would be too many.
+        RpcError: There would be too many.
     """
     merged = {**settings.fairness_weight_overrides, **weights}
     for key in removed:

@@ -123,7 +123,7 @@ class Own:
         """Read the Secret, and replace in it what is missing or about to end.
 
         Raises:
-            ApiError: there is no such Secret, or it may not be read or written.
+            ApiError: There is no such Secret, or it may not be read or written.
         """
         from perdure.frontend.certificates import renewed  # noqa: PLC0415
 
@@ -145,7 +145,7 @@ class Own:
         """Ensure that there is a certificate.
 
         Raises:
-            RuntimeError: the Secret cannot be read or written; the message says what to do.
+            RuntimeError: The Secret cannot be read or written; the message says what to do.
         """
         for left in reversed(range(_TRIES)):
             try:
@@ -226,7 +226,7 @@ async def encryption(chosen: Settings, client: kube.Client, served: ServedNamesp
         served: Where clients may run, who have to trust the certificate.
 
     Raises:
-        RuntimeError: the Secret cannot be read or written.
+        RuntimeError: The Secret cannot be read or written.
     """
     clients = Path(chosen.client_authority) if chosen.client_authority else None
     certificate: Certificate

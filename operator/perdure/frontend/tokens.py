@@ -77,7 +77,7 @@ def unpack(raw: bytes, kind: type[Any] | tuple[type[Any], ...], namespace: str) 
     """A token of a kind, or of one of several.
 
     Raises:
-        RpcError: it is none, or belongs to another namespace or another server.
+        RpcError: It is none, or belongs to another namespace or another server.
     """
     try:
         token = _decoder.decode(raw)

@@ -46,7 +46,7 @@ def asked_by(request: UpdateRequest) -> dict[str, Any]:
     """The part of the request that the acceptance of an update records.
 
     Raises:
-        UnfitError: the arguments or the header cannot be kept.
+        UnfitError: The arguments or the header cannot be kept.
     """
     return {
         "name": request.input.name,
@@ -70,7 +70,7 @@ class UpdateMessages:
         """Apply a message to the response.
 
         Raises:
-            BadCommandError: it cannot be applied.
+            BadCommandError: It cannot be applied.
         """
         try:
             self._read(message, answered)

@@ -30,7 +30,7 @@ def version_of(options: Any) -> DeploymentVersion | None:
     """The version of a worker, as its deployment options say; None for an unversioned one.
 
     Raises:
-        RpcError: they cannot be those of a version.
+        RpcError: They cannot be those of a version.
     """
     given.name(options.deployment_name, "WorkerDeploymentName", required=False)
     given.name(options.build_id, "BuildID", required=False)
@@ -87,7 +87,7 @@ class Versions:
             sticky: Whether that is the queue of this one worker.
 
         Raises:
-            RpcError: the options are invalid, there are too many versions, or the API server does not answer.
+            RpcError: The options are invalid, there are too many versions, or the API server does not answer.
         """
         version = version_of(options)
         if version is None or sticky:
@@ -170,7 +170,7 @@ def reported(request: Any) -> dict[str, Any]:
     """What a worker reports of its version and the versioning behavior with a completed workflow task, as `TaskCompleted`.
 
     Raises:
-        RpcError: an unversioned worker reports a behavior.
+        RpcError: An unversioned worker reports a behavior.
     """
     version = version_of(request.deployment_options)
     behavior = from_enum(VersioningBehavior, request.versioning_behavior)

@@ -35,7 +35,7 @@ class KnownWorkers:
         One that has shut down is forgotten, as on Temporal's server (service/matching/workers/registry_impl.go).
 
         Raises:
-            UnfitError: one of them cannot be kept; then none is.
+            UnfitError: One of them cannot be kept; then none is.
         """
         beats = [beat for beat in beats if beat.worker_instance_key]
         for beat in beats:
@@ -103,7 +103,7 @@ def field_of(beat: WorkerHeartbeat, name: str) -> Any:
     """The value of a field that a filter can name; None where it is not set.
 
     Raises:
-        KeyError: there is no such field.
+        KeyError: There is no such field.
     """
     return _FIELDS[name](beat)
 

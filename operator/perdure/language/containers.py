@@ -70,7 +70,7 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
         try:
             template = compile_template(text, names=NAMES)
         except ExpressionError:
-            return text  # a run that an older version started, which took it as it is: new ones are checked
+            return text  # a run that an older version started without this check
         try:
             return template.evaluate(scope, meter, _writer(path))
         except ExpressionError as error:
@@ -92,7 +92,7 @@ def with_placeholders(definition: Activity) -> Activity:
             return text
 
     if any(path.startswith(_PATCH) for path, _ in places(definition)):
-        # A letter is no quantity and no number, so the API server would refuse what an attempt will have.
+        # A letter is neither a quantity nor a number, so the API server would reject a pod that is valid in an attempt.
         definition = definition.model_copy(update={"pod_spec_patch": None})
     return _changed(definition, replace)
 

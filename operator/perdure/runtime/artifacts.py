@@ -26,6 +26,8 @@ _MOST_ITEMS: Final = 200
 """How many artifacts a list in `from` may have."""
 UPLOAD_SECONDS: Final = 600
 """How long Kubernetes lets the sidecar upload, unless the pod has a `terminationGracePeriodSeconds` of its own."""
+_SOURCES: Final = ("key", "url", "data")
+"""Where an artifact that is passed comes from: the artifact store, an HTTP server, or a text."""
 _STOP_SECONDS: Final = 30
 """What Kubernetes gives containers that say nothing."""
 _STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nobody else uses)
@@ -135,7 +137,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
         if each.name in names
     ]
     main["volumeMounts"] = [*list_in(main, "volumeMounts"), *mounts]
-    stored = any("key" in each or "items" in each for each in wanted)
+    stored = any("key" in item for each in wanted for item in each.get("items", [each]))
     return {
         "name": ARTIFACTS,
         "command": ["python", "-m", "perdure.runner.artifacts.inputs"],
@@ -170,7 +172,7 @@ def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
 
 def _reference(name: str, given: Any, store: str) -> KubeObject:
     """What the init container needs to know about an output artifact of another activity."""
-    if not isinstance(given, Mapping) or not isinstance(given.get("key"), str):
+    if not isinstance(given, Mapping) or sum(isinstance(given.get(key), str) for key in _SOURCES) != 1:
         raise InvalidDefinitionError(
             f"artifact `{name}`: `from` must be an artifact, such as `${{input.report}}` where the input of the step is "
             "`{report: ${steps.make.artifacts.report}}`"
@@ -180,7 +182,7 @@ def _reference(name: str, given: Any, store: str) -> KubeObject:
         raise InvalidDefinitionError(
             f"artifact `{name}` is in the artifact store `{other}`, and the activity uses `{store}`; set `artifacts.store`"
         )
-    found = {key: given[key] for key in ("key", "sha256", "archive") if isinstance(given.get(key), str)}
+    found = {key: given[key] for key in (*_SOURCES, "sha256", "archive") if isinstance(given.get(key), str)}
     return {key: value for key, value in found.items() if value != Archive.NONE}
 
 

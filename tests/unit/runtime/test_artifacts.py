@@ -113,6 +113,13 @@ def test_a_list_of_artifacts_becomes_a_folder(make: Any) -> None:
     assert "archive" not in wanted["items"][1]
 
 
+def test_a_text_or_a_url_can_be_passed_like_an_artifact(make: Any) -> None:
+    wanted, variables, _ = wanted_of(make, [{"data": "a$b"}, {"url": "http://shop.test/a.tgz", "archive": "Tar"}])
+    items = [{"data": "a$b"}, {"url": "http://shop.test/a.tgz", "archive": "Tar"}]
+    assert wanted == [{"name": "in", "items": items}]
+    assert "PERDURE_STORE_BUCKET" not in variables
+
+
 def test_an_optional_artifact_that_does_not_exist_is_left_out(make: Any) -> None:
     wanted, variables, mounts = wanted_of(make, None, optional=True)
     assert (wanted, mounts) == ([], [])

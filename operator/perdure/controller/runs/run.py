@@ -34,7 +34,7 @@ class Run:
 
     @property
     def state(self) -> RunState | None:
-        """The state of the run, recorded as far as it must be; None before the run has started or was read."""
+        """The state of the run, with everything recorded that must be; None before the run has started or was read."""
         return self._reconciliation.state
 
     @property
@@ -133,7 +133,7 @@ class Run:
     # Requests
 
     def ask(self, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Add a request; `then` is called with the answer, once that is recorded."""
+        """Add a request; calls `then` with the answer once it is recorded."""
         self._inbox.put(request, then)
 
     def withdraw(self, request_id: str) -> None:

@@ -40,7 +40,7 @@ class RunConditions:
             stored: What is stored of it.
             peers: The other runs, which are notified of each write.
             event_recorder: Records Events.
-            facts: What the status tells at a time beside a state; of a run that has not begun, without one.
+            facts: Collects the other facts of the status at a time; the state is None before the run has started.
         """
         self._run = run
         self._stored = stored
@@ -93,7 +93,7 @@ class RunConditions:
         Args:
             state: The state, committed.
             now: The time.
-            offers: Whether something waits for a worker. That a worker has come is said with the next commit.
+            offers: Whether something waits for a worker. The next commit records that a worker polls.
         """
         before, facts = self._stored.record.status, self._facts(now, state)
         said = _hindrances(before)

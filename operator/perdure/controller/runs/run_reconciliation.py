@@ -45,7 +45,7 @@ class RunReconciliation:
     def __init__(self, tools: Tools, parts: RunParts, follow: Callable[[], None]) -> None:
         """`follow` offers the tasks of the run to workers."""
         self.state: RunState | None = None
-        """The state of the run, recorded as far as it must be; None before the run has started or was read."""
+        """The state of the run, with everything recorded that must be; None before the run has started or was read."""
         self.start: UnrecordedStart | None = None
         """The start of the run, if the first decision must record it."""
         self.forgotten: list[inputs.RequestForgotten] = []
@@ -54,7 +54,7 @@ class RunReconciliation:
         self.commits_everything = False
         """Whether also a transition is recorded that could be repeated: this process does not keep the run."""
         self._try_again: datetime | None = None
-        """When a run that could not begin must be retried, whatever happens."""
+        """When to retry a run that could not start, regardless of events."""
         self.released = False
         """Whether the objects of a deleted run were released."""
         self._tools = tools

@@ -20,10 +20,10 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
     The run of a reset replaces the open run.
 
     Args:
-        peers: The other runs. One that has to make room is asked to.
-        entry: The run that is to start.
-        spec: What it asks for.
-        reset: What it begins with of another run, if it does.
+        peers: The other runs. One that must make room gets a request.
+        entry: The run to start.
+        spec: Its spec.
+        reset: The reset that created it, if one did.
 
     Raises:
         NotReadyError: It has to be waited for another one.

@@ -115,7 +115,7 @@ class Webhooks:
         """Find the Webhook of a request; None if there is none, or the request has no valid signature.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         known = self._known.get((namespace, name))
         if known is None or known.program is None:
@@ -130,8 +130,8 @@ class Webhooks:
         """Process a request with a valid signature.
 
         Raises:
-            UnusableRequestError: an expression has no value for it, or the API server rejects what it would create.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            UnusableRequestError: An expression has no value for it, or the API server rejects what it would create.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         assert known.program is not None, "it has authenticated the request"
         signature = known.program.spec.signature
@@ -163,7 +163,7 @@ class Webhooks:
         """Update the status of a Webhook; returns when to check its secret again.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         known = self._known.get((namespace, name))
         if known is None:

@@ -43,7 +43,7 @@ _CACHED_BYTES = 8 * 1024 * 1024
 
 
 _READ_ELSEWHERE: dict[str, Any] = {"steps": []}
-"""A definition that stands for another one."""
+"""A definition that replaces another one."""
 THREADS = 2
 """Number of threads that compile. With more of them, each of them and the event loop get less of the interpreter."""
 
@@ -56,7 +56,7 @@ class NotReadyError(Exception):
         self.reason = reason
         self.message = message
         self.until = until
-        """When the run must be retried, whatever happens."""
+        """When to retry the run, regardless of events."""
 
 
 @dataclass(frozen=True, slots=True)

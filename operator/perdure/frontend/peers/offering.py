@@ -75,8 +75,8 @@ class FleetMembers:
         """Get the task of an offer from another member; None if it is withdrawn.
 
         Raises:
-            UnreachedError: the member is not reached, or has lost the run.
-            RpcError: the member could not hand it out.
+            UnreachedError: The member is not reached, or has lost the run.
+            RpcError: The member could not hand it out.
         """
         message = OfferTaken(kind=kind, offer=offer, poller=poller)
         try:

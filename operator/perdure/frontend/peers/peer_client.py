@@ -103,9 +103,9 @@ class PeerClient:
             call_id: The ID of the forwarded call.
 
         Raises:
-            PeerLostError: the member was not reached, or has ended, or this one has no token to show.
-            NotOwnerError: it has refused to handle the RPC, and done nothing.
-            RpcError: its answer.
+            PeerLostError: The member was not reached, or has ended, or this one has no token to show.
+            NotOwnerError: It has refused to handle the RPC, and done nothing.
+            RpcError: Its answer.
         """
         address = self.addresses().get(member, "")
         if not address:

@@ -141,7 +141,7 @@ class PeerServer:
         """Check that the caller is a member.
 
         Raises:
-            RpcError: it is not.
+            RpcError: It is not.
         """
         user = await self._door.authenticate(tuple(context.invocation_metadata() or ()), peer_of(context.peer()))
         if user is not None and user.name != self._user:

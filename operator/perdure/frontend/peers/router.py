@@ -79,7 +79,7 @@ class Router:
         """Have the owner of the shard handle an RPC; retry while the owner changes and the caller waits.
 
         Raises:
-            RpcError: what the owner answers; UNAVAILABLE if there is none for too long.
+            RpcError: What the owner answers; UNAVAILABLE if there is none for too long.
         """
         began = monotonic()
         until = began + call.within(LONGEST_POLL if rpc in WAITING else _PATIENCE_SECONDS)
@@ -176,8 +176,8 @@ class Router:
         """Handle an RPC that another member has forwarded.
 
         Raises:
-            NotOwnerError: this member does not own what it is about.
-            RpcError: the answer.
+            NotOwnerError: This member does not own what it is about.
+            RpcError: The answer.
         """
         shard = self._shard_of(rpc, request)
         return await (handler(request, call) if shard is None else self._here(shard, handler, request, call))

@@ -232,7 +232,7 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
     """The request to each run, in the form of an Operation.
 
     Raises:
-        RpcError: it cannot be asked in a batch.
+        RpcError: It cannot be asked in a batch.
     """
     reason = {"reason": request.reason} if request.reason else {}
     match kind:
@@ -281,7 +281,7 @@ def check_batch(found: kube.Object, batch: Batch) -> None:
     """Check that an Operation that exists already belongs to a batch, from an earlier try.
 
     Raises:
-        RpcError: it does not.
+        RpcError: It does not.
     """
     other = _told(found)
     if (other.job_id, other.type) != (batch.job_id, batch.type):

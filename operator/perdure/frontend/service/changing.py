@@ -258,8 +258,8 @@ def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: lis
         paths: Which of it: a field mask, in snake_case.
 
     Raises:
-        RpcError: one cannot be changed so.
-        UnfitError: a value cannot be taken.
+        RpcError: One cannot be changed so.
+        UnfitError: A value cannot be taken.
     """
     changes: dict[str, Any] = {}
     policy = history_messages.retry_policy(now.retry_policy)

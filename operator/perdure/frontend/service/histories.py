@@ -111,7 +111,7 @@ class Histories:
         """Wait until the ID of the next run is known, which is created after the commit that names it.
 
         Raises:
-            RpcError: it is not created in time. Clients ask again; an event without the ID would end what they follow.
+            RpcError: It is not created in time. Clients ask again; an event without the ID would end what they follow.
         """
         following = getattr(events[-1], "new_workflow_run", "") if events else ""
         if not following:

@@ -203,7 +203,7 @@ async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WO
         kind: What to find.
 
     Raises:
-        RpcError: it was not, or the API server could not be asked for search attributes that are not kept in memory.
+        RpcError: It was not, or the API server could not be asked for search attributes that are not kept in memory.
     """
     types = await core.attribute_types(namespace) | OF_KIND[kind]
     try:

@@ -54,7 +54,7 @@ class RunMaker:
             large: The large payloads that it refers to.
 
         Raises:
-            RpcError: it cannot be made, is refused, or does not begin in time.
+            RpcError: It cannot be made, is refused, or does not begin in time.
         """
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
         if reserved:  # before it exists: its creation is seen before its response
@@ -157,7 +157,7 @@ class RunMaker:
             conflict: What is to happen if an open run has the ID.
 
         Raises:
-            RpcError: the ID is taken.
+            RpcError: The ID is taken.
         """
         manager, name = self._core.runs.manager, body["metadata"]["name"]
         await manager.first_lists.wait()

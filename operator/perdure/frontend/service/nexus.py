@@ -227,7 +227,7 @@ def as_temporal(failure: NexusFailure, depth: int = 0) -> ProtoFailure:
     """Convert a Nexus failure to Temporal's (common/nexus/failure.go: NexusFailureToTemporalFailure).
 
     Raises:
-        RpcError: it says that it is one of Temporal's, and is not.
+        RpcError: It says that it is one of Temporal's, and is not.
     """
     made = ProtoFailure()
     if failure.metadata.get("type") == _TEMPORAL_FAILURE:
@@ -332,7 +332,7 @@ class NexusEndpoints:
         """The name and the fields of an endpoint.
 
         Raises:
-            RpcError: it cannot be so.
+            RpcError: It cannot be so.
         """
         issues = _name_issues(spec.name)
         target = spec.target.worker

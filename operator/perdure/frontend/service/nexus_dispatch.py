@@ -19,7 +19,7 @@ class NexusDispatch:
         """Hand a call to a worker, and wait for its answer.
 
         Raises:
-            RpcError: the call is invalid, no worker has answered it in time, or this operator could not receive the response.
+            RpcError: The call is invalid, no worker has answered it in time, or this operator could not receive the response.
         """
         name(asked.task_queue, "TaskQueue")
         if asked.request.start_operation.payload.ByteSize() > MAX_BLOB:

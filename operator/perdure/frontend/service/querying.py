@@ -25,7 +25,7 @@ class StepQueries:
         """Answer a query of a run.
 
         Raises:
-            RpcError: there is no such query, or the definition of the run cannot be read.
+            RpcError: There is no such query, or the definition of the run cannot be read.
         """
         query = request.query.query_type
         if query not in QUERIES:

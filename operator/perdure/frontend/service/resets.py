@@ -96,8 +96,8 @@ def _overrides(request: ResetWorkflowExecutionRequest) -> Iterator[VersioningOve
     """The changes of the versioning override that follow the reset; as on Temporal's server, nothing else can follow it.
 
     Raises:
-        RpcError: an operation is another one.
-        UnfitError: an operation cannot be done.
+        RpcError: An operation is another one.
+        UnfitError: An operation cannot be done.
     """
     for each in request.post_reset_operations:
         if each.WhichOneof("variant") != "update_workflow_options":

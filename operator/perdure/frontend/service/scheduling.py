@@ -311,7 +311,7 @@ def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.
     """The immediate requests of a patch.
 
     Raises:
-        UnfitError: that cannot be.
+        UnfitError: That cannot be.
     """
     request_id = request_id or uuid.uuid4().hex
     asked: list[inp.ScheduleRequest] = []
@@ -359,7 +359,7 @@ def _check(obj: kube.Object) -> None:
     """Check that a schedule is valid.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: It cannot.
     """
     try:
         Times(schedule_messages.spec_of(obj))

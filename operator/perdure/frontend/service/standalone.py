@@ -209,7 +209,7 @@ def _check(request: StartActivityExecutionRequest) -> None:
     """Check the required and the unsupported fields of a start.
 
     Raises:
-        RpcError: it does not, or does.
+        RpcError: It does not, or does.
     """
     if not request.task_queue.name:
         raise invalid("missing task queue name")
@@ -233,7 +233,7 @@ def _check_attaching(request: StartActivityExecutionRequest) -> None:
     """Check what would be attached to an open activity.
 
     Raises:
-        RpcError: it cannot.
+        RpcError: It cannot.
     """
     options = request.on_conflict_options
     if options.attach_completion_callbacks and not options.attach_request_id:
@@ -246,7 +246,7 @@ def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) ->
     """The spec of the WorkflowRun of a standalone activity, and its other parts.
 
     Raises:
-        UnfitError: it cannot be started so.
+        UnfitError: It cannot be started so.
     """
     queue = request.task_queue.name
     if queue.startswith(PODS_QUEUE):

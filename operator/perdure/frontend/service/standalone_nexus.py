@@ -210,7 +210,7 @@ def _check(request: StartNexusOperationExecutionRequest) -> None:
     """Check the required fields of a start.
 
     Raises:
-        RpcError: it does not.
+        RpcError: It does not.
     """
     for field in ("operation_id", "endpoint", "service", "operation"):
         value = getattr(request, field)
@@ -231,7 +231,7 @@ def _asked_for(
     """The spec of the WorkflowRun of a standalone Nexus operation, and its other parts.
 
     Raises:
-        UnfitError: it cannot be started so.
+        UnfitError: It cannot be started so.
     """
     operation: dict[str, Any] = {
         "endpoint": request.endpoint,

@@ -47,7 +47,7 @@ class StandaloneRuns:
         """A description of a run; with the token of an earlier one, wait for a change. None if there is none in time.
 
         Raises:
-            RpcError: the token is none of this run, or the run has not begun.
+            RpcError: The token is none of this run, or the run has not begun.
         """
         if token:
             long_polls.check(token, entry.uid)
@@ -68,7 +68,7 @@ class StandaloneRuns:
         """The state of a run that has begun.
 
         Raises:
-            RpcError: it has not begun.
+            RpcError: It has not begun.
         """
         await self._core.runs.finder.has_begun(entry.uid, call.within(LONGEST_WAIT))
         state = (await self._core.runs.reader.view(entry)).state
@@ -82,7 +82,7 @@ class StandaloneRuns:
         """Request a cancellation. A request that is repeated changes nothing.
 
         Raises:
-            RpcError: the run has closed, or another request has asked for it before.
+            RpcError: The run has closed, or another request has asked for it before.
         """
         asked = inputs.CancelRequested(
             request_id=_CANCEL + request_id_of(request),
@@ -104,7 +104,7 @@ class StandaloneRuns:
         """Close a run without asking a worker. A request that is repeated changes nothing.
 
         Raises:
-            RpcError: it has closed.
+            RpcError: It has closed.
         """
         asked = inputs.TerminateRequested(
             request_id=_TERMINATE + request_id_of(request),
@@ -131,7 +131,7 @@ class StandaloneRuns:
         """Pass a request to a run, which must accept it.
 
         Raises:
-            RpcError: it does not, or has closed.
+            RpcError: It does not, or has closed.
         """
         try:
             await self._core.runs.demand(entry, asked)
@@ -157,7 +157,7 @@ def id_policies(request: Any, reuse_policy: Any, conflict_policy: Any) -> tuple[
         conflict_policy: The enum of the latter.
 
     Raises:
-        RpcError: it is unknown.
+        RpcError: It is unknown.
     """
     reuse, conflict = (
         from_enum(reuse_policy, request.id_reuse_policy),
@@ -174,7 +174,7 @@ def check_metadata(request: Any) -> None:
     """Check that the metadata of a start is not too large.
 
     Raises:
-        RpcError: it is.
+        RpcError: It is.
     """
     for name, most in _METADATA:
         size = getattr(request.user_metadata, name).ByteSize()
@@ -186,7 +186,7 @@ def request_id_of(request: Any) -> str:
     """The ID of a request; a new one if it has none.
 
     Raises:
-        RpcError: it is too long.
+        RpcError: It is too long.
     """
     found = request.request_id or uuid.uuid4().hex
     if len(found) > MAX_ID:

@@ -107,7 +107,7 @@ class Starting:
         """The completion callbacks of a start.
 
         Raises:
-            UnfitError: they cannot be such.
+            UnfitError: They cannot be such.
         """
         if not getattr(request, "completion_callbacks", ()):
             return ()
@@ -176,7 +176,7 @@ class Starting:
             reserved: Whether no worker gets the first workflow task of a new run before `FirstTasks.release` is called.
 
         Raises:
-            RpcError: it cannot be started.
+            RpcError: It cannot be started.
         """
         reuse, conflict = _policies(request, conflict)
         manager, directory = self._core.runs.manager, self._core.runs.manager.directory

@@ -223,7 +223,7 @@ def check_registered(types: Mapping[str, str]) -> None:
         types: Their names, and the type of each as Temporal calls it.
 
     Raises:
-        UnfitError: one cannot.
+        UnfitError: One cannot.
     """
     if not types:
         raise UnfitError("SearchAttributes are not set on request.")

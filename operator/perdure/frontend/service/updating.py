@@ -63,7 +63,7 @@ class Updating:
         """Check that an update is valid for any workflow.
 
         Raises:
-            RpcError: it cannot.
+            RpcError: It cannot.
         """
         check_update(request)
         asked = request.request
@@ -224,7 +224,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     """Check that an update is valid for any workflow.
 
     Raises:
-        RpcError: it cannot.
+        RpcError: It cannot.
     """
     asked = request.request
     if not asked.input.name:

@@ -320,7 +320,7 @@ class _Checks:
             meter = Meter(CHECKED_WORK)
             try:
                 template.evaluate({}, meter)
-            except ExpressionError as error:  # its parts have values, and yet it has none that could be passed on
+            except ExpressionError as error:  # its parts have values, but the whole has none
                 if meter.left >= 0:
                     self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
 
@@ -331,7 +331,7 @@ class _Checks:
         try:
             value = template.evaluate({}, Meter(CHECKED_WORK))
         except ExpressionError:
-            return  # told already, or too much work
+            return  # reported already, or too much work
         message = _misfit(key, value)
         if message is not None:
             self.found(path, message, Severity.ERROR)
@@ -341,7 +341,7 @@ class _Checks:
         for path in sorted(reads.paths, key=str):
             for miss in look_up(scope, path)[1]:
                 if miss.certain and miss.path[:1] == ("steps",) and len(miss.path) == 2:  # noqa: PLR2004 (steps.<name>)
-                    continue  # the compiler tells it, with where it stands
+                    continue  # the compiler reports it with its path
                 asked = miss.path in guards if not miss.certain else miss.path in reads.guarded
                 if not asked and miss.path not in told:
                     told.add(miss.path)

@@ -162,7 +162,7 @@ def kind_given(source: str, reads: Reads, scope: Mapping[str, Shape]) -> str:
     if reads.bound & {str(path[0]) for path in reads.paths}:
         return "dyn"
     kinds = dict(_kinds(reads, scope))
-    # A schema's integer may come as 3.0, and CEL tells ints from doubles: only what fails with either is wrong.
+    # A schema's integer may be 3.0, and CEL distinguishes ints from doubles: only what fails with both is an error.
     variants = [kinds]
     if "int" in kinds.values():
         other = "dyn" if reads.doubles else "double"

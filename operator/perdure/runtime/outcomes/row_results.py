@@ -68,7 +68,7 @@ def completed(facts: PodFacts) -> Outcome:
     value, is_json = payloads.decode(message)
     limit = payloads.termination_message_limit(facts.status.container_count)
     # The kubelet keeps the end of a longer message. The tail of a document does not parse, but the tail of a long number
-    # or of a string with quotes in it might: of a message of exactly the limit, only an object or a list is believed.
+    # or of a string with quotes might: if a message has exactly the limit, only an object or a list is accepted.
     if payloads.size(message) >= limit and not (is_json and isinstance(value, dict | list)):
         return _failed(
             facts,

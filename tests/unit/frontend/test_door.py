@@ -27,7 +27,6 @@ from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, Peer, peer_of
 from perdure.frontend.door import Door
 from perdure.frontend.guard import Guard
-from perdure.frontend.rpc import Handler
 from perdure.frontend.server import generic_handlers, options, rpcs
 from perdure.kube import clock
 
@@ -81,7 +80,7 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
     guard = Guard(api, AUDIENCE)  # type: ignore[arg-type]
     door = Door(guard, connections, refusal_seconds=refusal_seconds, long_polls=long_polls)
     frontend = Frontend(api, door, connections, f"127.0.0.1:{port}")
-    handlers: dict[str, Handler] = {
+    handlers: dict[str, Any] = {
         "CountWorkflowExecutions": frontend.count,
         "GetWorkflowExecutionHistory": frontend.read,
         "PollWorkflowTaskQueue": frontend.poll,

@@ -255,3 +255,10 @@ async def test_a_process_that_could_not_serve_yet_closes_no_connections() -> Non
 )
 def test_peers_are_read_as_grpc_writes_them(text: str, want: Peer) -> None:
     assert peer_of(text) == want
+
+
+async def test_an_rpc_that_is_not_served_says_why() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="A task queue has no partitions") as error:
+            await channel.unary_unary(f"{SERVICE}/ListTaskQueuePartitions")(b"", timeout=60)
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -19,6 +19,7 @@ from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
 
 from fidelity.perdure import OPEN, in_memory
+from perdure.controller.fleet.shards import AllShards
 from process import free_port
 
 QUEUE = "bills"
@@ -179,6 +180,15 @@ async def test_an_operation_that_is_started_is_canceled_by_its_token(served: Htt
     with pytest.raises(WorkflowFailureError) as failure:
         await asyncio.wait_for(handle.result(), 30)
     assert isinstance(failure.value.cause, CancelledError)
+
+
+async def test_an_operator_without_a_shard_asks_the_caller_to_retry(
+    http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The response of the worker goes to the owner of a shard that the call names."""
+    monkeypatch.setattr(AllShards, "owns_shard", lambda *_: False)
+    status, _, failure = await http.call("quote", "Ada")
+    assert (status, failure["message"].partition(",")[0]) == (503, "this operator owns no shard at the moment")
 
 
 async def test_a_call_that_no_worker_answers_times_out(http: Http) -> None:

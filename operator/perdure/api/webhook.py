@@ -92,7 +92,7 @@ class WebhookSpec(SpecModel):
 
     delivery_id: Annotated[Template, Field(min_length=1)] | None = None
     """ID of the request, text with expressions. Requests with the same ID have one effect. Default: the header
-    `X-GitHub-Delivery`; without it, a hash of what was signed."""
+    `X-GitHub-Delivery`; without it, or with `timestampHeader`, a hash of what was signed."""
 
     workflow_id: Annotated[Template, Field(min_length=1)] | None = None
     """Workflow ID of the run to start or signal, such as `order-${body.order}`; text with expressions. Default: the name of the

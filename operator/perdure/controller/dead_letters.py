@@ -1,10 +1,10 @@
 """DeadLetters: re-driven when an Operation requests it, with the outcome in their status.
 
-    Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status tells
-                   └ killed here: it is found by the Operation's UID ┘
+    Operation ─▶ a run of one step ─▶ the Operation is answered ─▶ the run closes ─▶ the DeadLetter's status shows it
+                   └ killed here: the run is found by the Operation's UID ┘
 
-The name of the run is a lock: of two Operations, one starts it, and the other reports that. A name that an unrelated run
-has is not used.
+The name of the run is a lock: of two Operations, one starts it, and the other reports that. The name of an unrelated run is
+not used.
 """
 
 from collections.abc import Callable
@@ -51,16 +51,16 @@ class DeadLetters:
         """Start the run that repeats the activity of a DeadLetter, exactly once for each request.
 
         Args:
-            namespace: Of the DeadLetter.
-            name: Its name.
-            request_id: UID of the Operation that asks.
+            namespace: Namespace of the DeadLetter.
+            name: Name of the DeadLetter.
+            request_id: UID of the Operation that requests it.
 
         Returns:
             Name of the run.
 
         Raises:
-            RefusedError: it cannot be done.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            RefusedError: The DeadLetter cannot be re-driven.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         seen = await self.reconcile(namespace, name)
         if seen is None:
@@ -69,7 +69,7 @@ class DeadLetters:
             )
         letter, runs = seen
         earlier = next((run for run in runs if asked_by(run) == request_id), None)
-        if earlier is not None:  # an earlier try has come that far
+        if earlier is not None:  # an earlier attempt created the run
             return str(earlier["metadata"]["name"])
         problem = refusal(letter)
         if problem is not None:
@@ -83,7 +83,7 @@ class DeadLetters:
         return made
 
     async def _start(self, letter: kube.Object, request_id: str) -> str:
-        """Create the run with the first free number; returns its name."""
+        """Create the run with the first free number, and return its name."""
         namespace, first = letter["metadata"]["namespace"], next_number(letter)
         for number in range(first, first + _NUMBERS_TRIED):
             body = redrive_run(letter, request_id, number)
@@ -108,9 +108,9 @@ class DeadLetters:
         try:
             return redrives(await self._client.get(url), letter)
         except kube.NotFoundError:
-            return False  # it was there, and is gone
+            return False  # the run existed but was deleted
 
-    # What their status tells
+    # Status
 
     async def _runs(self, letter: kube.Object) -> list[kube.Object]:
         """The runs that re-drive a DeadLetter. Only the newest is complete, because there may be many large ones."""
@@ -130,10 +130,10 @@ class DeadLetters:
         """Update the status of a DeadLetter with the outcome of the runs that re-drive it.
 
         Returns:
-            The DeadLetter with that status, and those runs; None where it is gone.
+            The DeadLetter with its new status, and the runs; None if the DeadLetter was deleted.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         runs: list[kube.Object] = []
 

@@ -1,4 +1,4 @@
-"""The directory of all runs: by name, by workflow ID, by parent, and by Schedule. A first list and the watch fill it."""
+"""The directory of all runs by name, workflow ID, parent, and Schedule. It is filled by the first list and the watch."""
 
 from collections.abc import Collection, Iterator
 
@@ -12,7 +12,7 @@ from perdure.runtime.retention import Tally
 
 
 class _Index:
-    """Ids of runs by a namespace and a key in it. Most keys have one run; a set for each would cost more than all the rest."""
+    """UIDs of runs by namespace and key. Most keys have one run, for which a set would cost more memory than everything else."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, str | set[str]]] = {}
@@ -43,25 +43,25 @@ class _Index:
 
 
 class Directory:
-    """The runs that this operator knows of."""
+    """The runs that this operator knows."""
 
     def __init__(self) -> None:
         self._by_uid: dict[str, Entry | bytes] = {}
-        """Finished runs are packed."""
+        """The entries by UID; finished runs are packed."""
         self._by_id = {kind: _Index() for kind in RunKind}
         self._by_parent = _Index()
-        """By namespace and UID, for parents and Schedules: objects of other namespaces cannot claim a run."""
+        """Runs by the namespace and UID of their parent or Schedule: objects of other namespaces cannot claim a run."""
         self._by_schedule = _Index()
         self._by_name: dict[str, dict[str, str]] = {}
         self.claims = WorkflowIdClaims()
         self._finished: dict[str, Tally] = {}
-        """By namespace."""
+        """Counts of finished runs by namespace."""
 
     def put(self, obj: kube.Object) -> tuple[Entry | None, Entry]:
         """Update the entry of a run; returns the old and the new entry."""
         before = self.get(obj["metadata"]["uid"])
         if before is not None and kube.not_newer(obj["metadata"].get("resourceVersion", ""), before.version):
-            return before, before  # a watch lags behind what was read or written
+            return before, before  # a watch may lag behind reads and writes
         entry = entry_of(obj)
         if before is not None:
             entry = replace(entry, came=before.came)
@@ -75,7 +75,7 @@ class Directory:
         self._count(before, entry)
         self._by_uid[uid] = packed(entry) if is_settled(entry) else entry
         names = self._by_name.setdefault(namespace, {})
-        if names.get(entry.name) != uid:  # else the same text would be kept twice
+        if names.get(entry.name) != uid:  # otherwise the same text would be stored twice
             names[entry.name] = uid
         self._by_id[entry.kind].add(namespace, entry.workflow_id, uid)
         if entry.parent_uid:
@@ -90,12 +90,12 @@ class Directory:
         return known is not None and kube.older(obj["metadata"].get("resourceVersion", ""), known.version)
 
     def knows(self, obj: kube.Object) -> bool:
-        """Whether this version of a run is known: it was seen, or written or read here."""
+        """Whether this version of a run is known because it was watched, written or read."""
         known = self.get(obj["metadata"]["uid"])
         return known is not None and known.version == obj["metadata"]["resourceVersion"]
 
     def drop(self, uid: str) -> Entry | None:
-        """Remove a deleted run; returns its entry."""
+        """Remove a deleted run, and return its entry."""
         entry = self.get(uid)
         if entry is not None:
             del self._by_uid[uid]
@@ -112,17 +112,17 @@ class Directory:
         return entry
 
     def get(self, uid: str) -> Entry | None:
-        """A run by its uid."""
+        """The run with a UID."""
         known = self._by_uid.get(uid)
         return unpacked(uid, known) if isinstance(known, bytes) else known
 
     def closed_version(self, uid: str) -> str | None:
-        """The resourceVersion of a run that is closed; None for any other."""
+        """The resourceVersion of a closed run; None for other runs."""
         entry = self.get(uid)
         return entry.version if entry is not None and entry.standing is Standing.CLOSED else None
 
     def uids(self) -> Collection[str]:
-        """The ids of all runs."""
+        """The UIDs of all runs."""
         return self._by_uid.keys()
 
     def finished(self, namespace: str) -> Tally:
@@ -145,16 +145,16 @@ class Directory:
             self._finished.setdefault(after.namespace, Tally()).add(after.size)
 
     def named(self, namespace: str, name: str) -> Entry | None:
-        """A run by its name."""
+        """The run with a name."""
         return self.get(self._by_name.get(namespace, {}).get(name, ""))
 
     def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
         """The open run of a workflow ID or, if there is none, the one that was open last.
 
         Args:
-            namespace: Where.
+            namespace: The namespace.
             workflow_id: The workflow ID, the activity ID, or the operation ID.
-            kind: What is meant; also for the methods below.
+            kind: The kind of the ID; also for the methods below.
         """
         found = self.open_run(namespace, workflow_id, kind=kind)
         if found is not None:
@@ -171,7 +171,7 @@ class Directory:
         return (other for other in found if other.uid != entry.uid)
 
     def children_of(self, namespace: str, uid: str) -> list[Entry]:
-        """The runs of a namespace whose parent that is."""
+        """The children of a run in its namespace."""
         return self._entries(self._by_parent.get(namespace, uid))
 
     def of_schedule(self, namespace: str, uid: str) -> list[Entry]:

@@ -21,7 +21,7 @@ class RefusedError(Exception):
 
 
 class NotYetError(Exception):
-    """Work on a key needs a result that is not available yet: a queue gives its worker to other keys meanwhile.
+    """Work on a key needs a result that is not available yet. Meanwhile, a queue gives its worker to other keys.
 
     The queue keeps the result until the key was processed again.
     """
@@ -30,8 +30,8 @@ class NotYetError(Exception):
         """Wait for a future.
 
         Args:
-            awaited: When it is done, whatever its outcome, the key is processed again.
-            until: When the key is processed again in any case; None: not before.
+            awaited: The future. The key is processed again when it is done, regardless of its outcome.
+            until: When to process the key again in any case; None: only when the future is done.
         """
         super().__init__("it is being made")
         self.awaited = awaited
@@ -39,14 +39,14 @@ class NotYetError(Exception):
 
 
 async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) -> _Result:
-    """Do work outside of a queue; if it raises NotYetError, repeat it when the awaited result is available.
+    """Do work outside of a queue. If it raises NotYetError, repeat it when the awaited result is available.
 
     Args:
-        work: The work. It may be called several times.
-        seconds: How long to wait at most.
+        work: The work, which may be called several times.
+        seconds: The longest wait.
 
     Raises:
-        NotYetError: the result was not available in time.
+        NotYetError: The result was not available in time.
     """
     clock = asyncio.get_running_loop().time
     until = clock() + seconds
@@ -54,12 +54,12 @@ async def when_ready(work: Callable[[], Awaitable[_Result]], *, seconds: float) 
         try:
             return await work()
         except NotYetError as error:
-            awaited = error.awaited  # keeps what was made until the next try has found it
+            awaited = error.awaited  # keep a reference until the next try has found the result
             await asyncio.wait({awaited}, timeout=max(0.0, until - clock()))
             if not awaited.done():
                 raise
             if not awaited.cancelled():
-                awaited.exception()  # the next try raises its own
+                awaited.exception()  # the next try raises its own exception
 
 
 def may_pass(error: Exception) -> bool:

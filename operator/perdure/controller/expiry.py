@@ -1,4 +1,4 @@
-"""Removal of objects whose time to live is over."""
+"""Removal of objects whose time to live has ended."""
 
 from array import array
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ def expiry(obj: kube.Object, default: int) -> datetime | None:
 
     Args:
         obj: A WorkflowRun or an Operation.
-        default: Seconds that it stays where its spec does not say.
+        default: The time to live in seconds if its spec does not set one.
     """
     status, spec = obj.get("status") or {}, obj["spec"]
     completed = read_time(status.get("completionTime"))
@@ -35,7 +35,7 @@ def expiry(obj: kube.Object, default: int) -> datetime | None:
 
 
 _LATER = timedelta(seconds=30)
-"""Delay before an expired object that is still needed is checked again; it may be needed for long."""
+"""Delay before an expired object that is still needed is checked again; it may be needed for a long time."""
 
 
 async def needed_by_none(_: kube.Object) -> bool:
@@ -50,22 +50,22 @@ async def remove_expired(
     over: Callable[[kube.Object], datetime | None],
     may_go: Callable[[kube.Object], Awaitable[bool]] = needed_by_none,
 ) -> datetime | None:
-    """Remove an object whose time is over, unless its spec was changed to keep it longer.
+    """Remove an expired object, unless its spec was changed to keep it longer.
 
     The removal is conditional on the version that was read: if a client extends the time at the last moment, the object stays.
 
     Args:
         client: Reads and deletes.
-        url: Of the object.
-        uid: Its id: another one of that name stays.
-        over: When its time is over; None if that is not known yet.
-        may_go: Whether it may be removed then, as it was read.
+        url: URL of the object.
+        uid: UID of the object. Another object with the same name stays.
+        over: Returns when the object expires; None if that is not known yet.
+        may_go: Returns whether the object, as it was read, may be removed.
 
     Returns:
-        When to look again; None if never.
+        When to check again; None if never.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     while True:
         try:
@@ -82,28 +82,28 @@ async def remove_expired(
 
 
 async def remove_finished(client: kube.Client, url: str, uid: str) -> None:
-    """Remove a closed run; one with work left to do, such as children to close, stays for now.
+    """Remove a closed run. A run with pending work, such as children to close, stays for now.
 
     Args:
         client: Reads and deletes.
-        url: Of the run.
-        uid: Its id: another one of that name stays.
+        url: URL of the run.
+        uid: UID of the run. Another run with the same name stays.
 
     Raises:
-        ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
     try:
         run = await client.get(url)
     except kube.NotFoundError:
         return
     status = run.get("status") or {}
-    closed = status.get("completionTime") and not edited(status, OF_RUNS)  # one that was edited may not have ended
+    closed = status.get("completionTime") and not edited(status, OF_RUNS)  # an edited status may be wrong about the end
     if run["metadata"]["uid"] == uid and closed and not has_chores(run):
         await client.delete(url, uid=uid, version=run["metadata"]["resourceVersion"])
 
 
 def has_chores(run: kube.Object) -> bool:
-    """Whether a closed run has work left to do: children to close, a successor, a signal, an operation to complete."""
+    """Whether a closed run has pending work: children to close, a successor, a signal, or an operation to complete."""
     state = (run.get("status") or {}).get("state") or {}
     callbacks = state.get("callbacks") or {}
     return any(state.get(key) for key in ("children", "externals", "markers", "startSuccessor", "reports")) or any(
@@ -112,7 +112,7 @@ def has_chores(run: kube.Object) -> bool:
 
 
 class Expiries:
-    """When to remove finished runs: 16 bytes for each, while a timer would take hundreds."""
+    """When to remove finished runs, in 16 bytes per run. A timer would take hundreds of bytes."""
 
     def __init__(self, span: float) -> None:
         """`span`: seconds between two calls of `due`."""
@@ -120,7 +120,7 @@ class Expiries:
         self._buckets: dict[int, tuple[list[str], array[float]]] = {}
 
     def add(self, uid: str, when: datetime, now: datetime) -> bool:
-        """Remember an expiry; returns False if it is too soon to wait for `due`. Repeated additions count separately."""
+        """Record an expiry; return False if it is too soon to wait for `due`. Repeated additions count separately."""
         if when.timestamp() < now.timestamp() + 2 * self._span:
             return False
         uids, times = self._buckets.setdefault(int(when.timestamp() // self._span), ([], array("d")))

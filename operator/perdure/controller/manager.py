@@ -1,8 +1,8 @@
-"""The manager: connects the informers, queues, and reconcilers of an operator.
+"""The manager: connect the informers, queues, and reconcilers of an operator.
 
-    a watch, a list ─▶ taken in: the index knows it, whom it concerns is woken ─▶ queue of keys ─▶ a pass over one object
+    a watch, a list ─▶ informers: update the index, wake the affected objects ─▶ queue of keys ─▶ reconciliation of one object
 
-The resync finds what a watch misses.
+The resync finds changes that a watch has missed.
 """
 
 import asyncio
@@ -63,13 +63,13 @@ class Manager:
         workers: int = 32,
         kept: Limits | None = None,
     ) -> None:
-        """Create a manager that does not run yet.
+        """Create a manager without starting it.
 
         Args:
-            tools: What everything works with.
-            served: Where.
-            workers: How many objects are worked on at a time.
-            kept: What each namespace may keep of its finished runs; None for the default limits.
+            tools: The shared services.
+            served: The served namespaces.
+            workers: How many objects are processed concurrently.
+            kept: The limits of finished runs per namespace; None for the defaults.
         """
         self.served = served
         self.tools = tools
@@ -142,17 +142,17 @@ class Manager:
 
     @property
     def shards(self) -> Shards:
-        """What this process owns."""
+        """The shards of this process."""
         return self.tools.shards
 
     @property
     def directory(self) -> Directory:
-        """All runs that there are."""
+        """The directory of all runs."""
         return self._index.directory
 
     @property
     def client(self) -> kube.Client:
-        """Speaks to the API server."""
+        """The client of the API server."""
         return self.tools.client
 
     # Watch events
@@ -216,7 +216,7 @@ class Manager:
         return shards.active if guest else shards.owns(key.namespace, key.sharded_by)
 
     def _remembers(self, key: Key) -> bool:
-        """Whether a key that others process is kept: all but those of objects that are read, or woken, when they are gained."""
+        """Whether to keep a key that others process: not if its object is read or woken when this process gains it."""
         match key:
             case RunKey():
                 return self.runs.get(key.uid) is not None
@@ -233,7 +233,7 @@ class Manager:
         self._queue.readmit()
 
     async def drain(self) -> None:
-        """Wait until nothing is in progress."""
+        """Wait until no work is in progress."""
         await self._queue.drain()
 
     async def _work(self, key: Key) -> None:
@@ -269,14 +269,14 @@ class Manager:
                 assert_never(key)
 
     async def _poll(self) -> bool:
-        """Execute the periodic work; returns whether it is complete."""
+        """Execute the periodic work, and return whether it is complete."""
         if self._clock_jumps.jumped():
             self.schedules.observe_clock()
         self._expiries.arm(now())
         return await self.resync()
 
     async def resync(self) -> bool:
-        """Find changes that no watch has shown; returns whether everything could be compared."""
+        """Find changes that no watch has shown, and return whether everything could be compared."""
         return await self._resync.resync()
 
     def trouble(self) -> str | None:
@@ -286,15 +286,15 @@ class Manager:
     # The first lists, for the watches that continue them
 
     async def listed(self, plural: str, namespace: str | None) -> str:
-        """The version of the first list of a kind, once; afterwards, and for other kinds, empty: a watch lists it itself."""
+        """Return the version of the first list of a kind once; afterwards, and for other kinds, return an empty string."""
         return await self.first_lists.version(plural, namespace)
 
     def takes(self, plural: str, obj: kube.Object) -> bool:
-        """Take a finished run that a watch has listed; everything else of a list goes through the handlers."""
+        """Take a finished run from a list; other objects are passed to the handlers."""
         return plural == "workflowruns" and self.runs.take_finished(obj)
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Take a run that a watch shows exactly as this process has just written or read it, so that no handler is called."""
+        """Return whether this process wrote or read exactly this version of a run, so that no handler needs it."""
         if plural != "workflowruns" or not self.directory.knows(obj):
             return False
         take_in(obj, partial(self.on_run, deleted=False))

@@ -10,9 +10,9 @@ class ServedNamespaces:
     """The namespaces of an operator."""
 
     names: tuple[str, ...] = ()
-    """Empty: all namespaces of the cluster."""
+    """The namespaces to serve; empty: all namespaces of the cluster."""
     excluded: tuple[str, ...] = ()
-    """Namespaces that are left to another operator. ``*`` stands for any characters: ``team-*``."""
+    """Namespaces to leave to another operator. ``*`` matches any characters: ``team-*``."""
 
     def __contains__(self, namespace: str) -> bool:
         if self.names and namespace not in self.names:
@@ -20,8 +20,8 @@ class ServedNamespaces:
         return not any(fnmatchcase(namespace, pattern) for pattern in self.excluded)
 
     def __iter__(self) -> Iterator[str | None]:
-        """What to list or watch one after the other to see everything; None stands for all namespaces together.
+        """Yield the namespaces to list or watch; None stands for all namespaces together.
 
-        Lists and watches of all namespaces leave out those that are excluded (`perdure.kube.client.Client`).
+        Lists and watches of all namespaces leave out excluded ones (`perdure.kube.client.Client`).
         """
         return iter([name for name in self.names if name in self] if self.names else (None,))

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from perdure.api.webhook import RequestSignature
 from perdure.controller.webhooks import webhook_secrets
-from perdure.controller.webhooks.signatures import Delivery
+from perdure.controller.webhooks.signatures import Delivery, request_id
 from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -130,3 +131,12 @@ async def test_a_deleted_webhook_is_forgotten(store: GuardedStore) -> None:
         webhooks.observe(obj, deleted=True)
         assert await webhooks.reconcile("shop", "push", now()) is None
         assert store.writes == 0
+
+
+def test_an_unsigned_id_does_not_count_if_the_time_is_signed() -> None:
+    github = RequestSignature.parse({"secret": {"name": "shared"}})
+    timed = RequestSignature.parse({"secret": {"name": "shared"}, "timestampHeader": "X-Time"})
+    sent = [Delivery({"x-github-delivery": name, "x-time": "1"}, b"{}") for name in ("a", "b")]
+    assert [request_id(github, each) for each in sent] == ["a", "b"]
+    assert len({request_id(timed, each) for each in sent}) == 1
+    assert request_id(timed, Delivery({"x-time": "2"}, b"{}")) != request_id(timed, sent[0])

@@ -1,1 +1,1 @@
-"""A fleet: operators that share the work. Each member has a Lease, and owns the shards that rendezvous hashing gives it."""
+"""A fleet: operators that share the work. Each member has a Lease, and owns the shards that rendezvous hashing assigns to it."""

@@ -1,4 +1,4 @@
-"""The Lease of a member of a fleet: built and read. Pure."""
+"""Build and read the Leases of fleet members. Pure."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class MemberSettings:
     name: str
     """The member: the name of the pod, and of its Lease."""
     address: str = ""
-    """Where other members reach it: IP address and port, or only the address if it serves no SDKs."""
+    """Its address for other members: IP address and port, or only the IP address if it serves no SDKs."""
     seconds: int = 10
     """The duration of its Lease."""
     release: str = ""
@@ -31,24 +31,24 @@ class MemberLease:
     """The content of the Lease of a member."""
 
     member: str
-    """Its name: that of the pod."""
+    """The member: the name of its pod."""
     holder: str
-    """The process that holds it; each start of the operator is another one."""
+    """The process that holds the Lease. Each start of the operator is a new process."""
     uid: str
     version: str
-    """The resourceVersion: each renewal changes it."""
+    """The resourceVersion, which changes with each renewal."""
     seconds: float
     """The duration of the Lease."""
     renewed: str = ""
-    """The time of the renewal, as its member has written it."""
+    """The time of the renewal according to the member."""
     members: frozenset[str] = frozenset()
     """The members among which it divides the shards, itself included."""
     address: str = ""
-    """Where it is reached."""
+    """The address of the member."""
 
 
 def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
-    """The Lease of a member that joins, and knows no other yet. `holder` is the process."""
+    """Build the Lease of a joining member, which knows no others yet. `holder` is its process."""
     return {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -64,7 +64,7 @@ def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
 def renewal(
     settings: MemberSettings, holder: str, version: str, members: Collection[str], now: datetime
 ) -> kube.Object:
-    """The merge patch that renews the Lease, if it still has a resourceVersion."""
+    """Build the merge patch that renews the Lease if its resourceVersion has not changed."""
     return {
         "metadata": {
             "resourceVersion": version,
@@ -93,7 +93,7 @@ def _renewed(settings: MemberSettings, holder: str, now: datetime) -> dict[str, 
 
 
 def read(obj: kube.Object, default: float) -> MemberLease:
-    """Read a Lease. `default`: the duration where it names none, in seconds."""
+    """Read a Lease. `default`: the duration in seconds if the Lease has none."""
     meta, spec = obj["metadata"], obj.get("spec") or {}
     annotations = meta.get("annotations") or {}
     return MemberLease(

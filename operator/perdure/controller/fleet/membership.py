@@ -1,6 +1,6 @@
-"""A member of a fleet: renews its Lease, lists those of the others, and knows which shards it owns.
+"""A member of a fleet: it renews its Lease, lists the Leases of other members, and computes which shards it owns.
 
-Ownership saves work, and is what keeps in one process what exists only in memory. Safety does not depend on it: each commit is
+Ownership saves work, and keeps state that exists only in memory in one process. Safety does not depend on it: each commit is
 one compare-and-swap, and names are locks (docs/architecture-fleet.md, Two concurrent operators).
 """
 
@@ -26,14 +26,14 @@ from perdure.observe import metrics
 from perdure.runtime.kubernetes_times import write_micro_time
 
 _RENEWALS: Final = 5
-"""Renewals in the duration of a Lease: three in a row can come late, for example while a node has no idle CPU."""
+"""Renewals per duration of a Lease: three in a row can be late, for example while a node has no idle CPU."""
 _RETRY: Final = 1 / 12
-"""Of the duration of a Lease: the pause after a request that has failed for the second time in a row."""
+"""The pause after two failed requests in a row, as a fraction of the duration of a Lease."""
 _LATER_SECONDS: Final = 0.001
-"""Margin by which checks come after their due time."""
+"""How much later than their due time checks run."""
 _DRAIN_SECONDS: Final = 1.2
 _RELEASE_SECONDS: Final = 0.6
-"""How long a member that leaves waits for what is in progress, and for the deletion of its Lease."""
+"""How long a leaving member waits for work in progress, and for the deletion of its Lease."""
 
 
 class NameTakenError(Exception):
@@ -53,13 +53,13 @@ class Membership:
         self._view = FleetView(settings.name, settings.seconds)
         self._version = self._uid = ""
         self._told: frozenset[str] = frozenset()
-        """The members as the Lease names them."""
+        """The members in the last written Lease."""
         self._sent: tuple[str, float] = ("", -math.inf)
-        """The last renewal: the time it writes, and when it was sent."""
+        """The last renewal: the time that it wrote, and when it was sent."""
         self._succeeds_by = math.inf
         """The latest time to join, even if others still count on an earlier process of its pod."""
         self._owners: tuple[str, ...] = ()
-        """By shard."""
+        """The owner of each shard."""
         self._held: frozenset[int] = frozenset()
         self._noted: tuple[bool, int, frozenset[str]] = (False, 0, frozenset())
         self._leaving = False
@@ -68,7 +68,7 @@ class Membership:
         self._prepared = asyncio.Event()
         self._log = structlog.get_logger("perdure.fleet")
 
-    # What this member owns
+    # Ownership
 
     @property
     def active(self) -> bool:
@@ -103,24 +103,24 @@ class Membership:
         return self._view.others
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Have a function called whenever the members have changed, the shards of this one, or whether it is active."""
+        """Call a function whenever the members, the shards of this member, or its active state change."""
         self._subscribers.append(changed)
 
     async def assigned(self) -> None:
-        """Wait until it is known which shards this member is going to own."""
+        """Wait until it is known which shards this member will own."""
         await self._assigned.wait()
 
     def prepared(self) -> None:
-        """Note that the runs of these shards were read: now the others can leave them to this member."""
+        """Record that the runs of these shards were read, so that the others can hand them over."""
         self._prepared.set()
 
     # Renewing
 
     async def run(self) -> None:
-        """Be a member until cancelled.
+        """Run the membership until cancelled.
 
         Raises:
-            NameTakenError: another process has the same name.
+            NameTakenError: Another process has the same name.
         """
         seconds, failures = self._settings.seconds, 0
         while not self._leaving:
@@ -134,12 +134,12 @@ class Membership:
                 await self._list()
                 self._note()
                 if self._view.members != self._told:
-                    sent = await self._renew()  # a member that joins waits for that
+                    sent = await self._renew()  # a joining member waits for that
                 pause = max(0.0, sent + seconds / _RENEWALS - _time())
                 failures = 0
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.warning("Could not renew the membership of the fleet, trying again", error=repr(error))
-                pause = seconds * _RETRY if failures else 0.0  # a conflict, or a broken connection, is over by now
+                pause = seconds * _RETRY if failures else 0.0  # a conflict or a broken connection is likely resolved
                 failures += 1
             self._note()
             soon = self._view.next_change(_time()) - _time() + _LATER_SECONDS
@@ -147,34 +147,34 @@ class Membership:
             self._note()
 
     async def _succeed(self) -> None:
-        """Wait until the others count on no member of this name, before this process joins.
+        """Before joining, wait until no other member counts on a member with this name.
 
-        An earlier process of the pod has ended: its Lease is deleted, so that the others own its shards now. If it were renewed
-        instead, nobody would own them for the duration of a Lease: the others may have found it expired just before.
+        The Lease of an earlier process of the pod is deleted, so that the others take over its shards now. If it were renewed
+        instead, nobody might own them for the duration of a Lease, because the others may have just found it expired.
         """
         url = f"{self._url}/{self._settings.name}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             with suppress(kube.NotFoundError):
                 found = read(await self._client.get(url), self._settings.seconds)
-                if found.holder == self._holder:  # it was created, only the response was lost
+                if found.holder == self._holder:  # it was created, but the response was lost
                     return
                 await self._client.delete(url, uid=found.uid)
         if math.isinf(self._succeeds_by):
-            self._succeeds_by = _time() + self._settings.seconds  # those that are silent until then no longer decide
+            self._succeeds_by = _time() + self._settings.seconds  # members that are silent until then no longer decide
         await self._list()
         while self._view.is_counted_on and _time() < self._succeeds_by:
             await asyncio.sleep(self._settings.seconds * _RETRY)
             await self._list()
 
     async def _prepare(self) -> None:
-        """Wait until the runs were read of the shards that this member is going to own: until then, the others own them."""
+        """Wait until the runs of the future shards of this member were read. Until then, the others own the shards."""
         if not self._assigned.is_set():
             self._hold(shards_of(self._settings.name, {self._settings.name, *self._view.others}))
             self._assigned.set()
         await self._prepared.wait()
 
     async def _renew(self) -> float:
-        """Create the Lease, or renew it. Returns when the renewal was sent that counts."""
+        """Create or renew the Lease, and return when the effective renewal was sent."""
         now, sent, before, members = wall_clock(), _time(), self._sent, self._view.members
         self._sent = write_micro_time(now), sent
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
@@ -188,7 +188,7 @@ class Membership:
                 found = await self._read()
                 if found.renewed != before[0]:
                     raise
-                self._told = found.members  # the renewal before was written, only its response was lost
+                self._told = found.members  # the previous renewal was written, but its response was lost
                 self._view.renewed(before[1], _time())
                 return before[1]
         created = not self._version
@@ -211,7 +211,7 @@ class Membership:
         return await self._client.merge(f"{self._url}/{self._settings.name}", body)
 
     async def _read(self) -> MemberLease:
-        """Read the Lease, to find out whether this process has written it although the response was lost."""
+        """Read the Lease to find out whether this process wrote it although the response was lost."""
         found = read(await self._client.get(f"{self._url}/{self._settings.name}"), self._settings.seconds)
         if found.holder != self._holder:
             raise NameTakenError(
@@ -225,7 +225,7 @@ class Membership:
         sent = _time()
         selector = f"{FLEET_LABEL}={self._settings.fleet}"
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
-            # Not by `each`: the namespace of the operator need not be one that it serves.
+            # Not with `each`, because the operator may not serve its own namespace.
             pages = [page async for page in self._client.lists.pages(self._url, labelSelector=selector)]
         found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
@@ -233,7 +233,7 @@ class Membership:
         if self._settings.name == min(self._view.members, default=""):  # one of the live members reports it
             for each in expired:
                 self._events.lost(each)
-        self._note()  # first of all: the fence counts from this list on
+        self._note()  # must be first: the fence counts from this list
         for each in self._view.outdated(_time()):
             await self._delete(each)
 
@@ -250,7 +250,7 @@ class Membership:
         self._noted, lapsed = after, view.has_lapsed(_time())
         self._owners = owners(view.members - {self._settings.name} if lapsed else view.members)
         if before[0] and (not after[0] or before[1] != after[1]):
-            self._hold(frozenset())  # others may have done, since, what is in memory
+            self._hold(frozenset())  # others may have done the work in memory since then
             self._log.warning("Not renewed in time: others own the shards of this member")
         if view.members and not lapsed:
             self._hold(shards_of(self._settings.name, view.members))
@@ -268,7 +268,7 @@ class Membership:
     # Leaving
 
     async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
-        """Stop deciding, wait a moment for what is in progress, and delete the Lease: others take over immediately."""
+        """Stop deciding, wait briefly for work in progress, and delete the Lease, so that others take over immediately."""
         self._leaving = True
         self._owners = owners(self._view.members - {self._settings.name})
         with suppress(TimeoutError):

@@ -1,7 +1,7 @@
-"""Assigns the shards to the members of a fleet by rendezvous hashing. Pure.
+"""Assign the shards to the members of a fleet by rendezvous hashing. Pure.
 
-Each shard ranks all members by a hash of both, and belongs to the first one that lives. So members with the same view of the
-fleet give the same answer without talking to each other, and a member that comes or goes moves only its own shards.
+Each shard ranks all members by a hash of both, and belongs to the first live one. So members with the same view of the fleet
+agree without communication, and a member that joins or leaves moves only its own shards.
 """
 
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import Final
 
 SHARDS: Final = 64
-"""The number of shards. It is not configurable: members that disagree about it would leave work undone."""
+"""The number of shards. It is not configurable, because members with different numbers would leave work undone."""
 
 
 def shard_of(namespace: str, name: str) -> int:

@@ -1,11 +1,11 @@
-"""The shards that this process owns: all, or those that a fleet assigns to it."""
+"""The shards that this process owns: all of them, or the ones that a fleet assigns to it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 
 class Shards(Protocol):
-    """The shards of this process. The name of an object is the workflow ID for a run."""
+    """The shards of this process. For a run, `name` is the workflow ID."""
 
     @property
     def active(self) -> bool:
@@ -13,7 +13,7 @@ class Shards(Protocol):
         ...
 
     def holds(self, namespace: str, name: str) -> bool:
-        """Whether this process keeps the pending work of an object in memory: it owns the object, or is about to."""
+        """Whether this process keeps the pending work of an object in memory because it owns the object or is about to."""
         ...
 
     def owns(self, namespace: str, name: str) -> bool:
@@ -21,7 +21,7 @@ class Shards(Protocol):
         ...
 
     def owner(self, shard: int) -> str:
-        """The member that decides for a shard, as far as this process knows; empty for this process."""
+        """The member that decides for a shard according to this process; empty for this process."""
         ...
 
     def owns_shard(self, shard: int) -> bool:
@@ -34,23 +34,23 @@ class Shards(Protocol):
         ...
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Have a function called whenever the answers have changed."""
+        """Call a function whenever the ownership changes."""
         ...
 
     async def assigned(self) -> None:
-        """Wait until it is known what this process holds: it owns nothing yet."""
+        """Wait until it is known which shards this process will own. It owns none yet."""
         ...
 
     def prepared(self) -> None:
-        """Note that this process has read what it holds: from now on it can own that."""
+        """Record that this process has read the objects of its shards, so that it can own the shards."""
         ...
 
     async def run(self) -> None:
-        """Keep the answers up to date, until cancelled."""
+        """Keep the ownership up to date, until cancelled."""
         ...
 
     async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
-        """Stop deciding, wait for what is in progress (`drains`), and leave everything to others."""
+        """Stop deciding, wait for work in progress (`drains`), and leave everything to others."""
         ...
 
 
@@ -66,7 +66,7 @@ class AllShards:
         return True
 
     def owns(self, namespace: str, name: str) -> bool:
-        """It owns everything."""
+        """Return True: this process owns everything."""
         del namespace, name
         return True
 
@@ -76,21 +76,21 @@ class AllShards:
         return ""
 
     def owns_shard(self, shard: int) -> bool:
-        """It owns everything."""
+        """Return True: this process owns everything."""
         del shard
         return True
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Do nothing: the answers never change."""
+        """Do nothing: the ownership never changes."""
 
     async def assigned(self) -> None:
         """Do nothing: this process holds everything."""
 
     def prepared(self) -> None:
-        """Do nothing: nobody else could own anything in the meantime."""
+        """Do nothing: no other process can own anything."""
 
     async def run(self) -> None:
-        """Do nothing until cancelled: the answers never change."""
+        """Do nothing until cancelled: the ownership never changes."""
 
     async def leave(self, *drains: Callable[[], Awaitable[None]]) -> None:
         """Do nothing: the next process repeats work in progress."""

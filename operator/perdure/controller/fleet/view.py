@@ -1,11 +1,11 @@
-"""A member's view of its fleet, and what it may decide by it. Pure: times are arguments, in seconds of a monotonic clock.
+"""A member's view of its fleet, and its right to decide. Pure: times are arguments, in seconds of a monotonic clock.
 
     A renews at 0 ─────── A may decide until 5 ┐ margin ┌ B, which has seen that renewal at 0 or later, lists again at 6 or later:
                                                └────────┘ unchanged, so A has stopped; B takes over now
 
-No clock is compared with another: a member measures how long it has not seen a Lease change, and when it has sent its own last
-renewal. A member that joins gets shards of others. It waits until their Leases say that they count on it; and if it has been a
-member before, or one of them does not renew, for the duration of a Lease: by then they may no longer decide.
+Clocks of different members are never compared: a member measures how long a Lease has not changed, and when it sent its own
+last renewal. A joining member gets shards of others. It waits until their Leases name it. If it was a member before, or one of
+them does not renew, it waits for the duration of a Lease, after which they may no longer decide.
 """
 
 import math
@@ -16,9 +16,9 @@ from typing import Final
 from perdure.controller.fleet.member_lease import MemberLease
 
 _DECIDES_FOR: Final = 5 / 6
-"""Fraction of the duration of a Lease for which a member may decide after it has sent a renewal, or a list request."""
+"""How long a member may decide after it has sent a renewal or a list request, as a fraction of the duration of a Lease."""
 _LOOKS: Final = 1 / 12
-"""Fraction of the duration of a Lease: how often a joining member checks whether the others count on it."""
+"""How often a joining member checks whether the others count on it, as a fraction of the duration of a Lease."""
 _KEPT_SECONDS: Final = 60.0
 """How long an expired Lease is kept."""
 
@@ -35,17 +35,17 @@ class _Other:
 
 
 class FleetView:
-    """The live members, as far as one of them knows."""
+    """The live members from the view of one of them."""
 
     def __init__(self, me: str, seconds: float) -> None:
-        """Know nobody.
+        """Create an empty view.
 
         Args:
             me: The name of this member.
             seconds: The duration of its Lease.
         """
         self.joins = 0
-        """How often this member has joined: work that it knew before the last time may have been done by others."""
+        """How often this member has joined. Others may have done the work that it knew before the last time."""
         self._me = me
         self._seconds = seconds
         self._joined = math.inf
@@ -54,17 +54,17 @@ class FleetView:
         self._listed = -math.inf
         self._others: dict[str, _Other] = {}
         self._is_new = False
-        """Whether no other member can know this one from before."""
+        """Whether no other member can know this one from an earlier membership."""
 
-    # What happens
+    # Observations
 
     def renewed(self, sent: float, now: float, *, created: bool = False) -> None:
-        """The own Lease was written by a request that was sent at a time; its response has just arrived.
+        """Record that a request wrote the member's own Lease; its response has just arrived.
 
         Args:
-            sent: When.
-            now: The time.
-            created: Whether there was no Lease of that name before.
+            sent: When the request was sent.
+            now: The current time.
+            created: Whether the request created the Lease.
         """
         if self._joined > now or now - self._renewed >= self._seconds:
             self._is_new = created and not self.joins
@@ -73,11 +73,11 @@ class FleetView:
         self._renewed = sent
 
     def lost(self) -> None:
-        """The own Lease no longer exists: others do not count on this member."""
+        """Record that the member's own Lease no longer exists, so that others do not count on this member."""
         self._joined = self._active_from = math.inf
 
     def listed(self, leases: Iterable[MemberLease], sent: float, now: float) -> list[MemberLease]:
-        """All Leases of the fleet were listed, by a request that was sent at a time; returns those that have expired."""
+        """Record a list of all Leases of the fleet, requested at `sent`; return the Leases that have expired."""
         found: dict[str, _Other] = {}
         expired = []
         for lease in leases:
@@ -101,18 +101,18 @@ class FleetView:
             self._active_from = now
         return expired
 
-    # What follows from that
+    # Conclusions
 
     @property
     def members(self) -> frozenset[str]:
-        """The members among which the shards are divided; none before this one has joined and seen the others."""
+        """The members among which the shards are divided; empty until this one has joined and seen the others."""
         if math.isinf(self._active_from):
             return frozenset()
         return frozenset({self._me, *(other.lease.member for other in self._living())})
 
     @property
     def is_counted_on(self) -> bool:
-        """Whether the Lease of another member names this one, as they were listed last."""
+        """Whether the Lease of another member names this one, according to the last list."""
         return any(self._me in other.lease.members for other in self._living())
 
     @property
@@ -125,11 +125,11 @@ class FleetView:
         return self._active_from <= now < self._fence
 
     def has_lapsed(self, now: float) -> bool:
-        """Whether this member was active, and did not renew, or list the others, in time."""
+        """Whether this member was active, and did not renew or list the others in time."""
         return self._active_from <= now and not self.is_active(now)
 
     def next_change(self, now: float) -> float:
-        """When to look again at the latest: this member may become active, or another one may have expired."""
+        """The latest time of the next check: this member may become active, or another one may have expired."""
         soon = now + self._seconds * _LOOKS if self._is_new and now < self._active_from else math.inf
         times = [soon, self._active_from, *(other.since + other.lease.seconds for other in self._living())]
         return min((time for time in times if time > now), default=math.inf)

@@ -1,4 +1,4 @@
-"""Jumps of the wall clock: someone has set it, or the machine was suspended."""
+"""Detect jumps of the wall clock: someone has set it, or the machine was suspended."""
 
 import asyncio
 from typing import Final
@@ -15,7 +15,7 @@ class ClockJumps:
 
     def __init__(self) -> None:
         self._ahead = 0.0
-        """Seconds that the wall clock was ahead when the clocks were last compared."""
+        """How far the wall clock was ahead at the last comparison, in seconds."""
         self._log = structlog.get_logger("perdure.manager")
 
     def begin(self) -> None:
@@ -33,5 +33,5 @@ class ClockJumps:
 
 
 def _ahead() -> float:
-    """Seconds that the wall clock is ahead of the clock of the event loop."""
+    """How far the wall clock is ahead of the clock of the event loop, in seconds."""
     return now().timestamp() - asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""The first lists: all runs, RetryPolicies, WorkflowLimits, and Schedules are read before anything is decided."""
+"""The first lists: read all runs, RetryPolicies, WorkflowLimits, and Schedules before the first decision."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -19,38 +19,38 @@ class FirstLists:
     def __init__(
         self, client: kube.Client, served: ServedNamespaces, takers: Mapping[str, Callable[[kube.Object], None]]
     ) -> None:
-        """Create first lists that have not begun.
+        """Create the lists without reading them.
 
         Args:
-            client: Lists.
-            served: Where.
-            takers: By plural, in this order, the functions that take the objects of a kind.
+            client: Lists the objects.
+            served: The served namespaces.
+            takers: The function that takes the objects of each kind, by plural, in the order of reading.
         """
         self._client = client
         self._served = served
         self._takers = takers
         self._learned = asyncio.Event()
         self._versions: dict[tuple[str, str | None], str] = {}
-        """By kind and namespace, the version of the list."""
+        """The version of the list, by kind and namespace."""
         self._log = structlog.get_logger("perdure.learning")
 
     @property
     def complete(self) -> bool:
-        """Whether all objects that existed at the beginning are known."""
+        """Whether all objects that existed at the start are known."""
         return self._learned.is_set()
 
     async def wait(self) -> None:
-        """Wait until all objects that existed at the beginning are known."""
+        """Wait until all objects that existed at the start are known."""
         await self._learned.wait()
 
     async def version(self, plural: str, namespace: str | None) -> str:
-        """The version of the list of a kind, once; afterwards, and for other kinds, empty: a watch lists it itself."""
+        """Return the version of the list of a kind once; afterwards, and for other kinds, return an empty string."""
         if plural in self._takers:
             await self.wait()
         return self._versions.pop((plural, namespace), "")
 
     async def read(self) -> None:
-        """List everything; failed requests are retried."""
+        """List all kinds, and retry failed requests."""
         while not self.complete:
             try:
                 await self._read()

@@ -1,8 +1,8 @@
-"""Decides which runs this member of a fleet works on.
+"""Decide which runs this member of a fleet works on.
 
-It works on those whose shards it holds, and on guests: runs that another member owns, and that this one has a request for. The
-request is recorded here, by compare-and-swap; the owner sees the change by its watch, as it sees any other. A guest leaves when
-it has had nothing to do here for a moment.
+It works on the runs whose shards it holds, and on guests: runs that another member owns, but for which this one has a request.
+The request is recorded here by compare-and-swap, and the owner sees the change through its watch. A guest leaves when it has
+been idle here for a moment.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,11 +21,11 @@ from perdure.kube.clock import now
 from perdure.observe import metrics
 
 _GUEST_STAYS: Final = timedelta(seconds=1)
-"""How long a guest stays after its last request, so that the answer is recorded and the run can forget the request."""
+"""How long a guest stays after its last request, so that the answer is recorded and the run can drop the request."""
 
 
 class FleetRuns:
-    """The runs that this member works on, and those that others own."""
+    """The runs that this member works on, and the runs that others own."""
 
     def __init__(
         self,
@@ -35,19 +35,19 @@ class FleetRuns:
         fetch: Callable[[Entry], Awaitable[Run | None]],
         work_on: Callable[[kube.Object], Run],
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
-            tools: What this member owns, and who serves workers.
-            index: The runs that are worked on.
+            tools: The shards of this member, and the server for workers.
+            index: The runs that this process works on.
             queue: The queue of their keys.
-            fetch: Reads a run, and works on it from then on.
-            work_on: Works on a run that was read.
+            fetch: Reads a run and starts to work on it.
+            work_on: Starts to work on a run that was read.
         """
         self.others: set[str] = set()
         """UIDs of runs with pending work of other members."""
         self._guests: dict[str, datetime] = {}
-        """By UID of a guest, when it last got a request."""
+        """When each guest last got a request, by UID."""
         self._index = index
         self._queue = queue
         self._shards = tools.shards
@@ -61,27 +61,27 @@ class FleetRuns:
         return uid in self._guests
 
     def add(self, run: Run) -> None:
-        """Note that a run is worked on; one of another member is a guest."""
+        """Record that this process works on a run. A run of another member is a guest."""
         if not self._holds(run):
             self._invite(run)
 
     def asked(self, run: Run) -> None:
-        """Note that a run got a request, or can forget one."""
+        """Record that a run got a request, or can drop one."""
         if self.is_guest(run.ref.uid):
             self._invite(run)
 
     def remove(self, uid: str) -> None:
-        """Note that nothing is left to do for a run."""
+        """Record that a run has no pending work."""
         self._guests.pop(uid, None)
         self.others.discard(uid)
 
     def reassign(self) -> None:
-        """This member holds other shards than before: drop the runs that others own now, and read those that are its own."""
+        """Apply a change of the shards: drop the runs that others own now, and read the runs that this member owns now."""
         active, runs = self._shards.active, list(self._index.runs.values())
         lost = [run for run in runs if not self._holds(run) and not (active and self.is_guest(run.ref.uid))]
         askers = {run.ref.uid for run in lost}
         for run in runs:
-            run.withdraw_all_of(askers)  # the members that own them now repeat their requests
+            run.withdraw_all_of(askers)  # the new owners of these runs repeat their requests
         for run in lost:
             self._leave(run)
         for run in [run for run in runs if self.is_guest(run.ref.uid) and self._holds(run)]:
@@ -95,7 +95,7 @@ class FleetRuns:
         self._queue.wake(RunKey(entry.namespace, entry.uid, entry.workflow_id))
 
     def _take(self, obj: kube.Object) -> None:
-        """Work on a run that was listed, if it was left to others and this member owns it now."""
+        """Start to work on a listed run, if this member has gained it from others."""
         meta = obj["metadata"]
         if meta["uid"] not in self.others or self._index.runs.get(meta["uid"]) is not None:
             return
@@ -104,10 +104,10 @@ class FleetRuns:
             self.others.discard(meta["uid"])
 
     async def gained(self, key: RunKey) -> Run | None:
-        """Read a run that this member owns now, and that it has not in memory yet; None for any other.
+        """Read a run that this member owns now but does not have in memory; None for other runs.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not respond.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
         """
         entry = self._index.directory.get(key.uid)
         if entry is None or key.uid not in self.others or not self._shards.owns(key.namespace, key.sharded_by):
@@ -117,11 +117,11 @@ class FleetRuns:
         return run
 
     def host(self, run: Run, wake: datetime | None, *, stays: bool) -> None:
-        """Drop a guest that has been idle here for a moment; otherwise have it reconciled again.
+        """Drop a guest that has been idle here for a moment; otherwise schedule its next reconciliation.
 
         Args:
             run: The guest.
-            wake: When it has to be reconciled; None for not before an event.
+            wake: When it must be reconciled; None: not before an event.
             stays: Whether something other than a request keeps it here.
         """
         leaves = self._guests[run.ref.uid] + _GUEST_STAYS
@@ -134,7 +134,7 @@ class FleetRuns:
         metrics.FLEET_GUESTS.set(len(self._guests))
 
     def _leave(self, run: Run) -> None:
-        """Drop a run that another member owns; one that was asked something here stays as a guest."""
+        """Drop a run that another member owns. A run with pending requests here stays as a guest."""
         self._workers.left(run)
         if run.has_requests and self._shards.active:
             self._invite(run)

@@ -1,4 +1,4 @@
-"""Reads the open runs of shards that a member of a fleet has gained: page by page if they are many, otherwise one by one."""
+"""Read the open runs of gained shards: page by page if there are many, otherwise one by one."""
 
 import asyncio
 from collections import defaultdict
@@ -12,13 +12,13 @@ from perdure.controller.run_entries import Entry
 from perdure.kube import client as kube
 
 _MANY: Final = 50
-"""Fewer runs of a namespace are read one by one, several at the same time."""
+"""Fewer runs of a namespace than this are read one by one, concurrently."""
 _FINISHED_EACH: Final = 8
-"""Finished runs of a page that cost as much as a request for one run."""
+"""The number of finished runs in a page that cost as much as a request for one run."""
 
 
 class GainedRuns:
-    """Reads runs that this member works on from now on."""
+    """Reads the runs that this member has gained."""
 
     def __init__(
         self,
@@ -28,13 +28,13 @@ class GainedRuns:
         take: Callable[[kube.Object], None],
         wake: Callable[[Entry], None],
     ) -> None:
-        """Create it without any run to read.
+        """Create a reader without runs.
 
         Args:
             client: Lists runs.
-            directory: Knows how many finished runs there are.
-            take: Takes a run that a page has.
-            wake: Wakes a run, which is then read by itself unless it was taken.
+            directory: The directory, for the number of finished runs.
+            take: Takes a run from a page.
+            wake: Wakes a run, which is then read individually unless it was taken.
         """
         self._client = client
         self._directory = directory
@@ -44,7 +44,7 @@ class GainedRuns:
         self._log = structlog.get_logger("perdure.fleet")
 
     def read(self, entries: Iterable[Entry]) -> None:
-        """Read runs, soon."""
+        """Schedule the reading of runs."""
         gained: defaultdict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
             gained[entry.namespace].append(entry)

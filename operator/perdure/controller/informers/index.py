@@ -1,4 +1,4 @@
-"""The index of the objects that this process knows and works on: filled by watches, lists, and its own writes."""
+"""The index of the objects that this process knows and works on, filled by watches, lists, and its own writes."""
 
 from dataclasses import dataclass, field
 
@@ -15,14 +15,14 @@ class Index:
     directory: Directory = field(default_factory=Directory)
     """The entries of all runs."""
     runs: dict[str, Run] = field(default_factory=dict)
-    """By UID, the runs with pending work."""
+    """The runs with pending work, by UID."""
     schedules: dict[str, ReconciledSchedule] = field(default_factory=dict)
-    """By UID."""
+    """The Schedules by UID."""
     _versions: dict[str, str] = field(default_factory=dict)
-    """By UID. The directory knows those of finished runs."""
+    """The last seen versions by UID, except for finished runs, whose versions are in the directory."""
 
     def see(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Note the version of an object, so that a resync does not process it again."""
+        """Record the version of an object, so that a resync does not process it again."""
         uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
         if deleted:
             self._versions.pop(uid, None)
@@ -30,18 +30,18 @@ class Index:
             self._versions[uid] = version
 
     def leave_to_directory(self, uid: str) -> None:
-        """Note that a run is finished: the directory knows its version."""
+        """Record that a run is finished, so that its version is in the directory."""
         self._versions.pop(uid, None)
 
     def version(self, uid: str) -> str | None:
-        """The version of an object that was seen last."""
+        """The last seen version of an object."""
         seen = self._versions.get(uid)
         return seen if seen is not None else self.directory.closed_version(uid)
 
     def was_seen(self, uid: str) -> bool:
-        """Whether a watch or a list has shown an object, which otherwise was only created here."""
+        """Whether a watch or a list has shown an object; False if it was only created here."""
         return uid in self._versions
 
     def uids(self) -> set[str]:
-        """All runs and Schedules."""
+        """The UIDs of all runs and Schedules."""
         return {*self.runs, *self.schedules, *self.directory.uids()}

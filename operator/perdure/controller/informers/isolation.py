@@ -1,4 +1,4 @@
-"""Processes objects one by one, so that an invalid one does not affect the others."""
+"""Process objects one by one, so that an invalid one does not affect the others."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from perdure.kube import client as kube
 
 
 def take_in(obj: kube.Object, take: Callable[[kube.Object], None]) -> None:
-    """Call `take` with an object; an exception is logged with the object's name and goes no further."""
+    """Call `take` with an object, and log an exception with the object's name instead of raising it."""
     try:
         take(obj)
     except Exception:  # noqa: BLE001 - one object's trouble must not end the operator

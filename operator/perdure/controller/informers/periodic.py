@@ -1,4 +1,4 @@
-"""Resyncs happen once a minute, and again soon after one that failed."""
+"""Resync once a minute, and sooner after a failure."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -13,8 +13,8 @@ async def repeat(resync: Callable[[], Awaitable[bool]]) -> None:
     """Resync until cancelled.
 
     Args:
-        resync: Returns whether it is complete. If not, it is repeated after 5 seconds, then after twice as long each time, up
-            to a minute.
+        resync: The resync, which returns whether it is complete. If not, it is repeated after 5 seconds, with a delay that
+            doubles each time up to a minute.
     """
     retry = _FIRST_RETRY_SECONDS
     pause = RESYNC_SECONDS

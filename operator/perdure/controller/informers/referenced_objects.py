@@ -10,7 +10,7 @@ from perdure.kube import client as kube
 
 
 class ReferencedObjects:
-    """Takes in these objects, and wakes what depends on them."""
+    """Processes these objects, and wakes the runs and Schedules that depend on them."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class ReferencedObjects:
         tools.policies.changed = self._policies_changed
 
     def take_workflow(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Take in a Workflow: runs may wait for it, and Schedules report its errors."""
+        """Process a Workflow: runs may wait for it, and Schedules report its errors."""
         key = WorkflowKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         changed = self._readiness.observe(obj, deleted=deleted)
         if changed:
@@ -42,13 +42,13 @@ class ReferencedObjects:
         self._runs.observe_workflow(key.namespace, key.name)
 
     def take_policy(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Take in a RetryPolicy."""
+        """Process a RetryPolicy."""
         self._tools.policies.observe(obj, deleted=deleted)
         key = PolicyKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._queue.forget(key) if deleted else self._queue.wake(key)
 
     def take_limit(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Take in a WorkflowLimit."""
+        """Process a WorkflowLimit."""
         self._tools.limits.observe(obj, deleted=deleted)
         key = LimitKey(obj["metadata"]["namespace"], obj["metadata"]["name"])
         self._queue.forget(key) if deleted else self._queue.wake(key)

@@ -1,4 +1,4 @@
-"""The requests of other runs, of Schedules, of Operations, and of clients to runs: sent, withdrawn, acknowledged."""
+"""Send, withdraw, and acknowledge the requests of other runs, Schedules, Operations, and clients to runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -21,7 +21,7 @@ _RETRY_SECONDS = 1.0
 
 
 class RequestDelivery:
-    """Brings requests to runs, whether this process already works on them or not."""
+    """Delivers requests to runs, whether or not this process already works on them."""
 
     def __init__(
         self,
@@ -30,13 +30,13 @@ class RequestDelivery:
         queue: KeyedQueue[Key],
         find: Callable[[Entry], Awaitable[Run | None]],
     ) -> None:
-        """Create a sender that has sent nothing yet.
+        """Create a sender without requests.
 
         Args:
             index: The runs that this process works on.
-            fleet: Which runs other members of a fleet work on.
+            fleet: The runs of other members of a fleet.
             queue: The queue of their keys.
-            find: Returns a run of this process, which reads it first if it does not work on it; None if it was deleted.
+            find: Finds a run, and reads it first if this process does not work on it; None if it was deleted.
         """
         self._index = index
         self._fleet = fleet
@@ -46,7 +46,7 @@ class RequestDelivery:
         self._log = structlog.get_logger("perdure.runs")
 
     def send(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Send a run a request; `then` is called with its answer, once that is recorded."""
+        """Send a request to a run; `then` is called with its answer once the answer is recorded."""
         self._start(self._send(entry, request, then))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -63,7 +63,7 @@ class RequestDelivery:
             self.send(entry, request, then)
 
     async def deliver(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Send a run a request, and return when it has it: requests that are delivered one after the other stay in order.
+        """Send a request to a run, and return when the run has it. So requests that are delivered in sequence stay in order.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
@@ -78,13 +78,13 @@ class RequestDelivery:
         self._wake(run)
 
     def withdraw(self, run_id: str, request_id: str) -> None:
-        """Withdraw a request; what the run has recorded stays done."""
+        """Withdraw a request, unless the run has already recorded it."""
         run = self._index.runs.get(run_id)
         if run is not None:
             run.withdraw(request_id)
 
     def acknowledge(self, entry: Entry, request_id: str) -> None:
-        """Report to a run that the sender has recorded its answer to a request, so the run can forget the request."""
+        """Report to a run that the sender has recorded its answer to a request, so that the run can drop the request."""
         run = self._index.runs.get(entry.uid)
         if run is not None:
             run.forget(request_id)

@@ -1,7 +1,7 @@
-"""The resync: compares what the API server lists with what the watches have shown.
+"""The resync: compare lists from the API server with the objects from the watches.
 
-A watch may miss changes: kopf does not report what was deleted during a gap, and a connection can hang. So once a minute,
-everything is listed by name and version, and missed changes are processed. The liveness probe also depends on that.
+A watch may miss changes: kopf does not report deletions during a gap, and a connection can hang. So once a minute, all objects
+are listed by name and version, and missed changes are processed. The liveness probe also depends on this.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -24,11 +24,11 @@ from perdure.observe import metrics
 from perdure.runtime.deadletters import runs_again
 
 _STALE_AFTER: Final = 3
-"""Resyncs in a row that find missed changes, after which a watch counts as stale."""
+"""The number of consecutive resyncs with missed changes after which a watch counts as stale."""
 
 
 class Resync:
-    """Finds what the watches of runs, pods and Schedules have not shown."""
+    """Finds changes of runs, pods and Schedules that the watches have missed."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class Resync:
         pods: RunPods,
         few: Mapping[str, Callable[[kube.Object], None]],
     ) -> None:
-        """Create a resync that has compared nothing yet.
+        """Create a resync.
 
         Args:
-            client: Lists.
-            served: Where.
-            index: What is known.
-            queue: Gets the keys of DeadLetters that wait for a run that may be gone.
+            client: Lists the objects.
+            served: The served namespaces.
+            index: The known objects.
+            queue: Gets the keys of DeadLetters that wait for a run that may be deleted.
             runs: Takes runs.
             schedules: Takes Schedules.
             pods: Takes pods.
-            few: By plural, who takes the objects of kinds of which there are few: each resync takes all of them.
+            few: The functions that take the objects of kinds with few objects, by plural. Each resync processes all of them.
         """
         self._client = client
         self._served = served
@@ -63,14 +63,14 @@ class Resync:
         self._pods = pods
         self._few = few
         self._unseen: set[tuple[str, str]] = set()
-        """UIDs and versions that no watch had shown at the last resync."""
+        """UIDs and versions of objects that no watch had shown at the last resync."""
         self._missed = {"workflowruns": 0, "pods": 0, "schedules": 0}
         self._ask_letters = True
         self._complete = True
         self._log = structlog.get_logger("perdure.resync")
 
     def observe_event(self, kind: str) -> None:
-        """Note that the watch on a kind, given by its plural, has shown an object."""
+        """Record that the watch on a kind (its plural) has shown an object."""
         self._missed[kind] = 0
 
     def trouble(self) -> str | None:
@@ -81,12 +81,12 @@ class Resync:
         return None
 
     async def resync(self) -> bool:
-        """Compare what exists with what the watches have shown, and process changes that were also missed at the last resync.
+        """Compare existing objects with the objects from the watches, and process changes that were missed in two resyncs.
 
-        One request that fails does not keep the rest from being compared.
+        A failed request does not prevent the other comparisons.
 
         Returns:
-            Whether everything was compared; otherwise it has to be repeated soon.
+            Whether everything was compared; otherwise the resync must be repeated soon.
         """
         before, self._unseen = self._unseen, set()
         absent = self._index.uids()
@@ -107,14 +107,14 @@ class Resync:
         if complete:
             complete = await self._drop_deleted(absent)
         else:
-            self._unseen |= before  # what could not be read stays due
+            self._unseen |= before  # objects that could not be read are still due
         if self._ask_letters and await self._attempt(self._look_after_letters()):
             self._ask_letters = False
         self._complete = complete and not self._ask_letters
         return self._complete
 
     async def _attempt(self, part: Awaitable[bool]) -> bool:
-        """Execute a part of a resync; returns whether it is complete."""
+        """Execute a part of a resync, and return whether it is complete."""
         try:
             return await part
         except (kube.ApiError, *kube.TRANSIENT) as error:
@@ -131,17 +131,17 @@ class Resync:
         absent: set[str],
         take: Callable[[kube.Object], None],
     ) -> bool:
-        """Read and process what no watch has shown for two resyncs.
+        """Read and process objects that no watch has shown for two resyncs.
 
         Args:
             kind: Plural of the kind.
-            pages: What exists of it.
-            before: What the resync before has found.
-            absent: Ids that have not been found yet; those of what exists are removed.
-            take: Takes an object.
+            pages: The existing objects.
+            before: The findings of the previous resync.
+            absent: UIDs that have not been found yet. The UIDs of existing objects are removed from it.
+            take: Processes an object.
 
         Returns:
-            Whether all of it could be read.
+            Whether all objects could be read.
         """
         missed, complete = 0, True
         try:
@@ -157,7 +157,7 @@ class Resync:
                         missed += late
         finally:
             if missed:
-                self._missed[kind] += self._complete  # one that repeats another comes too early to judge the watch
+                self._missed[kind] += self._complete  # a repeated resync is too early to judge the watch
                 metrics.WATCH_LAG.inc(missed)
                 self._log.warning("The watch missed changes", kind=kind, objects=missed)
         return complete
@@ -178,11 +178,11 @@ class Resync:
         return True
 
     async def _drop_deleted(self, absent: set[str]) -> bool:
-        """Drop objects whose deletion was missed; returns whether all could be checked."""
+        """Drop objects whose deletion was missed, and return whether all could be checked."""
         complete = True
         for uid in absent:
             if (uid in self._index.runs or uid in self._index.schedules) and not self._index.was_seen(uid):
-                continue  # made here a moment ago; the list may be older
+                continue  # created here a moment ago; the list may be older
             complete &= await self._attempt(self._drop_if_deleted(uid))
         return complete
 

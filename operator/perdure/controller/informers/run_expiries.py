@@ -12,18 +12,18 @@ from perdure.kube.clock import now
 from perdure.runtime.chains import is_open
 
 _DEFAULT_TTL: Final = 86_400
-"""Seconds. The API server sets the default in the spec, so only objects from before the field existed lack it."""
+"""In seconds. The API server sets the default in the spec, so only objects older than the field lack it."""
 
 
 class RunExpiries:
-    """Triggers the removal of finished runs when they expire. Only those that expire soon have a timer."""
+    """Triggers the removal of finished runs when they expire. Only runs that expire soon have a timer."""
 
     def __init__(self, directory: Directory, queue: KeyedQueue[Key], span: float) -> None:
-        """Create expiries without any run.
+        """Create it without runs.
 
         Args:
-            directory: All runs.
-            queue: Removes runs.
+            directory: The directory of all runs.
+            queue: The queue that removes runs.
             span: Seconds between two calls of `arm`.
         """
         self._directory = directory
@@ -31,7 +31,7 @@ class RunExpiries:
         self._later = Expiries(span)
 
     def add(self, uid: str, when: datetime) -> None:
-        """Have a finished run removed at a time."""
+        """Schedule the removal of a finished run."""
         entry = self._directory.get(uid)
         if entry is not None and not self._later.add(uid, when, now()):
             self._queue.wake_at(ExpiryKey(entry.namespace, entry.name, uid, entry.workflow_id), when)

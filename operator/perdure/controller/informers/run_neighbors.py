@@ -1,4 +1,4 @@
-"""Propagates a change of one run to others: parent, Schedule, children, runs of its workflow ID, WorkflowLimits."""
+"""Propagate a change of a run to others: parent, Schedule, children, runs of its workflow ID, WorkflowLimits."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from perdure.runtime.deadletters import letter_of
 
 
 class RunNeighbors:
-    """Wakes what waits for a run when the run changes."""
+    """Wakes the objects that wait for a run when the run changes."""
 
     def __init__(
         self,
@@ -27,13 +27,13 @@ class RunNeighbors:
         changed: Callable[[str], None],
         ask: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
             index: The runs and Schedules; runs are added to its directory here.
             queue: The queue of their keys.
-            workers: Takes every run that was seen.
-            ended: Called with namespace and UID of a run that has closed, or was deleted.
+            workers: The server for workers, which gets every run.
+            ended: Called with the namespace and UID of a run that has closed or was deleted.
             changed: Called with the namespace of each finished run.
             ask: Delivers a request to a run.
         """
@@ -82,7 +82,7 @@ class RunNeighbors:
             self._queue.wake(RunKey(parent.ref.namespace, run.parent_uid, parent.ref.workflow_id))
 
     def _orphan_children(self, parent: Entry) -> None:
-        """Request the cancellation of a deleted run's children with that policy; the garbage collector removes the others."""
+        """Request the cancellation of a deleted run's children with this policy. The garbage collector removes the others."""
         for child in self._index.directory.children_of(parent.namespace, parent.uid):
             if child.parent_close_policy is ParentClosePolicy.REQUEST_CANCEL and child.standing is not Standing.CLOSED:
                 reason = f"its parent `{parent.name}` was deleted"

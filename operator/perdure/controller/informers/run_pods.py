@@ -1,4 +1,4 @@
-"""Passes changes of pods to their runs; if this process does not work on the run, the pod is released."""
+"""Pass changes of pods to their runs. If this process does not work on the run, release the pod."""
 
 from typing import NamedTuple
 
@@ -24,25 +24,25 @@ class _HeldPod(NamedTuple):
 
 
 class RunPods:
-    """The pods that belong, or claim to belong, to a run."""
+    """The pods with the labels of a run."""
 
     def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], runs: WorkflowRuns) -> None:
-        """Create it without any pod.
+        """Create it without pods.
 
         Args:
             tools: Reads runs, and releases pods.
-            index: What is known.
-            queue: Calls `release`.
-            runs: The runs that are worked on.
+            index: The known objects.
+            queue: The queue that calls `release`.
+            runs: The runs that this process works on.
         """
         self._tools = tools
         self._index = index
         self._queue = queue
         self._runs = runs
         self._held: dict[str, _HeldPod] = {}
-        """By UID, all pods with our finalizer, for when this process gains their shards."""
+        """All pods with our finalizer by UID, for when this process gains their shards."""
         self._orphans: dict[OrphanKey, kube.Object | None] = {}
-        """The pods to release; None for one that has to be read."""
+        """The pods to release; None for a pod that must be read first."""
 
     def take(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """Process the creation, change, or deletion of a pod of a run."""
@@ -73,7 +73,7 @@ class RunPods:
         return key
 
     def is_orphan(self, pod: Stored) -> bool:
-        """Whether a pod is held for a run that cannot release it, because it does not exist or has closed."""
+        """Whether a pod is held for a run that cannot release it because the run does not exist or has closed."""
         run_id = pod.labels.get(labels.RUN_ID_LABEL, "")
         held = labels.FINALIZER in pod.finalizers and self._runs.get(run_id) is None
         return held and self._holds(pod.namespace, run_id)
@@ -82,7 +82,7 @@ class RunPods:
         return self._tools.shards.holds(namespace, self._sharded_by(run_id))
 
     def _sharded_by(self, run_id: str) -> str:
-        """The name that determines the shard of a run's pods: its workflow ID, or its UID if the run is not known."""
+        """The name that determines the shard of a run's pods: the workflow ID, or the UID of an unknown run."""
         run = self._index.directory.get(run_id)
         return run_id if run is None else run.workflow_id
 
@@ -90,7 +90,7 @@ class RunPods:
         """Release a pod whose run is closed or deleted; do nothing if the run is open and merely not known yet.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if key not in self._orphans:
             return
@@ -102,12 +102,12 @@ class RunPods:
             else:
                 await self._release(pod)
         except BaseException:
-            self._orphans.setdefault(key, seen)  # unless it was seen again meanwhile
+            self._orphans.setdefault(key, seen)  # unless it was seen again
             raise
 
     async def _release(self, pod: kube.Object) -> None:
         owner = _owning_run(pod)
-        if owner is None:  # orphaned on purpose, or a stranger's: only our finalizer is ours to take away
+        if owner is None:  # orphaned on purpose, or not ours: only remove our finalizer
             await self._tools.pods.drop_finalizer(pod)
             return
         name, uid = owner

@@ -22,12 +22,12 @@ class Schedules:
     """The Schedules of this process."""
 
     def __init__(self, tools: Tools, index: Index, queue: KeyedQueue[Key], peers: Peers) -> None:
-        """Create it without any Schedule.
+        """Create it without Schedules.
 
         Args:
-            tools: What they work with.
-            index: What is known; Schedules are added to it here.
-            queue: Calls `advance`.
+            tools: The shared services.
+            index: The known objects, to which Schedules are added.
+            queue: The queue that calls `advance`.
             peers: The runs.
         """
         self._tools = tools
@@ -75,19 +75,19 @@ class Schedules:
                 self._wake(schedule)
 
     def observe_workflow(self, namespace: str, name: str) -> None:
-        """Have Schedules check a Workflow that was created, changed, or deleted."""
+        """Make Schedules check a Workflow that was created, changed, or deleted."""
         for schedule in self._index.schedules.values():
             if schedule.namespace == namespace and schedule.observe_workflow(name):
                 self._wake(schedule)
 
     def observe_policies(self, namespace: str) -> None:
-        """Have Schedules check the changed RetryPolicies of a namespace."""
+        """Make Schedules check the changed RetryPolicies of a namespace."""
         for schedule in self._index.schedules.values():
             if schedule.namespace == namespace and schedule.waits_for_policy:
                 self._wake(schedule)
 
     def observe_clock(self) -> None:
-        """Recompute what is due after the wall clock was set."""
+        """Recompute due times after the wall clock was set."""
         for schedule in self._index.schedules.values():
             self._wake(schedule)
 
@@ -102,25 +102,25 @@ class Schedules:
     def _key(schedule: ReconciledSchedule) -> ScheduleKey:
         return ScheduleKey(schedule.namespace, schedule.uid, schedule.name)
 
-    # Asking
+    # Requests
 
     async def ask(self, namespace: str, name: str, request: ScheduleRequest) -> Answer:
-        """Deliver a request to a Schedule; its answer, once that is recorded.
+        """Deliver a request to a Schedule, and return its answer once the answer is recorded.
 
-        A Schedule processes a request once, by its ID: a caller that does not know the answer may ask again.
+        A Schedule processes each request ID once, so a caller that does not know the answer may send the request again.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         await self.hand(namespace, name, request, lambda given: None if answer.done() else answer.set_result(given))
         return await answer
 
     async def hand(self, namespace: str, name: str, request: ScheduleRequest, then: Callable[[Answer], None]) -> None:
-        """Deliver a request to a Schedule, as `ask`; `then` is called with the answer, once that is recorded.
+        """Deliver a request to a Schedule, like `ask`; `then` is called with the answer once the answer is recorded.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         schedule = await self.find(namespace, name)
         if schedule is None:
@@ -131,15 +131,15 @@ class Schedules:
         self._wake(schedule)
 
     def withdraw(self, namespace: str, name: str, request_id: str) -> None:
-        """Withdraw a request to a Schedule; if it was recorded already, it stays done."""
+        """Withdraw a request to a Schedule, unless it was already recorded."""
         for schedule in self._named(namespace, name):
             schedule.withdraw(request_id)
 
     async def find(self, namespace: str, name: str) -> ReconciledSchedule | None:
-        """A Schedule by its name, also one that no watch has shown yet.
+        """Find a Schedule by name, even if no watch has shown it yet.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         if (known := self._known(namespace, name)) is not None:
             return known
@@ -153,17 +153,17 @@ class Schedules:
         return next((each for each in self._named(namespace, name) if not each.gone), None)
 
     def _named(self, namespace: str, name: str) -> list[ReconciledSchedule]:
-        """The known Schedules of a name: the existing one, and deleted ones that are being forgotten."""
+        """The known Schedules with a name: the existing one, and deleted ones that are still being processed."""
         return [each for each in self._index.schedules.values() if (each.namespace, each.name) == (namespace, name)]
 
     # Work
 
     async def advance(self, key: ScheduleKey) -> None:
-        """Reconcile a Schedule, or forget a deleted one.
+        """Reconcile a Schedule, or drop a deleted one.
 
         Raises:
-            NotYetError: the definition in its template is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            NotYetError: The definition in its template is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         schedule = self._index.schedules.get(key.uid)
         if schedule is None:

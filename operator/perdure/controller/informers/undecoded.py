@@ -1,4 +1,4 @@
-"""Report objects that cannot be decoded. They are skipped: each concerns only its owner."""
+"""Report objects that cannot be decoded. They are skipped, which affects only their owners."""
 
 import structlog
 
@@ -19,7 +19,7 @@ class Undecoded:
         self._log = structlog.get_logger("perdure.decoding")
 
     def report(self, found: Undecodable) -> None:
-        """Log, count and, where the metadata can be read, record an Event."""
+        """Log and count an object, and record an Event if its metadata is readable."""
         stored = found.stored
         if stored is not None:
             if (stored.uid, stored.version) in self._reported:

@@ -1,7 +1,7 @@
-"""The informer of WorkflowRuns: passes changes to the runs that this process works on, and wakes what they concern.
+"""The informer of WorkflowRuns: pass changes to the runs that this process works on, and wake the affected objects.
 
-They are each other's `Peers`. One that has closed and has nothing left to do is only in the directory.
-In a fleet, `FleetRuns` knows which ones are worked on here.
+Runs access each other through `Peers`. A closed run without pending work is only in the directory. In a fleet, `FleetRuns`
+determines which runs this process works on.
 """
 
 from collections.abc import Callable
@@ -40,15 +40,15 @@ class WorkflowRuns:
         changed: Callable[[str], None],
         ended: Callable[[str, str], None],
     ) -> None:
-        """Create an informer that has seen no run yet.
+        """Create an informer without runs.
 
         Args:
-            tools: What all runs work with.
-            index: The index that runs are added to.
-            queue: Calls `advance`.
-            expiries: When finished runs expire.
+            tools: The shared services.
+            index: The index to which runs are added.
+            queue: The queue that calls `advance`.
+            expiries: The expiries of finished runs.
             changed: Called with a namespace when one of its runs has changed.
-            ended: Called with namespace and UID of a run that has closed, or was deleted.
+            ended: Called with the namespace and UID of a run that has closed or was deleted.
         """
         self._tools = tools
         self._index = index
@@ -59,17 +59,17 @@ class WorkflowRuns:
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards
         self.fleet = FleetRuns(tools, index, queue, self._fetch, self._work_on)
-        """Which runs other members of a fleet work on."""
+        """The runs of other members of a fleet."""
         self.requests = RequestDelivery(index, self.fleet, queue, self.find)
-        """The requests of others to runs."""
+        """The delivery of requests to runs."""
 
     @property
     def directory(self) -> Directory:
-        """All runs that there are."""
+        """The directory of all runs."""
         return self._index.directory
 
     def get(self, uid: str) -> Run | None:
-        """The run, if this process works on it."""
+        """The run with a UID, if this process works on it."""
         return self._index.runs.get(uid)
 
     def all(self) -> list[Run]:
@@ -97,14 +97,14 @@ class WorkflowRuns:
             self._expiries.add(uid, over)
         if run is None:
             if self.directory.is_newer(obj):
-                return  # the watch lags behind what was written here: the run has closed since, and is done
+                return  # the watch lags behind our own writes: the run has closed since then
             holds = self._shards.holds(namespace, sharding_name(obj))
             if over is not None and not has_chores(obj):
                 self._index.leave_to_directory(uid)
                 self.fleet.others.discard(uid)
                 if before is not None and holds and _was_edited(before, obj):
                     self.suspect(obj)
-                return  # closed: nothing is left to do except to release pods, which have events of their own
+                return  # closed: only pods are left to release, and they have their own events
             if holds:
                 self._add(obj)
             else:
@@ -113,19 +113,19 @@ class WorkflowRuns:
             self._wake(run)
 
     def take_finished(self, obj: kube.Object) -> bool:
-        """Take a run from a list if it is finished and has no pending work; returns whether it was taken."""
+        """Take a run from a list if it is finished and has no pending work; return whether it was taken."""
         if self.get(obj["metadata"]["uid"]) is not None or expiry_of(obj) is None or has_chores(obj):
             return False
         take_in(obj, self.take)
         return True
 
     def made(self, obj: kube.Object) -> None:
-        """Take a run that this process has created, to reconcile it before a watch reports it."""
+        """Process a run that this process has created, to reconcile it before a watch reports it."""
         if self.get(obj["metadata"]["uid"]) is None:
             self.take(obj)
 
     def noted(self, obj: kube.Object) -> None:
-        """Take a run as this process has just written it."""
+        """Process a run that this process has just written."""
         self._neighbors.enter(obj, deleted=False)
 
     def lost(self, entry: Entry) -> None:
@@ -151,7 +151,7 @@ class WorkflowRuns:
                 self._wake(run)
 
     def suspect(self, obj: kube.Object) -> None:
-        """Report that the status of a closed run was edited; what waits for its result is notified when it is restored."""
+        """Report that the status of a closed run was edited. Objects that wait for its result are woken when it is restored."""
         uid = obj["metadata"]["uid"]
         self._suspects.add(uid)
         if self.get(uid) is None:
@@ -170,7 +170,7 @@ class WorkflowRuns:
     # For other runs and Schedules
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Send a run a request; `then` is called with its answer, once that is recorded."""
+        """Send a request to a run; `then` is called with its answer once the answer is recorded."""
         self.requests.send(entry, request, then)
 
     def answered(self, entry: Entry, request_id: str) -> None:
@@ -178,7 +178,7 @@ class WorkflowRuns:
         self.requests.acknowledge(entry, request_id)
 
     def record_start(self, entry: Entry) -> bool:
-        """Have the start of a run recorded without waiting for its first decision; returns whether it is not recorded yet."""
+        """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
         run = self.get(entry.uid)
         if run is None or run.gone or not run.record_start():
             return False
@@ -189,12 +189,12 @@ class WorkflowRuns:
         """Find a run; None if it was deleted.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server could not be asked.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         return self.get(entry.uid) or await self._fetch(entry)
 
     async def _fetch(self, entry: Entry) -> Run | None:
-        """Read a run that this process does not work on, because it has closed, or no watch has shown it yet."""
+        """Read a run that this process does not work on because it has closed or no watch has shown it yet."""
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         try:
             obj = await self._tools.client.get(url)
@@ -205,17 +205,17 @@ class WorkflowRuns:
         return self.get(entry.uid) or self._work_on(obj)
 
     def _work_on(self, obj: kube.Object) -> Run:
-        self._neighbors.enter(obj, deleted=False)  # others of its workflow ID have to know of it before it begins
+        self._neighbors.enter(obj, deleted=False)  # other runs of its workflow ID must know about it before it begins
         return self._add(obj)
 
     # Work
 
     async def advance(self, key: RunKey) -> None:
-        """Reconcile a run, and forget it when it has no pending work.
+        """Reconcile a run, and drop it when it has no pending work.
 
         Raises:
-            NotYetError: its definition is being compiled.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            NotYetError: The definition of the run is being compiled.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         run = self.get(key.uid) or await self.fleet.gained(key)
         if run is None:
@@ -223,7 +223,7 @@ class WorkflowRuns:
         with metrics.PASSES.time():
             wake = await run.advance()
         if self.get(key.uid) is not run:
-            return  # another member owns it by now
+            return  # another member owns it now
         if run.done:
             self._index.runs.pop(key.uid, None)
             self.fleet.remove(key.uid)
@@ -237,7 +237,7 @@ class WorkflowRuns:
         metrics.RUNS_KNOWN.set(len(self._index.runs))
 
     def _cleared(self, run: Run) -> None:
-        """Wake what waits for the result of a run whose edited status was restored."""
+        """Wake the objects that wait for the result of a run whose edited status was restored."""
         uid = run.ref.uid
         entry = self.directory.get(uid)
         if uid not in self._suspects or entry is None:
@@ -250,6 +250,6 @@ class WorkflowRuns:
 
 
 def _was_edited(before: Entry, run: kube.Object) -> bool:
-    """Whether someone has edited the status of a run known as closed. Checked only if the run was written since."""
+    """Whether someone edited the status of a run that is known as closed. Checked only if the run was written since."""
     written = before.standing is Standing.CLOSED and before.version != run["metadata"]["resourceVersion"]
     return written and bool(edited(run.get("status") or {}, OF_RUNS))

@@ -1,7 +1,7 @@
-"""Releases WorkflowLimits: removes runs that have ended, or were deleted, from the status of the limits.
+"""Release WorkflowLimits: remove runs that have ended or were deleted from the status of the limits.
 
-A run that has ended keeps its place until none of its pods runs any more: a terminated run closes immediately, and its pods have
-their grace period. Nothing has to be remembered for that: whatever is missed, the next look at the limit finds.
+An ended run keeps its place until none of its pods runs: a terminated run closes immediately, but its pods have their grace
+period. This needs no memory: the next reconciliation of the limit finds anything that was missed.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,13 @@ class LimitReleases:
     def __init__(
         self, client: kube.Client, limits: WorkflowLimits, directory: Directory, wake: Callable[[LimitKey], None]
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
-            client: Reads runs that are not known, and pods.
-            limits: What is known of the limits.
-            directory: All runs that there are.
-            wake: Has a limit reconciled.
+            client: Reads unknown runs, and pods.
+            limits: The known limits.
+            directory: The directory of all runs.
+            wake: Requests the reconciliation of a limit.
         """
         self._client = client
         self._limits = limits
@@ -57,10 +57,10 @@ class LimitReleases:
             self.observe_end(pod["metadata"]["namespace"], run_id)
 
     async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
-        """Release a limit from the runs that have ended; when to look again, or None if only an event can change something.
+        """Remove ended runs from a limit; return when to check again, or None to wait for an event.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         ending: set[str] = set()
 
@@ -70,7 +70,7 @@ class LimitReleases:
             for each in queue.holders:
                 if not await self._is_over(namespace, each):
                     continue
-                self._ending.add(each.run_id)  # before its pods are read: what a watch shows meanwhile is not missed
+                self._ending.add(each.run_id)  # before its pods are read, so that no watch event is missed
                 if await self._has_pods(namespace, each.run_id):
                     ending.add(each.run_id)
                 else:
@@ -82,7 +82,7 @@ class LimitReleases:
         return now + _LOOK_AGAIN if ending else None
 
     async def _is_over(self, namespace: str, entry: LimitEntry) -> bool:
-        """Whether a run has closed, or does not exist. One that no watch has shown yet is read."""
+        """Whether a run has closed or does not exist. A run that no watch has shown yet is read."""
         known = self._directory.get(entry.run_id)
         if known is not None:
             return known.standing is Standing.CLOSED

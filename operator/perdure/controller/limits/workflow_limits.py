@@ -1,10 +1,10 @@
 """The WorkflowLimits that this operator watches: runs claim them here, and are woken when it is their turn.
 
     run: claim ─▶ status of the limit: waiter ─▶ … ─▶ holder ─▶ the run starts ─▶ … ─▶ released (`limit_releases`)
-                  each arrow into the status is one compare-and-swap; every write also admits the runs that there is room for
+                  each arrow into the status is one compare-and-swap; every write also admits waiting runs up to the capacity
 
-Any operator may write the status, and the one that writes need not be the one that works on the run. A run that waits is woken
-by what this process writes itself, and by what its watch shows.
+Any operator may write the status, even if it does not work on the run. A waiting run is woken by this process's own writes and
+by its watch.
 """
 
 import asyncio
@@ -68,11 +68,11 @@ class Full:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownLimit:
-    """A WorkflowLimit as the API server has it, if known, and as it was read."""
+    """A WorkflowLimit: the object, if known, and its parsed spec."""
 
     object: kube.Object
     capacity: int | None
-    """None where the spec is invalid."""
+    """The capacity; None if the spec is invalid."""
     queue: LimitQueue
     mistakes: tuple[str, ...] = ()
 
@@ -95,15 +95,15 @@ class WorkflowLimits:
 
     def __init__(self, client: kube.Client, recorder: Recorder) -> None:
         self.wake: Callable[[RunRef], None] = lambda _run: None
-        """Called with a run that waits for a limit when it should claim it again."""
+        """Called with a waiting run when it should claim its limit again."""
         self._client = client
         self._recorder = recorder
         self._known: dict[str, dict[str, _KnownLimit]] = defaultdict(dict)
         self._waiting: dict[Name, dict[str, Claim]] = defaultdict(dict)
-        """By limit and UID, the runs of this process that wait for it."""
+        """The waiting runs of this process, by limit and UID."""
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    # What is known
+    # Known limits
 
     def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
         """Take a WorkflowLimit from a watch, or from a response of the API server."""
@@ -122,7 +122,7 @@ class WorkflowLimits:
         return [name for name, known in self._known[namespace].items() if uid in known.queue.run_ids()]
 
     def forget_run(self, namespace: str, uid: str) -> None:
-        """Remove a closed or deleted run from those that wait."""
+        """Remove a closed or deleted run from the waiting runs."""
         for name in self._known[namespace]:
             self._waiting[namespace, name].pop(uid, None)
 
@@ -144,10 +144,10 @@ class WorkflowLimits:
     # Changes
 
     async def claim(self, namespace: str, name: str, claim: Claim) -> Granted | Full | Unusable:
-        """Try to acquire a limit for a run, or have the run wait for it.
+        """Try to acquire a limit for a run; otherwise, let the run wait for it.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         queues = claim.policy is not OverflowPolicy.FAIL
 
@@ -169,10 +169,10 @@ class WorkflowLimits:
         return Full(known.capacity, known.queue.gives_way(claim.uid) if cancels else None)
 
     async def change(self, namespace: str, name: str, change: Change) -> None:
-        """Change who holds a limit and who waits for it, and bring the rest of its status up to date.
+        """Change the holders and waiters of a limit, and update the rest of its status.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed; call again to retry.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         async with self._locks[namespace, name]:
             known = self._known[namespace].get(name)
@@ -182,7 +182,7 @@ class WorkflowLimits:
 
             async def compute(obj: kube.Object) -> kube.Object:
                 nonlocal seen
-                if seen.object is not obj:  # another client has written meanwhile
+                if seen.object is not obj:  # another client has written
                     metrics.LIMIT_CONFLICTS.inc()
                     seen = _KnownLimit.read(obj)
                 queue = seen.queue if seen.capacity is None else await change(seen.queue, seen.capacity)
@@ -197,7 +197,7 @@ class WorkflowLimits:
             self.observe(obj)
 
     def _report(self, known: _KnownLimit, seen: _KnownLimit, written: kube.Object) -> None:
-        """Record an Event if the status says since this write that the spec is invalid."""
+        """Record an Event if this write marked the spec as invalid."""
         generation = (known.object.get("status") or {}).get("observedGeneration")
         if seen.capacity is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
             return
@@ -209,7 +209,7 @@ class WorkflowLimits:
     def _status(known: _KnownLimit, queue: LimitQueue, now: datetime) -> dict[str, Any]:
         status = known.object.get("status") or {}
         generation = known.object["metadata"].get("generation", 1)
-        if known.capacity is None:  # who holds it is left as it is, until the spec can be read
+        if known.capacity is None:  # keep the holders until the spec is valid
             told = limit_status(status, queue, None, generation=generation, mistakes=known.mistakes, now=now)
             return {**status, "conditions": told["conditions"], "observedGeneration": generation}
         return limit_status(status, queue, known.capacity, generation=generation, now=now)
@@ -222,7 +222,7 @@ class WorkflowLimits:
 
 
 def _to_wake(claims: Iterable[Claim], queue: LimitQueue) -> list[Claim]:
-    """The waiting runs for which something has changed: they hold the limit, may be listed now, or may cancel another run."""
+    """The waiting runs to wake: they hold the limit, may be listed now, or may cancel another run."""
     found, room = [], MAX_WAITERS - len(queue.waiters)
     for claim in sorted(claims, key=lambda each: (-each.entry.priority, each.entry.created)):
         if queue.waits(claim.uid):

@@ -1,1 +1,1 @@
-"""Operations: which run each one targets, the request to that run, and the answer in the status."""
+"""Operations: the targeted run, the request to that run, and the answer in the status."""

@@ -53,7 +53,7 @@ def action_of(obj: kube.Object) -> Action:
     """Read the action from an Operation.
 
     Raises:
-        RefusedError: the spec is invalid, or its payload is too large.
+        RefusedError: The spec is invalid, or its payload is too large.
     """
     try:
         spec = Operation.parse({**obj, "status": None}).spec

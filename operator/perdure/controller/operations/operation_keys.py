@@ -8,17 +8,17 @@ from perdure.kube import client as kube
 
 @dataclass(frozen=True, slots=True)
 class TargetKey:
-    """Take up the pending Operations of a target, in order."""
+    """Process the pending Operations of a target in order."""
 
     namespace: str
     kind: str
     field: str
-    """Of `spec.target`: ``name`` or ``workflowId``."""
+    """The field of `spec.target`: ``name`` or ``workflowId``."""
     value: str
 
     @property
     def sharded_by(self) -> str:
-        """The workflow ID or name: in one shard with its target, except for runs whose name is not their workflow ID."""
+        """The workflow ID or name, which selects the shard of the target, unless a run's name differs from its workflow ID."""
         return self.value
 
     @classmethod
@@ -36,12 +36,12 @@ class OperationKey:
     namespace: str
     uid: str
     sharded_by: str = field(compare=False)
-    """As for its target."""
+    """The same as for its target."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetKey:
-    """Let a run forget an Operation that was answered."""
+    """Let a run drop an answered Operation."""
 
     namespace: str
     run_id: str

@@ -1,4 +1,4 @@
-"""The resync of Operations: every minute, the pending ones are listed and compared with what the watch has shown."""
+"""The resync of Operations: every minute, list the pending ones and compare them with the watch."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from perdure.observe import metrics
 
 _RETRY_SECONDS: Final = 1.0
 _STALE_AFTER: Final = 3
-"""Resyncs in a row that find missed Operations, after which the watch counts as stale."""
+"""The number of consecutive resyncs with missed Operations after which the watch counts as stale."""
 
 
 class OperationResync:
-    """Finds pending Operations that the watch has missed: it may have gaps, and its connection can hang."""
+    """Finds pending Operations that the watch has missed because of gaps or a hanging connection."""
 
     def __init__(self, client: kube.Client, served: ServedNamespaces, take: Callable[[kube.Object], None]) -> None:
-        """`take` takes each pending Operation."""
+        """Create a resync; `take` processes each pending Operation."""
         self._client = client
         self._served = served
         self._take = take
@@ -50,7 +50,7 @@ class OperationResync:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def resync(self) -> bool:
-        """List the pending Operations and take all of them, whether or not the watch has shown them; whether all were listed."""
+        """List and process all pending Operations, even if the watch has shown them; return whether all were listed."""
         try:
             await self._list()
         except (kube.ApiError, *kube.TRANSIENT) as error:
@@ -73,7 +73,7 @@ class OperationResync:
             self._log.warning("The watch missed Operations", objects=missed)
 
     def trouble(self) -> str | None:
-        """Why the watch counts as stale; None while it works."""
+        """Why the watch counts as stale; None if it works."""
         if self._missed < _STALE_AFTER:
             return None
         return f"the watch on operations is stale: {self._missed} resyncs found changes but no events arrived"

@@ -29,7 +29,7 @@ class OperationAnswer:
 
     @property
     def is_warning(self) -> bool:
-        """Whether people should look at it: the request failed, or the workflow never waits for the signal."""
+        """Whether the answer needs attention: the request failed, or the workflow never waits for the signal."""
         return not self.answer.ok or self.answer.reason == ConditionReason.SIGNAL_NOT_AWAITED
 
     @property
@@ -91,5 +91,5 @@ def identity(obj: kube.Object) -> str:
 
 
 def verb(obj: kube.Object) -> str:
-    """The request of an Operation, also of one with an invalid spec."""
+    """The request of an Operation, even if its spec is invalid."""
     return next((name for name in map(cel_name, REQUESTS) if name in obj["spec"]), "unknown")

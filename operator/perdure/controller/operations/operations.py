@@ -1,12 +1,12 @@
-"""The Operations of this operator: each is taken up in the order of its target, and answered in its own status.
+"""The Operations of this operator: processed in order for each target, and answered in their own status.
 
-Order. Of one target, Operations are taken up in the order in which they were created, whatever the order of watch events: each
-time, all pending ones are listed. The order is that of their first resourceVersion. It is recorded together with the targeted run
-before the request is delivered. So after a crash the same run gets the same requests in the same order, and no later run of the
-workflow ID gets them.
+Order. The Operations of a target are processed in the order of their creation, regardless of the order of watch events: each
+time, all pending ones are listed. The order is that of their first resourceVersion, which is recorded together with the
+targeted run before the request is delivered. So after a crash, the same run gets the same requests in the same order, and no
+later run of the workflow ID gets them.
 
 A run that has just closed does not process a request. If the target is a workflow ID whose chain continues, the next run gets the
-request, and everything behind it waits, so that no request overtakes another.
+request, and later requests wait, so that no request overtakes another.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ from perdure.kube.clock import now
 from perdure.runtime.kubernetes_times import read_time
 
 _REMEMBERED: Final = timedelta(minutes=1)
-"""Time for which a run remembers an answered Operation. After it, nothing can take the Operation for a pending one."""
+"""How long a run remembers an answered Operation. After that time, the Operation cannot be mistaken for a pending one."""
 _FIRST_FORGOTTEN: Final = timedelta(seconds=10)
-"""The earliest a run forgets an Operation after a start: before, the run may not be known."""
+"""The earliest time after a start at which a run drops an Operation: before, the run may not be known."""
 _DEFAULT_TTL: Final = 3_600
 
 
@@ -89,10 +89,10 @@ class Operations:
         tools.shards.subscribe(self._reassign)
         self._taken_up: dict[str, ReconciledOperation] = {}
         self._held: set[TargetKey] = set()
-        """Targets with an Operation that waits for the answer to an earlier one."""
+        """Targets with an Operation that waits for the answer to an earlier Operation."""
         self._forgotten: set[str] = set()
         self._full: set[str] = set()
-        """UIDs of pending Operations that have no room for an answer."""
+        """UIDs of pending Operations without room for an answer."""
         self._relisting: asyncio.Task[None] | None = None
 
     # Watch events
@@ -120,14 +120,14 @@ class Operations:
             self._queue.wake(TargetKey.of(obj))
 
     def _lose(self, uid: str) -> None:
-        """An Operation was deleted: a request that its run has not recorded is withdrawn."""
+        """Process the deletion of an Operation: withdraw its request if the run has not recorded it."""
         operation = self._taken_up.pop(uid, None)
         if operation is not None:
             operation.observe_gone()
             self._continue_target(operation.target)
 
     def _have_forgotten(self, obj: kube.Object, since: datetime) -> None:
-        """Have the run forget an Operation that was answered or deleted, after a while."""
+        """Let the run drop an answered or deleted Operation after a while."""
         uid, run_id = obj["metadata"]["uid"], (obj.get("status") or {}).get("runId")
         if run_id and uid not in self._forgotten:
             self._forgotten.add(uid)
@@ -137,18 +137,18 @@ class Operations:
     # A fleet
 
     def _admits(self, key: Key) -> bool:
-        """Whether a key is this process's to process."""
+        """Whether this process may process a key."""
         if isinstance(key, ForgetKey):
             entry = self._runs.directory.get(key.run_id)
             return entry is None or self._shards.owns(entry.namespace, entry.workflow_id)
         return self._shards.owns(key.namespace, key.sharded_by)
 
     def _remembers(self, key: Key) -> bool:
-        """Whether a key that others process is kept; pending Operations are listed when they are gained."""
+        """Whether to keep a key that others process. Pending Operations are listed when they are gained."""
         return not isinstance(key, TargetKey | OperationKey)
 
     def _leave_to_owner(self, obj: kube.Object) -> None:
-        """An Operation was deleted: the run need not be remembered if another process lets it forget the request."""
+        """Process the deletion of an Operation: do not remember the run if another process lets it drop the request."""
         key = ForgetKey(
             obj["metadata"]["namespace"], (obj.get("status") or {}).get("runId", ""), obj["metadata"]["uid"]
         )
@@ -156,7 +156,7 @@ class Operations:
             self._queue.forget(key)
 
     def _reassign(self) -> None:
-        """The fleet has given this process other shards: drop the Operations that others own now, and list its own."""
+        """Apply a change of the shards: drop the Operations that others own now, and list the own ones."""
         for uid, operation in list(self._taken_up.items()):
             if not self._shards.owns(operation.target.namespace, operation.target.sharded_by):
                 operation.withdraw()
@@ -198,7 +198,7 @@ class Operations:
                 assert_never(key)
 
     async def _take_up_all(self, key: TargetKey) -> None:
-        """Take up the pending Operations of a target, in order, until one has to wait."""
+        """Process the pending Operations of a target in order, until one must wait."""
         self._held.discard(key)
         earlier = ""
         async for obj in pending(self._client, key):
@@ -211,10 +211,10 @@ class Operations:
             earlier = operation.asked_run or earlier
 
     async def _take_up(self, operation: ReconciledOperation, earlier: str) -> bool:
-        """Reconcile a pending Operation; whether those behind it need not wait.
+        """Reconcile a pending Operation; return whether later ones can proceed.
 
         Raises:
-            Exception: it is still pending, and must be retried with backoff before those behind it.
+            Exception: The Operation is still pending, and must be retried with backoff before later ones.
         """
         operation.earlier = earlier
         try:
@@ -223,7 +223,7 @@ class Operations:
             if operation.is_pending:
                 self._release(operation)
                 raise
-            wake = now()  # its answer is recorded on its own
+            wake = now()  # its answer is recorded separately
         self._note_progress(operation, wake)
         return operation.gone or not operation.is_pending
 
@@ -234,7 +234,7 @@ class Operations:
         return operation
 
     def _wait(self, operation: ReconciledOperation, wake: datetime | None) -> None:
-        """Have an Operation, and those behind it, wait until `wake`; None: until an earlier one is answered."""
+        """Let an Operation and later ones wait until `wake`; None: until an earlier one is answered."""
         if wake is None:
             self._held.add(operation.target)
         else:
@@ -242,12 +242,12 @@ class Operations:
         self._release(operation)
 
     def _release(self, operation: ReconciledOperation) -> None:
-        """Do not keep a pending Operation in memory: it is listed again. One that must reach the next run is remembered."""
+        """Drop a pending Operation from memory, because it is listed again. Keep one that must reach the next run."""
         if not operation.must_reach_next_run:
             self._taken_up.pop(operation.uid, None)
 
     async def _advance(self, key: OperationKey) -> None:
-        """Record the answer to an Operation, or have the next run of the chain get its request."""
+        """Record the answer to an Operation, or deliver its request to the next run of the chain."""
         operation = self._taken_up.get(key.uid)
         if operation is not None and not operation.is_pending:
             self._note_progress(operation, await operation.advance())
@@ -278,7 +278,7 @@ class Operations:
         self._continue_target(operation.target)
 
     def _continue_target(self, key: TargetKey) -> None:
-        """Take up the Operations that wait for an answer to an earlier one."""
+        """Process the Operations that wait for the answer to an earlier one."""
         if key in self._held:
             self._queue.wake(key)
 

@@ -1,4 +1,4 @@
-"""The Operations that are not answered yet, read from the Kubernetes API."""
+"""Read pending Operations from the Kubernetes API."""
 
 from collections.abc import AsyncIterator
 from operator import itemgetter
@@ -10,15 +10,15 @@ from perdure.kube import client as kube
 from perdure.runtime.operation_requests import arrival
 
 PENDING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"
-"""Field selector of the Operations that are not answered."""
+"""Field selector for pending Operations."""
 _HELD_BYTES = 4 * 1024 * 1024
-"""JSON of the Operations of one target that is kept in memory at a time."""
+"""How many bytes of JSON of a target's Operations are kept in memory."""
 
 
 async def pending(client: kube.Client, key: TargetKey) -> AsyncIterator[kube.Object]:
     """List the pending Operations of a target in the order of their creation. The list is consistent: none is missing.
 
-    Those that do not fit into memory are read again when their turn comes.
+    Operations that exceed the memory limit are read again when their turn comes.
     """
     url = kube.path(kube.PERDURE, key.namespace, "operations")
     chosen = f"spec.target.kind={key.kind},spec.target.{key.field}={escaped(key.value)},{PENDING}"

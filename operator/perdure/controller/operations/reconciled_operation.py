@@ -1,4 +1,4 @@
-"""One Operation: its request is delivered once, and its answer is recorded in its status.
+"""One Operation: deliver its request once, and record the answer in its status.
 
 Pending ─▶ the targeted run is recorded ─▶ Delivered ─▶ the run records the Operation's UID ─▶ Answered ─▶ Recorded
    ▲         └ killed here: delivered again               └ killed here: delivered again; the run recognizes it
@@ -50,7 +50,7 @@ class Pending:
     """The request must be delivered."""
 
     again: bool = False
-    """Whether it was delivered to a run that had closed: the next run of the chain must get it."""
+    """Whether it was delivered to a closed run, so that the next run of the chain must get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ Progress = Pending | Delivered | Answered | Recorded | NoRoom
 
 
 class OperationContext:
-    """What all Operations work with."""
+    """The services that all Operations share."""
 
     def __init__(self, tools: Tools, runs: WorkflowRuns, schedules: Schedules) -> None:
         self.tools = tools
@@ -96,12 +96,12 @@ class ReconciledOperation:
     """An Operation in this process. `advance` is called by one task at a time; everything else at any time."""
 
     def __init__(self, context: OperationContext, obj: kube.Object, answered: Callable[[], None]) -> None:
-        """`answered` is called when the run or the Schedule has answered: `advance` must be called."""
+        """`answered` is called when the run or the Schedule has answered, so that `advance` must be called."""
         self.uid: str = obj["metadata"]["uid"]
         self.target = TargetKey.of(obj)
         self.progress: Progress = Pending()
         self.earlier = ""
-        """UID of the run that has unanswered requests of earlier Operations for the same target; empty if none has."""
+        """UID of the run with unanswered requests of earlier Operations for the same target; empty if there is none."""
         self._context = context
         self._answered = answered
         self._record = Record(context.tools.client, obj, "operations")
@@ -131,7 +131,7 @@ class ReconciledOperation:
 
     @property
     def asked_run(self) -> str:
-        """UID of the run that has not answered yet, or whose answer is not recorded yet; empty if there is none."""
+        """UID of the run whose answer is missing or not recorded yet; empty if there is none."""
         match self.progress:
             case Delivered(Entry() as entry) | Answered(OperationAnswer(entry=Entry() as entry)):
                 return entry.uid
@@ -139,12 +139,12 @@ class ReconciledOperation:
                 return ""
 
     def observe_gone(self) -> None:
-        """Note that the Operation was deleted: withdraw its request. What the run has recorded stays."""
+        """Process the deletion of the Operation: withdraw its request, unless the run has recorded it."""
         self._record.gone = True
         self.withdraw()
 
     def withdraw(self) -> None:
-        """Withdraw the request, unless it was recorded already."""
+        """Withdraw the request, unless it was already recorded."""
         if not isinstance(self.progress, Delivered):
             return
         if self.progress.entry is not None:
@@ -171,13 +171,13 @@ class ReconciledOperation:
         """Do nothing more: the Operation was deleted."""
 
     async def read_again(self) -> None:
-        """Read the Operation; another operator may have recorded the answer."""
+        """Read the Operation, because another operator may have recorded the answer."""
         await self._record.read_again()
         if self._record.status.get("completionTime"):
             self.progress = Recorded()
 
     def look_again(self) -> None:
-        """Nothing is remembered that a failed reconciliation has begun."""
+        """Do nothing: a failed reconciliation leaves nothing to repeat."""
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report the answer in an Event only."""
@@ -186,7 +186,7 @@ class ReconciledOperation:
         record_answer(self._context.tools.recorder, self.object, outcome)
 
     async def broken(self, error: Exception) -> None:
-        """Fail the Operation, so that it does not block those behind it. An answer that exists is recorded with backoff."""
+        """Fail the Operation, so that it does not block later ones. An existing answer is recorded with backoff."""
         if not isinstance(self.progress, Pending):
             return
         self._log.warning("Could not process an Operation", name=self.object["metadata"]["name"], exc_info=error)
@@ -196,7 +196,7 @@ class ReconciledOperation:
             await self._write(outcome, now())
 
     async def _take_up(self, time: datetime) -> datetime | None:
-        """Do what the Operation requires; when to look again if it has to wait."""
+        """Perform the action of the Operation; return when to check again if it must wait."""
         try:
             outcome = await self._apply(action_of(self.object), time)
         except HoldError as held:
@@ -211,12 +211,12 @@ class ReconciledOperation:
         return None
 
     async def _apply(self, action: Action, time: datetime) -> OperationAnswer | None:
-        """Apply an action; its outcome, or None if someone else answers later.
+        """Apply an action; return its outcome, or None if a run or Schedule answers later.
 
         Raises:
-            RefusedError: it cannot be done.
-            HoldError: it has to wait, and those behind it, too.
-            ConflictError: the Operation has changed or was deleted.
+            RefusedError: The action cannot be applied.
+            HoldError: The Operation and later ones must wait.
+            ConflictError: The Operation has changed or was deleted.
         """
         match action:
             case DeliverToRun(request):
@@ -261,12 +261,12 @@ class ReconciledOperation:
             raise
 
     async def _note(self, entry: Entry, time: datetime) -> None:
-        """Record the targeted run: after a crash, the same run gets the request."""
+        """Record the targeted run, so that the same run gets the request after a crash."""
         if self._record.status.get("runId") != entry.uid:
             await self._record.write(running(self.object, entry, time))
 
     def _take_answer(self, answer: Answer) -> None:
-        """Take the answer of a run or a Schedule."""
+        """Process the answer of a run or a Schedule."""
         if not isinstance(self.progress, Delivered):
             return
         entry = self.progress.entry
@@ -288,8 +288,8 @@ class ReconciledOperation:
         """Record an answer, and emit an Event.
 
         Raises:
-            ConflictError: the Operation has changed or was deleted.
-            TooLargeError: its spec leaves no room for an answer.
+            ConflictError: The Operation has changed or was deleted.
+            TooLargeError: The spec leaves no room for an answer.
         """
         await self._record.write(finished(self.object, outcome, time))
         self.progress = Recorded()

@@ -15,7 +15,7 @@ from perdure.runtime.chains import created_by
 
 
 class RunResets:
-    """Creates the new run of a reset or a retry; the new run does the rest itself."""
+    """Creates the new run of a reset or a retry. The new run does the rest itself."""
 
     def __init__(self, tools: Tools, peers: Peers, targets: Targets) -> None:
         self._client = tools.client
@@ -32,8 +32,8 @@ class RunResets:
             entry: The run that it targets.
 
         Raises:
-            RefusedError: the run cannot be reset, or another run of its workflow ID is open.
-            NotYetError: the definition is being compiled.
+            RefusedError: The run cannot be reset, or another run of its workflow ID is open.
+            NotYetError: The definition is being compiled.
         """
         try:
             run = await self._client.get(kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name))
@@ -60,10 +60,10 @@ class RunResets:
         return OperationAnswer(Answer(ok=True, message=message), entry, {**result, "eventId": made.event_id})
 
     async def _check_alone(self, entry: Entry, own: str) -> None:
-        """Make sure that no other run of the workflow ID is open: a retry closes no other run.
+        """Check that no other run of the workflow ID is open, because a retry does not close other runs.
 
         Raises:
-            RefusedError: another run is open.
+            RefusedError: Another run is open.
         """
         await self._targets.look(entry.namespace, entry.workflow_id)
         other = self._peers.directory.open_run(entry.namespace, entry.workflow_id)

@@ -1,4 +1,4 @@
-"""The run that an Operation targets: found by its name or workflow ID, or started for it."""
+"""Find the run that an Operation targets by name or workflow ID, or start it."""
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.errors import RefusedError
@@ -13,10 +13,10 @@ _NOT_FOUND = ConditionReason.TARGET_NOT_FOUND
 
 
 class HoldError(Exception):
-    """An Operation must wait, and so must later ones for the same target."""
+    """An Operation and later ones for the same target must wait."""
 
     def __init__(self, *, until_answered: bool) -> None:
-        """`until_answered`: earlier ones must be answered first; otherwise it is retried in a moment."""
+        """`until_answered`: whether earlier Operations must be answered first; otherwise it is retried in a moment."""
         super().__init__()
         self.until_answered = until_answered
 
@@ -29,11 +29,11 @@ class Targets:
         self._runs = runs
 
     async def find(self, obj: kube.Object, request: inputs.Request | None, *, again: bool) -> Entry:
-        """The run that an Operation targets.
+        """Find the run that an Operation targets.
 
         Raises:
-            RefusedError: it does not exist.
-            HoldError: it is about to be created.
+            RefusedError: The run does not exist.
+            HoldError: The run is about to be created.
         """
         namespace, target, status = obj["metadata"]["namespace"], obj["spec"]["target"], obj.get("status") or {}
         if status.get("runId") and not again:
@@ -51,7 +51,7 @@ class Targets:
     async def _of_workflow(
         self, obj: kube.Object, workflow_id: str, request: inputs.Request | None, *, again: bool
     ) -> Entry:
-        """The open run of a workflow ID; otherwise the newest closed one, which answers that it is closed."""
+        """The open run of a workflow ID; otherwise the newest closed run, which answers that it is closed."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
         if directory.open_run(namespace, workflow_id) is None:
             await self.look(namespace, workflow_id)
@@ -104,7 +104,7 @@ class Targets:
             return None
 
     async def look(self, namespace: str, workflow_id: str) -> None:
-        """Read the runs of a workflow ID: watches may lag. A run without a workflow ID has its name as the ID."""
+        """Read the runs of a workflow ID, because watches may lag. A run without a workflow ID has its name as the ID."""
         url = kube.path(kube.PERDURE, namespace, "workflowruns")
         async for found in self._client.lists.each(url, fieldSelector=f"spec.workflowId={escaped(workflow_id)}"):
             self._runs.take(found)
@@ -120,5 +120,5 @@ class Targets:
 
 
 def escaped(value: str) -> str:
-    """A value within a field selector (k8s.io/apimachinery/pkg/fields: EscapeValue)."""
+    """Escape a value for a field selector (k8s.io/apimachinery/pkg/fields: EscapeValue)."""
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")

@@ -1,28 +1,32 @@
 """Calls of Nexus handlers by clients, which the HTTP API offers."""
 
+from perdure.controller.fleet.rendezvous import SHARDS
 from perdure.frontend.core import Core
 from perdure.frontend.direct_calls import Answer, DispatchNexusTaskRequest
-from perdure.frontend.errors import invalid, too_late
+from perdure.frontend.errors import invalid, too_late, unavailable
 from perdure.frontend.given import MAX_BLOB, name
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.kube.clock import now
 
 
 class NexusDispatch:
-    """Has workers handle the calls of clients."""
+    """Lets workers handle the calls of clients."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     async def dispatch_nexus_task(self, asked: DispatchNexusTaskRequest, call: CallContext) -> Answer:
-        """Hand a call to a worker, and wait for its answer.
+        """Pass a call to a worker, and wait for its response.
 
         Raises:
-            RpcError: the call is invalid, or no worker has answered it in time.
+            RpcError: The call is invalid, no worker has answered it in time, or this operator could not receive the response.
         """
         name(asked.task_queue, "TaskQueue")
         if asked.request.start_operation.payload.ByteSize() > MAX_BLOB:
             raise invalid("input exceeds size limit")
+        if not any(map(self._core.runs.manager.shards.owns_shard, range(SHARDS))):
+            # The response of the worker would be routed to another member: one with few of many members may own none.
+            raise unavailable("this operator owns no shard at the moment, so no response would reach it; retry later")
         asked.request.scheduled_time.FromDatetime(now())
         try:
             return await self._core.direct_calls.make(asked, call.within(LONGEST_POLL))

@@ -41,6 +41,13 @@ def test_only_the_shards_of_a_member_that_leaves_move(members: set[str]) -> None
     assert all(old in {leaves, new} for old, new in zip(before, after, strict=True))
 
 
+def test_twenty_members_share_all_shards() -> None:
+    """More than the chart allows. Some may own none: then they only forward."""
+    members = fleet(1, 20)
+    owned = [shards_of(member, members) for member in members]
+    assert sorted(shard for shards in owned for shard in shards) == list(range(SHARDS))
+
+
 def test_without_members_no_shard_has_an_owner() -> None:
     assert owners(()) == ()
     assert shards_of("a", ()) == frozenset()

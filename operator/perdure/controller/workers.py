@@ -97,31 +97,31 @@ class NoWorkers:
     epoch = ""
 
     def follow(self, run: Followed) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def left(self, run: Followed) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
-        """There are no versions."""
+        """Return the empty version: workers are not served."""
         del namespace, state, activity
         return ""
 
     async def has_task_queue(self, namespace: str, task_queue: str, version: DeploymentVersion) -> bool:
-        """There are no versions."""
+        """Return False: workers are not served."""
         del namespace, task_queue, version
         return False
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Nobody does."""
+        """Return False: workers are not served."""
         del namespace, task_queue, activities, version
         return False
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
-        """Nobody does."""
+        """Return False: workers are not served."""
         del namespace, operation
         return False
 

@@ -65,7 +65,7 @@ class KnownWorkers:
         return beat if time > now() - FORGOTTEN_AFTER else None
 
     def all(self, namespace: str) -> list[WorkerHeartbeat]:
-        """The workers of a namespace, by identity; of those that tell nothing, what their polls tell."""
+        """The workers of a namespace, by identity; workers without reports are described by their polls."""
         since = now() - FORGOTTEN_AFTER
         found = [beat for (of, _), (beat, time) in self._told.items() if of == namespace and time > since]
         known = {beat.worker_identity for beat in found}
@@ -100,10 +100,10 @@ def listed(beat: WorkerHeartbeat) -> WorkerListInfo:
 
 
 def field_of(beat: WorkerHeartbeat, name: str) -> Any:
-    """The value of a field that a filter can name; None where it is not set.
+    """The value of a field for filters; None if it is not set.
 
     Raises:
-        KeyError: There is no such field.
+        KeyError: The field does not exist.
     """
     return _FIELDS[name](beat)
 

@@ -52,7 +52,7 @@ class Run:
 
     @property
     def object(self) -> kube.Object:
-        """The run as it was last written or read."""
+        """The last version of the run that was written or read here."""
         return self._record.latest()
 
     @property

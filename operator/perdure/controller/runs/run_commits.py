@@ -73,7 +73,7 @@ class RunCommits:
             asked: The requests in the transition.
 
         Returns:
-            What was recorded: the transition or, if the status would become too large, the termination of the run.
+            The recorded transition, or the termination of the run if the status would become too large.
 
         Raises:
             ConflictError: Another client has written.

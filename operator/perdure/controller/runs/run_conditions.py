@@ -91,7 +91,7 @@ class RunConditions:
         It waits for a polling worker, or for an object that the API server rejects.
 
         Args:
-            state: The state, committed.
+            state: The committed state.
             now: The time.
             offers: Whether something waits for a worker. The next commit records that a worker polls.
         """

@@ -86,7 +86,7 @@ class RunRecord:
         await self.record.write(self._witness.commit(status, self.record.status))
         self._witness.recorded(self.record.status)
 
-    async def commit(  # noqa: PLR0917 (what a commit is made of)
+    async def commit(  # noqa: PLR0917 (the parts of a commit)
         self,
         state: RunState | None,
         transition: RunTransition,

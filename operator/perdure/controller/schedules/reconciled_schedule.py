@@ -1,9 +1,9 @@
 """The reconciliation of one Schedule.
 
     observed  (watch: the schedule, its runs) ─┐
-    asked for (trigger, backfill, pause)      ─┼─▶ step ─▶ commit ─▶ effects (runs made, asked to stop, removed) ─▶ next wake
+    requested (trigger, backfill, pause)      ─┼─▶ step ─▶ commit ─▶ effects (runs created, stopped, removed) ─▶ next wake
     the clock                                 ─┘             │
-                                              conflict ──────┘ someone else moved: read again, decide again
+                                              conflict ──────┘ another client has written: read again, decide again
 
 Crash windows. Before the commit, the times are still due. Between commit and effects, the committed state names the runs. The
 next operator creates them before its first decision, so that they get the last result of that moment. Their names are locks. A

@@ -80,7 +80,7 @@ class ScheduledRuns:
         """Create the runs of the committed state that are not known to exist.
 
         Args:
-            state: The state, committed.
+            state: The committed state.
             now: The time.
 
         Raises:

@@ -138,13 +138,13 @@ BUGS = (
             Change(
                 file="controller/runs/run_reconciliation.py",
                 good="                self.state = None"
-                "  # it is recorded already: deciding by what was before would record it twice\n",
+                "  # it is already recorded: deciding from the previous state would record it twice\n",
                 bad="",
             ),
             Change(
                 file="controller/runs/run_reconciliation.py",
                 good="                self.state = None"
-                "  # what is only kept in memory may be the reason: continue from what is recorded\n",
+                "  # uncommitted changes in memory may be the cause: continue from the recorded state\n",
                 bad="                pass\n",
             ),
         ),

@@ -129,7 +129,7 @@ class World:
 
     def begin(self) -> None:
         """Start as many operators as the setting says."""
-        self.checker.limits = self.limits
+        self.checker.removals.limits = self.limits
         for _ in range(self.setting.operators):
             self.start()
         if self.setting.fleet:

@@ -206,7 +206,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: In
     Args:
         context: What typer hands to a verb.
         verb: The field of the spec that says what is asked, such as `signal`.
-        request: What stands in that field; values that are None are left out.
+        request: The value of that field; entries that are None are left out.
         asked: How it is asked, and of whom.
 
     Returns:
@@ -260,7 +260,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
     Args:
         context: What typer hands to a verb.
         verb: The field of the spec that says what is asked, such as `redrive`.
-        request: What stands in that field; values that are None are left out.
+        request: The value of that field; entries that are None are left out.
         how: How it is asked.
         choose: Finds the targets.
 
@@ -311,7 +311,7 @@ async def _look(cluster: Cluster, found: list[Object]) -> None:
             try:
                 found[index] = await cluster.read("Operation", "operations", each["metadata"]["name"])
             except UnreachableError:
-                return  # it is asked already: the answer can be waited for
+                return  # the request exists already: wait for its result
 
 
 def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:

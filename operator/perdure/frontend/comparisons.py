@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 Lookup = Callable[[str], Any]
-"""Gives the value of a field of one run by its name; None where it has none; raises KeyError where no run could have it."""
+"""Returns the value of a run's field; None if the run has none. Raises KeyError if no run can have the field."""
 
 MAX_COMPARED = 50_000_000
 """Values that a filter may compare."""
@@ -36,7 +36,7 @@ class Effort:
         """Count values.
 
         Raises:
-            InvalidQueryError: there are too many.
+            InvalidQueryError: There are too many.
         """
         self.total += values
         self.at_once += values
@@ -147,12 +147,12 @@ def moment_of(wanted: Any) -> datetime:
     """A time in a filter: RFC 3339, or nanoseconds since 1970.
 
     Raises:
-        InvalidQueryError: it is none.
+        InvalidQueryError: The value is not a time.
     """
     if isinstance(wanted, datetime):
         return wanted
     try:
-        if isinstance(wanted, int):  # nanoseconds since 1970, as Temporal takes them
+        if isinstance(wanted, int):  # nanoseconds since 1970, as in Temporal
             return datetime.fromtimestamp(wanted / 1e9, UTC)
         found = datetime.fromisoformat(str(wanted))
     except (ValueError, OverflowError):

@@ -26,7 +26,7 @@ TOO_LARGE = "Blob data size exceeds limit."
 
 
 class RpcError(Exception):
-    """An RPC fails with a code, a message and perhaps a detail."""
+    """An RPC fails with a code, a message and optionally a detail."""
 
     def __init__(self, code: grpc.StatusCode, message: str, detail: Message | None = None) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class RpcError(Exception):
         self.detail = detail
 
     def status(self) -> GrpcStatus:
-        """The status as it is sent along with the code."""
+        """The status to send with the code."""
         made = GrpcStatus(code=self.code.value[0], message=self.message)
         if self.detail is not None:
             packed = AnyMessage()

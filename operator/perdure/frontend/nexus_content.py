@@ -1,4 +1,4 @@
-"""Payloads as the content of HTTP requests and responses of Nexus (common/nexus/payload_serializer.go). Pure."""
+"""Payloads in the content of Nexus HTTP requests and responses (common/nexus/payload_serializer.go). Pure."""
 
 from collections.abc import Mapping
 from email.message import Message
@@ -13,16 +13,16 @@ _UNKNOWN = "unknown/nexus-content"
 
 
 def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
-    """The payload for some content.
+    """Convert content to a payload.
 
     Args:
-        headers: That describe the content, in lower case and without `content-`: such as `type`.
+        headers: Headers that describe the content, in lower case and without `content-`, such as `type`.
         content: The body.
 
     Raises:
-        RpcError: it says that it is a payload, and is not.
+        RpcError: The content is declared as a payload, but is not one.
     """
-    # The transport has decoded the content, and counted it.
+    # The transport has already processed these headers.
     described = {name: value for name, value in headers.items() if name not in {"encoding", "length"}}
     if not described and not content:
         return Payload(metadata={"encoding": b"binary/null"})
@@ -37,7 +37,7 @@ def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
 
 
 def _known(content_type: str) -> dict[str, bytes] | None:
-    """The metadata of payloads of a type; None if the type says more than metadata can."""
+    """The payload metadata for a content type; None if metadata cannot express the type."""
     parsed = Message()
     parsed["Content-Type"] = content_type
     parameters = dict(parsed.get_params(failobj=[])[1:])
@@ -57,7 +57,7 @@ def _known(content_type: str) -> dict[str, bytes] | None:
 
 
 def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
-    """Headers that describe a payload, by their names without `Content-`, and its content."""
+    """Convert a payload to headers, named without `Content-`, and content."""
     metadata = {name: value.decode(errors="replace") for name, value in payload.metadata.items()}
     encoding, message_type = metadata.pop("encoding", ""), metadata.get("messageType", "")
     if encoding == _UNKNOWN:

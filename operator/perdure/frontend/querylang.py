@@ -1,11 +1,11 @@
 """Temporal's list filter: a small SQL. Pure.
 
-``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. Knows ``=``,
-``!=``, ``<``, ``<=``, ``>``, ``>=``, ``IN``, ``BETWEEN … AND …``, ``STARTS_WITH``, each with ``NOT`` before it where that reads
-well, ``IS (NOT) NULL``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
+``WorkflowType = 'Order' AND (ExecutionStatus IN ('Running', 'Failed') OR StartTime > '2026-01-01T00:00:00Z')``. The syntax has
+``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``, ``(NOT) IN``, ``(NOT) BETWEEN … AND …``, ``(NOT) STARTS_WITH``, ``IS (NOT) NULL``,
+``NOT``, ``AND``, ``OR``, parentheses; and, for counting, ``GROUP BY ExecutionStatus`` at the end.
 
-As in SQL, a comparison with a field that a run does not have is neither true nor false, nor is its negation. A run without a
-KeywordList or a Text is one with an empty list: ``!=`` and ``NOT IN`` find it (sqlplugin/sqlite/query_converter.go).
+As in SQL, a comparison with a missing field is neither true nor false, and neither is its negation. A missing KeywordList or Text
+counts as an empty list: ``!=`` and ``NOT IN`` match it (sqlplugin/sqlite/query_converter.go).
 """
 
 import re
@@ -17,9 +17,9 @@ from perdure.frontend.comparisons import ORDERS, AnyOf, Effort, Fields, InvalidQ
 
 Test = Callable[[Lookup], bool]
 _Condition = Callable[[Fields], bool | None]
-"""None: neither true nor false."""
+"""Evaluates a condition on a run; None: neither true nor false."""
 Convert = Callable[[str, Any], Any]
-"""Gives a value the type of the field that it is compared with; raises InvalidQueryError where no run could have it."""
+"""Converts a value to the type of its field. Raises InvalidQueryError if no run can have the value."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -37,14 +37,14 @@ MAX_DIGITS = 100
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter, ready to be applied."""
+    """A parsed filter."""
 
     test: Test
     group_by: str = ""
     names: frozenset[str] = frozenset()
-    """The fields that it names."""
+    """The fields in the filter."""
     effort: Effort = field(default_factory=Effort)
-    """What it has compared."""
+    """The number of values that the filter has compared."""
 
 
 class _Among:
@@ -79,7 +79,7 @@ def _as_written(_: str, value: Any) -> Any:
 
 
 def parse(text: str, convert: Convert = _as_written, lists: Collection[str] = ()) -> Filter:
-    """Read a filter; an empty one takes every run.
+    """Parse a filter. An empty filter matches every run.
 
     Args:
         text: The filter.
@@ -87,7 +87,7 @@ def parse(text: str, convert: Convert = _as_written, lists: Collection[str] = ()
         lists: The fields that are lists or texts.
 
     Raises:
-        InvalidQueryError: it cannot be understood, or asks for what is not offered.
+        InvalidQueryError: The filter is not valid, or uses an unsupported feature.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidQueryError(f"the query is longer than {MAX_LENGTH} characters")
@@ -281,7 +281,7 @@ def _negated(found: bool | None) -> bool | None:
 
 
 def _joined(found: Iterator[bool | None], *, decisive: bool) -> bool | None:
-    """The result of several conditions: OR if True decides, AND if False does."""
+    """Combine the results of several conditions: with OR if True is decisive, with AND if False is."""
     result: bool | None = not decisive
     for each in found:
         if each is decisive:
@@ -321,7 +321,7 @@ _CLOCK = re.compile(r"(\d+):(\d{2}):(\d{2})")
 
 
 def nanoseconds(text: str) -> int | None:
-    """A duration as Temporal's server reads it in filters: nanoseconds, `1h30m`, `2d` or `hh:mm:ss`; None if it is none."""
+    """Parse a duration like Temporal's server in filters: nanoseconds, `1h30m`, `2d` or `hh:mm:ss`; None if it is invalid."""
     if len(text) > MAX_DIGITS:
         return None
     if re.fullmatch(r"[+-]?\d+", text):

@@ -23,7 +23,7 @@ Handler = Callable[[Any, CallContext], Awaitable[Any]]
 
 
 class IncomingCall(Protocol):
-    """A call as it arrives over gRPC or HTTP."""
+    """A call that arrives over gRPC or HTTP."""
 
     @property
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
@@ -35,26 +35,26 @@ class IncomingCall(Protocol):
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the caller gives up; None: never."""
+        """The time until the caller gives up; None: never."""
 
     async def read(self) -> bytes:
         """Read the message.
 
         Raises:
-            RpcError: there is none.
+            RpcError: The message is missing.
         """
 
     async def decode(self, raw: bytes) -> Any:
         """Decode the message.
 
         Raises:
-            RpcError: it is not a request of this RPC.
+            RpcError: The message is not a request of this RPC.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """An RPC that is offered."""
+    """A served RPC."""
 
     service: str
     name: str
@@ -69,7 +69,7 @@ class Rpc:
         """Authenticate the caller, then read the message, and handle it.
 
         Raises:
-            RpcError: the RPC failed.
+            RpcError: The RPC failed.
         """
         try:
             response = await self._handle(call)

@@ -1,4 +1,4 @@
-"""Determines the namespace of an RPC, both for authorization and for its handler. Pure."""
+"""Determine the namespace of an RPC, for authorization and for its handler. Pure."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
     """The namespace of an RPC; None if it concerns no namespace.
 
     Raises:
-        RpcError: it names none, or what cannot be one, or others inside.
+        RpcError: The namespace is missing or not valid, or an operation in the request names another one.
     """
     if not hasattr(request, "namespace"):
         return None
@@ -33,7 +33,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
 
 
 def _check_inside(named: str, request: Any) -> None:
-    """Check that the operations in a request have its namespace; set it where it is missing."""
+    """Check that the operations in a request have its namespace, and set it if it is missing."""
     for operation in request.operations:
         kind = operation.WhichOneof("operation")
         if kind is None:

@@ -1,4 +1,4 @@
-"""Calls other members of the fleet."""
+"""Call other members of the fleet."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _OPTIONS: Final = [
 
 
 class PeerLostError(Exception):
-    """A member could not be reached, or ended before it responded."""
+    """A member could not be reached, or stopped before it responded."""
 
 
 class NotOwnerError(Exception):
@@ -38,7 +38,7 @@ class NotOwnerError(Exception):
 
 
 class ForwardedError(RpcError):
-    """The error with which another member has answered an RPC."""
+    """The error that another member returned for an RPC."""
 
     def __init__(self, code: grpc.StatusCode, message: str, status: GrpcStatus | None) -> None:
         """`status` has the details; None if there are none."""
@@ -46,7 +46,7 @@ class ForwardedError(RpcError):
         self._status = status
 
     def status(self) -> GrpcStatus:
-        """The status as the other member has sent it."""
+        """The status from the other member."""
         return self._status if self._status is not None else super().status()
 
 
@@ -55,9 +55,9 @@ class PeerIdentity:
     """The credentials with which this process calls other members, and the certificate for encryption."""
 
     name: str
-    """This member."""
+    """The name of this member."""
     token: Path | None = None
-    """A file with a token of the ServiceAccount, for the audience of members; None without authentication."""
+    """File with a token of the ServiceAccount for the audience of members; None without authentication."""
     served: Served | None = None
     """The certificate, which all members share; None without encryption."""
 
@@ -66,11 +66,11 @@ class PeerClient:
     """The connections to other members."""
 
     def __init__(self, identity: PeerIdentity, addresses: Callable[[], Mapping[str, str]]) -> None:
-        """`addresses` returns where the other members are reached, by name."""
+        """`addresses` returns the addresses of the other members by name."""
         self._identity = identity
         self.addresses = addresses
         self._channels: dict[tuple[str, bytes], Any] = {}
-        """By address and certificate."""
+        """The channels by address and certificate."""
 
     async def call(
         self,
@@ -87,19 +87,19 @@ class PeerClient:
         """Call a member.
 
         Args:
-            member: Its name.
-            path: Of the RPC.
+            member: The name of the member.
+            path: The path of the RPC.
             request: The message.
-            encode: Makes bytes of it.
-            decode: Makes a message of the response.
-            seconds: How long to wait; None: for ever.
-            metadata: Headers of the client whose RPC is forwarded.
-            principal: The user that has called.
+            encode: Encodes the message.
+            decode: Decodes the response.
+            seconds: The timeout; None: no timeout.
+            metadata: The headers of the client whose RPC is forwarded.
+            principal: The user that made the call.
 
         Raises:
-            PeerLostError: the member was not reached, or has ended, or this one has no token to show.
-            NotOwnerError: it has refused to handle the RPC, and done nothing.
-            RpcError: its answer.
+            PeerLostError: The member could not be reached or has stopped, or this member has no token.
+            NotOwnerError: The member has rejected the RPC, and has done nothing.
+            RpcError: The error that the member returned.
         """
         address = self.addresses().get(member, "")
         if not address:

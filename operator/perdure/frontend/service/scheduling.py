@@ -73,7 +73,7 @@ class Scheduling:
         self._core = core
 
     async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
-        """Create a schedule; a repeated request finds the one that it has created."""
+        """Create a schedule. A repeated request finds the schedule that it has created."""
         del call
         _check_id(request.schedule_id)
         types = await self._core.registry.types(request.namespace)
@@ -133,7 +133,7 @@ class Scheduling:
             raise _refused(error) from error
 
     async def update_schedule(self, request: UpdateScheduleRequest, call: CallContext) -> UpdateScheduleResponse:
-        """Change a schedule; runs that it has started continue."""
+        """Change a schedule. Its open runs continue."""
         del call
         types = await self._core.registry.types(request.namespace)
 
@@ -215,7 +215,7 @@ class Scheduling:
         for obj in page:
             try:
                 response.schedules.append(schedule_messages.entry(self._with_runs(obj), now()))
-            except pydantic.ValidationError:  # its condition Ready tells why
+            except pydantic.ValidationError:  # its condition Ready says why
                 response.schedules.add(schedule_id=id_of(obj))
         return response
 
@@ -313,10 +313,10 @@ class Scheduling:
 
 
 def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
-    """The immediate requests of a patch.
+    """Return the immediate requests of a patch.
 
     Raises:
-        UnfitError: that cannot be.
+        UnfitError: A request is not valid.
     """
     request_id = request_id or uuid.uuid4().hex
     asked: list[inp.ScheduleRequest] = []
@@ -364,7 +364,7 @@ def _check(obj: kube.Object) -> None:
     """Check that a schedule is valid.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: The schedule is not valid.
     """
     try:
         Times(schedule_messages.spec_of(obj))

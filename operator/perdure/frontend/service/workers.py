@@ -98,7 +98,7 @@ class TaskWorkers:
         return told
 
     def _pollers(self, name: QueueName) -> Mapping[str, datetime]:
-        """The recent pollers of a task queue; that of Workflows, which the operator decides, is always served."""
+        """The recent pollers of a task queue. The queue of Workflows is always polled, because the operator decides them."""
         if name.kind is Kind.WORKFLOW and name.name == WORKFLOWS_QUEUE:
             return {OPERATOR: now()}
         return self._core.queues.pollers(name)
@@ -150,7 +150,7 @@ class TaskWorkers:
     async def record_worker_heartbeat(
         self, request: RecordWorkerHeartbeatRequest, call: CallContext
     ) -> RecordWorkerHeartbeatResponse:
-        """Record what workers report about themselves."""
+        """Record the heartbeats of workers."""
         del call
         self._core.workers.record(request.namespace, request.worker_heartbeat)
         return RecordWorkerHeartbeatResponse()
@@ -164,7 +164,7 @@ def _known(name: str) -> object:
 
 
 def _versioning(known: Deployments, kind: Kind, name: str) -> TaskQueueVersioningInfo:
-    """The versions that the tasks of a task queue go to."""
+    """The versions that get the tasks of a task queue."""
     current, ramp, percentage = routing(known, kind, name)
     made = TaskQueueVersioningInfo(current_version=_NO_VERSION)
     if current is not None:

@@ -107,6 +107,7 @@ HELM = GoProgram("helm", "helm.sh/helm/v4", stamps=("helm.sh/helm/v4/internal/ve
 KWOK = GoProgram("kwok", "sigs.k8s.io/kwok")
 TEMPORAL = GoProgram("temporal", "go.temporal.io/server", target=".")
 UI = GoProgram("ui", "github.com/temporalio/ui-server/v2")
+VERSITYGW = GoProgram("versitygw", "github.com/versity/versitygw")
 
 NODE_PROGRAMS = (KUBERNETES, CONTAINERD, RUNC, CRICTL, COREDNS)
 

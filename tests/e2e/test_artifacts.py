@@ -1,10 +1,13 @@
-"""Input artifacts on a real cluster: a server in a pod, and activities that find its files."""
+"""Artifacts on a real cluster: servers in pods, and activities that find files and leave others."""
 
+import base64
 from typing import Any
 
 import pytest
+import yaml
 
-from kube import IMAGE, Cluster, run_manifest
+from artifacts.gateway import BUCKET, program
+from kube import IMAGE, REPOSITORY, Cluster, run_manifest
 
 pytestmark = pytest.mark.cluster
 
@@ -20,8 +23,15 @@ http.server.ThreadingHTTPServer(("", 8000), http.server.SimpleHTTPRequestHandler
 """
 
 
-def serve(namespace: Cluster) -> str:
-    """Start a server in the namespace; gives its URL."""
+_STORE = f"""
+until [ -x /tmp/versitygw ]; do sleep 0.2; done
+mkdir -p /tmp/objects/{BUCKET} /tmp/metadata
+exec /tmp/versitygw --access ours --secret not-a-secret --port :8000 --quiet posix --sidecar /tmp/metadata /tmp/objects
+"""
+
+
+def start(namespace: Cluster, name: str, command: list[str]) -> None:
+    """Start a pod that serves at port 8000."""
     context = {
         "runAsNonRoot": True,
         "runAsUser": 65532,
@@ -32,16 +42,39 @@ def serve(namespace: Cluster) -> str:
     container = {
         "name": "main",
         "image": IMAGE,
-        "command": ["python", "-c", _SERVER],
+        "command": command,
         "securityContext": context,
         "readinessProbe": {"tcpSocket": {"port": 8000}, "periodSeconds": 1},
     }
     namespace.apply(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "server"}, "spec": {"containers": [container]}}
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
     )
-    namespace("wait", "pod/server", "--for=condition=Ready", "--timeout=120s")
-    address: str = (namespace.get("pod", "server") or {})["status"]["podIP"]
+
+
+def url_of(namespace: Cluster, name: str) -> str:
+    """Wait until a pod serves; gives its URL."""
+    namespace("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=120s")
+    address: str = (namespace.get("pod", name) or {})["status"]["podIP"]
     return f"http://{address}:8000"
+
+
+def serve(namespace: Cluster) -> str:
+    """Start an HTTP server with files; gives its URL."""
+    start(namespace, "server", ["python", "-c", _SERVER])
+    return url_of(namespace, "server")
+
+
+def store(namespace: Cluster, **changed: str) -> None:
+    """Start an S3 server, and create the Secret of the artifact store."""
+    start(namespace, "store", ["sh", "-c", _STORE])
+    namespace("wait", "pod/store", "--for=jsonpath={.status.phase}=Running", "--timeout=120s")
+    copy = "base64 -d > /tmp/part && chmod 755 /tmp/part && mv /tmp/part /tmp/versitygw"
+    namespace("exec", "-i", "store", "--", "sh", "-c", copy, stdin=base64.b64encode(program().read_bytes()).decode())
+    settings = {"bucket": BUCKET, "endpoint": url_of(namespace, "store"), "region": "us-east-1", "prefix": "team"}
+    settings |= {"accessKeyId": "ours", "secretAccessKey": "not-a-secret", **changed}
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "perdure-artifacts"}, "stringData": settings}
+    )
 
 
 def activity(program: str, *inputs: dict[str, Any]) -> dict[str, Any]:
@@ -79,3 +112,49 @@ def test_an_activity_finds_its_artifacts_when_it_starts(namespace: Cluster) -> N
     assert failure["cause"]["type"] == "InitContainerFailed", failure
     assert "artifact `gone`" in failure["cause"]["message"]
     assert "HTTP status 404" in failure["cause"]["message"]
+
+
+def example(namespace: Cluster, name: str) -> dict[str, Any]:
+    """Run the example; gives the status of the run."""
+    for manifest in ("workflow", "run"):
+        given = yaml.safe_load((REPOSITORY / f"examples/artifacts/{manifest}.yaml").read_text())
+        if manifest == "run":
+            given["metadata"]["name"] = name
+        for activity_ in given["spec"].get("activities", ()):
+            activity_["container"]["image"] = IMAGE
+            activity_["retryPolicy"] = {"exponential": {"initialInterval": "1s", "maximumAttempts": 2}}
+        namespace.apply(given)
+    return namespace.closed(name)
+
+
+def test_artifacts_of_parallel_activities_are_passed_on_through_a_bucket(namespace: Cluster) -> None:
+    store(namespace)
+    status = example(namespace, "good")
+    assert (status["phase"], status["output"]) == ("Completed", "lines: 600"), status
+    stored = namespace("exec", "store", "--", "sh", "-c", "cd /tmp/objects/*/team/* && find . -type f").split()
+    assert sorted(path.rpartition("/")[2] for path in stored) == ["log.tar.gz"] * 3 + ["numbers"] * 3
+    assert len({path.split("/")[1] for path in stored}) == 1, "all are below the run"
+
+
+def test_wrong_credentials_fail_the_activity_and_say_why(namespace: Cluster) -> None:
+    store(namespace, secretAccessKey="wrong")
+    failure = example(namespace, "bad")["failure"]
+    assert failure["cause"]["type"] == "ArtifactStoreFailed", failure
+    assert "the artifact store does not take" in failure["cause"]["message"]
+    assert "wrong" not in failure["cause"]["message"]
+
+
+def test_an_activity_that_does_not_write_its_artifact_fails(namespace: Cluster) -> None:
+    store(namespace)
+    work = {
+        "name": "work",
+        "startToCloseTimeout": "2m",
+        "retryPolicy": {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}},
+        "artifacts": {"outputs": [{"name": "report", "path": "/out/report"}]},
+        "container": {"image": IMAGE, "command": ["true"]},
+    }
+    steps = [{"name": "work", "activity": {"name": "work"}}]
+    namespace.apply(run_manifest("none", {"inline": {"activities": [work], "steps": steps}}))
+    failure = namespace.closed("none")["failure"]
+    assert failure["cause"]["type"] == "ArtifactMissing", failure
+    assert "`/out/report` does not exist" in failure["cause"]["message"]

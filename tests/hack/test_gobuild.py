@@ -7,7 +7,8 @@ from cluster.errors import ClusterError
 from cluster.paths import NODE_IMAGE
 from cluster.tools import kubectl_suits, version_in
 
-PROGRAMS = [*gobuild.NODE_PROGRAMS, gobuild.KIND, gobuild.HELM, gobuild.KWOK, gobuild.TEMPORAL, gobuild.UI]
+PROGRAMS = [*gobuild.NODE_PROGRAMS, gobuild.KIND, gobuild.HELM, gobuild.KWOK]
+PROGRAMS += [gobuild.TEMPORAL, gobuild.UI, gobuild.VERSITYGW]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)

@@ -1,17 +1,25 @@
-"""Artifacts: files that an activity finds when it starts."""
+"""Artifacts: files that an activity finds when it starts, and files that it leaves for other activities."""
 
 from enum import StrEnum
-from typing import Annotated
+from operator import not_
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from perdure.api.common import SpecModel
 from perdure.api.field_shapes import map_list
+from perdure.api.fields import Flag, ResourceName
 from perdure.api.rules import Rule, exactly_one_of
 from perdure.api.workspace import MountPath
 
-MAX_ARTIFACTS = 20
-"""Maximum number of artifacts of one activity."""
+MAX_INPUTS = 20
+"""Maximum number of input artifacts of one activity."""
+
+MAX_OUTPUTS = 10
+"""Maximum number of output artifacts of one activity: what is said of them must fit into a termination message."""
+
+DEFAULT_STORE: Final = "perdure-artifacts"
+"""The Secret of the artifact store if an activity names none."""
 
 ArtifactName = Annotated[str, Field(min_length=1, max_length=63, pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 """The name of an artifact: a DNS label, because it is the name of a file."""
@@ -53,11 +61,16 @@ class InputArtifact(SpecModel):
     """A file, or a folder from an archive, that exists when the container of the activity starts."""
 
     rules = (
-        exactly_one_of("http", "raw"),
+        exactly_one_of("from_", "key", "http", "raw"),
         Rule(
-            "`archive` must be used with `http`",
-            "!has(self.archive) || self.archive == 'None' || has(self.http)",
-            lambda artifact: artifact.archive is Archive.NONE or artifact.http is not None,
+            "`archive` must be used with `http` or `key`",
+            "!has(self.archive) || self.archive == 'None' || has(self.http) || has(self.key)",
+            lambda artifact: artifact.archive is Archive.NONE or (artifact.http or artifact.key) is not None,
+        ),
+        Rule(
+            "`optional` must be used with `from`",
+            "!has(self.optional) || !self.optional || has(self.from)",
+            lambda artifact: not artifact.optional or artifact.from_ is not None,
         ),
     )
 
@@ -67,6 +80,13 @@ class InputArtifact(SpecModel):
     path: MountPath
     """Where the container of the activity finds the file or the folder; read-only."""
 
+    from_: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """An output artifact of another activity: an expression as in `container`, such as `${input.report}`. A list of them becomes
+    a folder with the files `0`, `1`, and so on. With `optional`, null means that there is none."""
+
+    key: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    """The key of an object in the artifact store, below its `prefix`; text with expressions, as in `container`."""
+
     http: HttpSource | None = None
     """Download the file from an HTTP server."""
 
@@ -74,14 +94,57 @@ class InputArtifact(SpecModel):
     """Write the file from a text."""
 
     archive: Archive = Archive.NONE
-    """None: `path` is the file. Tar: `path` is a folder with the files of the archive. Default: None."""
+    """None: `path` is the file. Tar: `path` is a folder with the files of the archive. Not for `from`: an output artifact is
+    what it was. Default: None."""
+
+    optional: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether the activity starts without the artifact if the value of `from` is null. Default: false."""
+
+
+class OutputArtifact(SpecModel):
+    """A file or a folder that the container of the activity leaves, stored for other activities."""
+
+    name: ArtifactName
+    """Name of the artifact. Lowercase letters, digits and `-`."""
+
+    path: MountPath
+    """Where the container of the activity writes it: a file, or a folder, which is stored as a tar archive compressed by gzip.
+    The folder that contains it becomes an empty volume; directly below `/`, it must be a folder, which becomes one itself."""
+
+    optional: Annotated[Flag, Field(exclude_if=not_)] = False
+    """Whether an attempt that does not write it succeeds. Default: false."""
 
 
 class Artifacts(SpecModel):
-    """Files that an activity finds when it starts."""
+    """Files that an activity finds when it starts, and files that it leaves for other activities."""
 
-    inputs: Annotated[list[InputArtifact], map_list("name", MAX_ARTIFACTS, min_items=1)]
-    """The files and folders; a container of Perdure prepares them before the container of the activity starts."""
+    rules = (
+        Rule(
+            "must have `inputs` or `outputs`",
+            "has(self.inputs) || has(self.outputs)",
+            lambda artifacts: bool(artifacts.inputs or artifacts.outputs),
+        ),
+    )
+
+    store: ResourceName = DEFAULT_STORE
+    """The Secret of the artifact store, in the namespace of the run: an S3-compatible bucket, and what is needed to use it.
+    Default: perdure-artifacts."""
+
+    inputs: Annotated[list[InputArtifact], map_list("name", MAX_INPUTS)] = Field(default_factory=list, exclude_if=not_)
+    """The files and folders that exist when the container of the activity starts; a container of Perdure prepares them.
+    Default: none."""
+
+    outputs: Annotated[list[OutputArtifact], map_list("name", MAX_OUTPUTS)] = Field(
+        default_factory=list, exclude_if=not_
+    )
+    """The files and folders that are stored when the container of the activity has ended; a container of Perdure uploads them.
+    `steps.<name>.artifacts` has them. Default: none."""
 
     size_limit: Annotated[str, Field(min_length=1, max_length=32)] | None = None
-    """How much all of them may take on the disk of the node, such as `2Gi`. Default: as much as the node allows."""
+    """How much all inputs together, and all outputs together, may take on the disk of the node, such as `2Gi`. Default: as much
+    as the node allows."""
+
+    @property
+    def uses_store(self) -> bool:
+        """Whether the pods of the activity use the artifact store."""
+        return bool(self.outputs) or any((each.from_ or each.key) is not None for each in self.inputs)

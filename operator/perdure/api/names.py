@@ -246,3 +246,13 @@ def label_value(text: str) -> str:
     ending = f"-{_digest(text)}"
     readable = _NOT_LABEL.sub("-", text)[: NAME_LIMIT - len(ending)].strip("-_.")
     return f"{readable}{ending}".lstrip("-")
+
+
+def artifact_file(name: str, archive: str) -> str:
+    """The end of the key of an output artifact in its store.
+
+    Args:
+        name: Name of the artifact.
+        archive: How it is packed, `Tar` or `None`.
+    """
+    return f"{name}.tar.gz" if archive == "Tar" else name

@@ -31,3 +31,9 @@ ARTIFACTS: Final = "perdure-artifacts"
 
 ARTIFACTS_PATH: Final = "/perdure-artifacts"
 """Where that container mounts the volume."""
+
+OUTPUTS: Final = "perdure-outputs"
+"""The sidecar that uploads output artifacts, and the volume that the container of the activity writes them to."""
+
+OUTPUTS_PATH: Final = "/perdure-outputs"
+"""Where that sidecar mounts the folders of output artifacts, each at the path that it has in the container."""

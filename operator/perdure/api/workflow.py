@@ -240,7 +240,7 @@ class Activity(SpecModel):
     `workspace-<name>`. Default: none."""
 
     artifacts: Artifacts | None = None
-    """Files that exist when the container of the activity starts. Default: none."""
+    """Files that exist when the container of the activity starts, and files that it leaves for others. Default: none."""
 
     retry_on_another_node: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether the pod of a retry prefers other nodes than those of the last five attempts whose pods exist. Default: false."""

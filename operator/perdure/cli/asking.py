@@ -57,7 +57,9 @@ ScheduleName = Annotated[
         metavar="NAME", help="Name of the Schedule", show_default=False, autocompletion=names_of("schedules")
     ),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", help="The reason, shown in Events and in the history", show_default=False)
+]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
 ParameterOption = Annotated[
@@ -206,7 +208,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: In
     Args:
         context: What typer hands to a verb.
         verb: The field of the spec that says what is asked, such as `signal`.
-        request: What stands in that field; values that are None are left out.
+        request: The value of that field; entries that are None are left out.
         asked: How it is asked, and of whom.
 
     Returns:
@@ -260,7 +262,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
     Args:
         context: What typer hands to a verb.
         verb: The field of the spec that says what is asked, such as `redrive`.
-        request: What stands in that field; values that are None are left out.
+        request: The value of that field; entries that are None are left out.
         how: How it is asked.
         choose: Finds the targets.
 
@@ -311,7 +313,7 @@ async def _look(cluster: Cluster, found: list[Object]) -> None:
             try:
                 found[index] = await cluster.read("Operation", "operations", each["metadata"]["name"])
             except UnreachableError:
-                return  # it is asked already: the answer can be waited for
+                return  # the request exists already: wait for its result
 
 
 def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:

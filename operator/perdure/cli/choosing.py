@@ -78,7 +78,7 @@ class Chosen:
             CliError: They cannot be read.
         """
         query = {"labelSelector": self.selector} if self.selector else {}
-        # The API server does not know a run as Pending that no operator has seen yet.
+        # A run that no operator has seen yet has no phase in the API server.
         if len(self.phases) == 1 and "Pending" not in self.phases:
             query["fieldSelector"] = f"status.phase={next(iter(self.phases))}"
         found = await cluster.list("workflowruns", everywhere=everywhere, **query)

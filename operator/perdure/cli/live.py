@@ -130,6 +130,6 @@ def _activities(run: Object) -> dict[str, Activity]:
         try:
             activity = Activity.parse(entry)
         except pydantic.ValidationError:
-            continue  # of a newer version: less is shown
+            continue  # of a newer version: show less
         found[activity.name] = activity
     return found

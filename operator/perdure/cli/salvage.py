@@ -100,7 +100,7 @@ def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[
         try:
             holder = holder[part]
         except (KeyError, IndexError, TypeError):
-            return True  # something further out was taken out for another mistake
+            return True  # an enclosing part was removed for another mistake
     if isinstance(holder, dict):
         if last == "name" and len(path) > 1 and path[-2] in _STAND_INS:
             return _take_out(data, tuple(path), removed, replaced)

@@ -60,7 +60,7 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
         typer.echo(f"Warning: {told}", err=True)
         return
     except CliError:
-        return  # the user may not look
+        return  # the user has no permission
     findings = await asyncio.to_thread(_findings, found.get("spec"), given)
     if findings:
         told = "; ".join(findings)

@@ -111,7 +111,7 @@ async def _looks(cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
             status = found.get("status") or {}
             pending = status.get("pendingActivities") or status.get("pendingChildren")
             if status.get("completionTime"):
-                with suppress(CliError):  # without its past the tree is less exact
+                with suppress(CliError):  # without the sealed history, the tree is less exact
                     found = await cluster.runs.with_past(found)
             seen = await cluster.runs.seen(found) if pending else None
             run = read_run(found, now=clock.now(), seen=seen, trace=trace(found))

@@ -70,7 +70,7 @@ class RunWatcher:
                 uid = run["metadata"]["uid"]
                 if kind == "DELETED":
                     self._shown.pop(uid, None)
-                # A run that is not chosen any more is printed once more, as it is now.
+                # A run that is no longer selected is printed once more, in its current state.
                 elif uid in self._shown or self._choice.takes(run, clock.now()):
                     self._print(table, [run])
                     if not self._choice.takes(run, clock.now()):

@@ -1,4 +1,4 @@
-"""The other runs of this operator, as a run or a Schedule uses them."""
+"""The interface of a run or a Schedule to the other runs of this operator."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -11,9 +11,9 @@ from perdure.engine.inputs import Answer
 from perdure.kube import client as kube
 
 ALREADY_STARTED = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED.value
-"""Failure type of a run that was not started because its workflow id is taken."""
+"""Failure type of a run that was not started because its workflow ID is in use."""
 NOT_FOUND = "ExternalWorkflowExecutionNotFound"
-"""Failure type of a signal or cancellation for which no run is open (temporal.api.enums.v1)."""
+"""Failure type of a signal or cancellation without an open target run (temporal.api.enums.v1)."""
 OVER = frozenset({inputs.CLOSED, ConditionReason.TARGET_NOT_FOUND.value})
 """Answers of a run that ended before it could process a request."""
 
@@ -23,25 +23,25 @@ class Peers(Protocol):
 
     @property
     def directory(self) -> Directory:
-        """All runs that there are."""
+        """The directory of all runs."""
         ...
 
     def ask(self, entry: Entry, request: inputs.Request, then: Callable[[Answer], None]) -> None:
-        """Deliver a request to a run; `then` is called with its answer, once that is recorded."""
+        """Deliver a request to a run; `then` is called with its answer once the answer is recorded."""
         ...
 
     def record_start(self, entry: Entry) -> bool:
-        """Have the start of a run recorded without waiting for its first decision; returns whether it is not recorded yet."""
+        """Record the start of a run without waiting for its first decision; return whether it was unrecorded."""
         ...
 
     def noted(self, obj: kube.Object) -> None:
-        """Publish a run as it was just written, without waiting for a watch."""
+        """Publish a run that was just written, without waiting for a watch."""
         ...
 
     def suspect(self, obj: kube.Object) -> None:
-        """Report that the status of a closed run was edited; what waits for its result is notified when it is restored."""
+        """Report that the status of a closed run was edited. Objects that wait for its result are woken when it is restored."""
         ...
 
     def answered(self, entry: Entry, request_id: str) -> None:
-        """Tell a run that the sender has recorded its answer to a request."""
+        """Report to a run that the sender has recorded its answer to a request."""
         ...

@@ -1,7 +1,7 @@
-"""RetryPolicies: the known ones, their status, and their circuit breakers.
+"""The known RetryPolicies, their status, and their circuit breakers.
 
-The state of a breaker is shared by everything that uses the policy, and survives the operator: it is in the policy's status,
-and is changed by compare-and-swap like that of a run. A change is recomputed from the current status until a write succeeds.
+All runs that use the policy share the state of its breaker, which survives the operator: it is in the policy's status, and is
+changed by compare-and-swap, like the status of a run. A change is recomputed from the current status until a write succeeds.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Name = tuple[str, str]
 """Namespace and name."""
 
 ASK_AGAIN = timedelta(seconds=10)
-"""Delay before the run of the attempt that a half-open breaker has admitted is checked."""
+"""Delay before the run of an attempt that a half-open breaker has admitted is checked."""
 
 _TOLD = {
     CircuitState.OPEN: ("Warning", EventReason.CIRCUIT_OPENED, "Open"),
@@ -44,11 +44,11 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownPolicy:
-    """A RetryPolicy as the API server has it, if known, and as it was read."""
+    """A RetryPolicy: the object, if known, and its parsed spec."""
 
     object: kube.Object
     policy: RetryPolicy | None
-    """None if it is invalid."""
+    """The policy; None if it is invalid."""
     breaker: CircuitBreaker | None
     mistakes: tuple[str, ...] = ()
 
@@ -137,7 +137,7 @@ class Policies:
             self.changed(namespace)
 
     async def missing(self, namespace: str, names: Collection[str]) -> list[str]:
-        """The names without a valid policy; policies that no watch has shown yet are read.
+        """Return the names without a valid policy. Policies that no watch has shown yet are read.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
@@ -157,7 +157,7 @@ class Policies:
         self.observe(obj)
         return self._known[namespace].get(name)
 
-    # What their status tells
+    # Status
 
     async def reconcile(self, namespace: str, name: str) -> None:
         """Update the status of a policy from its spec.
@@ -170,7 +170,7 @@ class Policies:
     async def _change(
         self, namespace: str, name: str, change: Callable[[CircuitBreaker, Circuit], Circuit]
     ) -> Circuit | None:
-        """Change the state of a breaker, and update the rest of the status; returns the recorded state."""
+        """Change the state of a breaker, update the rest of the status, and return the recorded state."""
         async with self._locks[namespace, name]:
             seen = self._known[namespace].get(name)
             if seen is None:
@@ -179,7 +179,7 @@ class Policies:
 
             async def compute(obj: kube.Object) -> kube.Object:
                 nonlocal seen, circuit
-                if seen is None or seen.object is not obj:  # another client has written meanwhile
+                if seen is None or seen.object is not obj:  # another client has written
                     metrics.CIRCUIT_CONFLICTS.inc()
                     self.observe(obj)
                     seen = _KnownPolicy.read(obj)
@@ -220,7 +220,7 @@ class Policies:
     # Circuit breakers
 
     async def admit(self, namespace: str, name: str, who: str) -> Held | None:
-        """Ask whether an attempt may start; None if it may, which is recorded if necessary.
+        """Admit an attempt, and record this if necessary. Return None if the attempt may start, otherwise why it is held.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -235,7 +235,7 @@ class Policies:
         known = self._known[namespace].get(name)
         before = known.circuit if known is not None else None
         if before is None:
-            return None  # the policy is gone, or has no breaker any more
+            return None  # the policy was deleted or no longer has a breaker
         circuit: Circuit | None = change(CircuitBreaker(), before)
         if circuit is not before:
             circuit = await self._change(namespace, name, change)
@@ -246,7 +246,7 @@ class Policies:
         return held
 
     async def _is_abandoned(self, namespace: str, name: str, trial: str | None) -> bool:
-        """Whether the admitted attempt will never report its end, because its run was deleted or the operator was killed."""
+        """Whether an admitted attempt will never report its end because its run was deleted or the operator was killed."""
         now = wall_clock()
         if trial is None or self._looked.get((namespace, name), now - ASK_AGAIN) > now - ASK_AGAIN:
             return False
@@ -278,7 +278,7 @@ class Policies:
 
 
 def _lets_more(before: Circuit | None, after: Circuit | None) -> bool:
-    """Whether blocked attempts should ask again."""
+    """Whether blocked attempts may be admitted now."""
     if before is None or after is None:
         return before is not after
     return before.state is not after.state or (before.trial is not None and after.trial is None)

@@ -1,4 +1,4 @@
-"""What the operator keeps of each run in memory."""
+"""The in-memory entry that the operator keeps for each run."""
 
 from enum import Enum
 from typing import Final
@@ -36,30 +36,30 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Its resourceVersion."""
     workflow_id: str
     created: str
-    """RFC 3339, of the object."""
+    """Creation time of the object, RFC 3339."""
     came: str
     """Its resourceVersion when it was first seen."""
     standing: Standing
     phase: str = ""
     closed: str = ""
-    """RFC 3339; empty while it is open."""
+    """Close time, RFC 3339; empty while the run is open."""
     refused: bool = False
-    """Whether it never ran, because its workflow ID was in use: it has failed, or points to the run that has the ID."""
+    """Whether it never ran because its workflow ID was in use. Then it failed, or points to the run with the ID."""
     successor: str = ""
-    """Name of the run that continues or retries it; it keeps the workflow ID until that run exists."""
+    """Name of the run that continues or retries it. Until that run exists, this run keeps the workflow ID."""
     first_uid: str = ""
-    """The first run of its chain."""
+    """UID of the first run of its chain."""
     parent_uid: str = ""
     initiated_event_id: int = 0
     parent_close_policy: ParentClosePolicy = ParentClosePolicy.TERMINATE
     continues: str = ""
     """Name of the run that it continues or retries."""
     schedule_uid: str = ""
-    """The Schedule that it belongs to."""
+    """UID of its Schedule."""
     size: int = 0
-    """Its size with its HistorySegments, in bytes; 0 while it is open."""
+    """Its size including HistorySegments, in bytes; 0 while it is open."""
     kind: RunKind = RunKind.WORKFLOW
-    """What it is; `workflow_id` is the ID of that."""
+    """The kind of the run, and of the ID in `workflow_id`."""
 
 
 def entry_of(obj: kube.Object) -> Entry:
@@ -67,7 +67,7 @@ def entry_of(obj: kube.Object) -> Entry:
     meta, status = obj["metadata"], obj.get("status") or {}
     state = mapping(status.get("state"))
     parent, before = parent_of(obj), continuation_of(obj)
-    # Both, or the run is open: a `completionTime` alone was not written by a commit.
+    # The run is open unless both are set: a commit never writes `completionTime` alone.
     closed = "" if is_open(status) else status.get("completionTime") or ""
     return Entry(
         namespace=meta["namespace"],
@@ -103,18 +103,18 @@ _DECODER = msgspec.msgpack.Decoder(Entry)
 
 
 def is_settled(entry: Entry) -> bool:
-    """Whether nothing about a run will change anymore."""
+    """Whether the entry of a run will not change anymore."""
     return entry.standing is Standing.CLOSED and not entry.successor
 
 
 def packed(entry: Entry) -> bytes:
-    """The packed entry of a finished run, without redundant fields."""
+    """Pack the entry of a finished run, without redundant fields."""
     first = "" if entry.first_uid == entry.uid else entry.first_uid
     workflow_id = "" if entry.workflow_id == entry.name else entry.workflow_id
     return _ENCODER.encode(replace(entry, uid="", first_uid=first, workflow_id=workflow_id))
 
 
 def unpacked(uid: str, data: bytes) -> Entry:
-    """The entry that was packed."""
+    """Unpack an entry."""
     entry = _DECODER.decode(data)
     return replace(entry, uid=uid, first_uid=entry.first_uid or uid, workflow_id=entry.workflow_id or entry.name)

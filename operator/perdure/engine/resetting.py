@@ -35,6 +35,7 @@ class KeptResult:
     key: tuple[str, str, bytes]
     """The ID, the type, and the encoded input of the activity."""
     result: Any
+    artifacts: dict[str, Any]
 
 
 def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[int]) -> Iterator[KeptResult]:
@@ -51,7 +52,7 @@ def kept_results(forked: RunState, later: Sequence[ev.AnyEvent], kept: Iterable[
         if isinstance(event, ev.ActivityTaskScheduled):
             scheduled[event.event_id] = _key(event)
         elif isinstance(event, ev.ActivityTaskCompleted) and event.event_id in wanted:
-            yield KeptResult(scheduled[event.scheduled_event_id], event.result)
+            yield KeptResult(scheduled[event.scheduled_event_id], event.result, event.artifacts)
 
 
 def _key(activity: PendingActivity | ev.ActivityTaskScheduled) -> tuple[str, str, bytes]:
@@ -129,17 +130,12 @@ def begin(
     # As on Temporal's server, the first workflow task follows the inputs that are applied again.
     together = state.code is not None
     transition = step(state, inputs, event.event_time, decider, policies, together=together)
-    left = {each.key: each.result for each in kept}
+    left = {each.key: each for each in kept}
     while left:
         found = [each for each in transition.state.activities.values() if _key(each) in left]
         if not found and not transition.more:
             break
-        done = [
-            inp.AttemptCompleted(
-                scheduled_event_id=each.scheduled_event_id, attempt=each.attempt, result=left.pop(_key(each))
-            )
-            for each in found
-        ]
+        done = [_completed(each, left.pop(_key(each))) for each in found]
         following = step(transition.state, done, event.event_time, decider, policies)
         transition = replace(
             following,
@@ -149,6 +145,15 @@ def begin(
         )
     state = msgspec.structs.replace(transition.state, requests=tuple(requests))
     return replace(transition, state=state, events=(event, *transition.events), durable=True)
+
+
+def _completed(activity: PendingActivity, kept: KeptResult) -> inp.AttemptCompleted:
+    return inp.AttemptCompleted(
+        scheduled_event_id=activity.scheduled_event_id,
+        attempt=activity.attempt,
+        result=kept.result,
+        artifacts=kept.artifacts,
+    )
 
 
 def since(

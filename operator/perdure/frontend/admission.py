@@ -46,10 +46,10 @@ class Places:
 
     @contextmanager
     def take(self, key: Hashable) -> Iterator[None]:
-        """Hold a place for the length of the block.
+        """Hold a place within the block.
 
         Raises:
-            RpcError: there is none.
+            RpcError: No place is free.
         """
         if not self.free(key):
             raise exhausted(
@@ -77,9 +77,9 @@ class MessageMemory:
 
     @asynccontextmanager
     async def hold(self, key: Hashable, size: int) -> AsyncIterator[Callable[[int], None]]:
-        """Wait for room for a message of at most `size` bytes, and keep it for the length of the block.
+        """Reserve memory for a message of at most `size` bytes within the block, waiting for it if necessary.
 
-        The block gets a function: called with the size that the message turned out to have, it gives back the rest.
+        The block gets a function that releases the rest once the actual size of the message is known.
         """
         await self._reserve(key, size)
         held = size

@@ -1,4 +1,4 @@
-"""The audit log of the frontend: a line for each call that changes something, with the user as the API server knows them."""
+"""The audit log of the frontend: a line for each call that changes something, with the authenticated user."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from perdure.frontend.rights import answers, changes
 
 @dataclass(slots=True)
 class AuditRecord:
-    """The fields of a line, which are filled in as the call proceeds."""
+    """The fields of a line, which are set as the call proceeds."""
 
     request: Any = None
     response: Any = None
@@ -24,8 +24,8 @@ class AuditRecord:
 def recorded(rpc: str, user: str, address: str) -> Iterator[AuditRecord]:
     """Write the line of a call at the end of the block, also after an exception.
 
-    Calls that only read have no line. Neither do the responses of workers to their tasks, because histories name the user;
-    exceptions are responses that are rejected, and those that name an activity by its ID, which any caller can know.
+    Read-only calls have no line. Responses of workers to their tasks have none either, because histories name the user,
+    except for rejected responses and responses that identify an activity by its ID, which any caller can know.
     """
     record, outcome = AuditRecord(), "OK"
     try:
@@ -48,7 +48,7 @@ def _about(record: AuditRecord) -> dict[str, str]:
     request = record.request
     inner = getattr(request, "operations", None) or ()
     if inner:
-        request = inner[0].start_workflow  # of the two that go together; both are about the same workflow
+        request = inner[0].start_workflow  # the first of two operations on the same workflow
     found: dict[str, Any] = {}
     for name in ("workflow_execution", "execution"):
         named = getattr(request, name, None)

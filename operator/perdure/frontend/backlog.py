@@ -1,7 +1,7 @@
 """The order in which a task queue dispatches waiting tasks: by priority and, within one level, in fair shares.
 
 The rules are Temporal's (task queue priority and fairness): level 1 comes before level 2, and so on. Within a level, each
-fairness key gets a share in proportion to its weight, however many tasks of other keys wait. Shares are computed by
+fairness key gets a share in proportion to its weight, regardless of the number of waiting tasks of other keys. This uses
 start-time fair queuing (Goyal, Vin, Cheng: SIGCOMM 1996).
 """
 
@@ -16,7 +16,7 @@ LEVELS = 5
 DEFAULT_LEVEL = 3
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000.0
 _SLACK = 64
-"""The backlog is compacted when it has this many entries more than twice those in use."""
+"""The backlog is compacted when it has this many entries more than twice the number in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Level:
     now: float = 0.0
     """Virtual time: the start of the item that was dispatched last."""
     ends: dict[str, float] = field(default_factory=dict)
-    """By fairness key, the virtual time at which its last item ends."""
+    """The virtual time at which the last item of each fairness key ends."""
 
     def begin(self, key: str, weight: float) -> float:
         """The start of the next item of a fairness key, in virtual time."""
@@ -72,7 +72,7 @@ class _Level:
             del self.ends[key]
 
     def tidy_up(self) -> None:
-        """Forget the keys that have used their share: they start now, like new keys."""
+        """Drop the keys that have used their share, so that they start now, like new keys."""
         self.ends = {key: end for key, end in self.ends.items() if end > self.now}
 
 
@@ -91,7 +91,7 @@ class Backlog(Generic[Item]):
 
     def __init__(self) -> None:
         self._waiting: dict[Item, _QueuePlace] = {}
-        """By item, its number and when it was added; in order of arrival."""
+        """The number of each item and when it was added, in order of arrival."""
         self._heap: list[tuple[int, float, int, Item]] = []
         """Level, virtual time, number, and item; removed items are skipped."""
         self._levels: dict[int, _Level] = {}
@@ -109,7 +109,7 @@ class Backlog(Generic[Item]):
 
     @property
     def oldest(self) -> datetime | None:
-        """When the item that has waited longest was added; None if no item waits."""
+        """When the oldest waiting item was added; None if no item waits."""
         return next((place.since for place in self._waiting.values()), None)
 
     def put(self, item: Item, time: datetime) -> None:
@@ -149,7 +149,7 @@ class Backlog(Generic[Item]):
         """The next item.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: Nothing waits.
         """
         while not self._is_valid(self._heap[0]):
             heapq.heappop(self._heap)
@@ -159,7 +159,7 @@ class Backlog(Generic[Item]):
         """Remove and return the next item.
 
         Raises:
-            IndexError: nothing waits.
+            IndexError: Nothing waits.
         """
         item = self.first
         level, begins, _, _ = heapq.heappop(self._heap)

@@ -1,4 +1,4 @@
-"""Bearer tokens as they are sent: finds those that can be rejected without asking the API server. Pure."""
+"""Read bearer tokens, and reject obviously invalid ones without a request to the API server. Pure."""
 
 import base64
 import binascii
@@ -41,10 +41,10 @@ def claims_of(token: str, time: datetime) -> Claims:
 
     Args:
         token: A JSON Web Token, as the API server issues them.
-        time: Now.
+        time: The current time.
 
     Raises:
-        NoTokenError: the API server cannot accept it.
+        NoTokenError: The API server cannot accept the token.
     """
     if len(token) > _MAX_LENGTH:
         raise NoTokenError(f"it is longer than {_MAX_LENGTH:,} characters")

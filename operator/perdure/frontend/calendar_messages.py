@@ -1,4 +1,4 @@
-"""Converts the times of schedules between Temporal's messages and the fields of a Schedule. Pure."""
+"""Convert the times of schedules between Temporal's messages and the fields of a Schedule. Pure."""
 
 import base64
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ _FIELDS: tuple[tuple[str, Field, str], ...] = (
     ("day_of_week", calendar_fields.DAY_OF_WEEK, "*"),
     ("year", calendar_fields.YEAR, "*"),
 )
-"""Fields of Temporal's calendars, their ranges, and what a CalendarSpec without them means."""
+"""Fields of Temporal's calendars, their ranges, and their defaults in a CalendarSpec."""
 
 TIMES = (
     "cron",
@@ -54,7 +54,7 @@ def to_times(spec: ScheduleSpec) -> dict[str, Any]:
     """The fields of a Schedule's spec that define its times.
 
     Raises:
-        ValueError: a Schedule cannot express them; the message names the field.
+        ValueError: A Schedule cannot express the times; the message names the field.
     """
     times: dict[str, Any] = {
         "cron": list(spec.cron_string),
@@ -81,7 +81,7 @@ def to_times(spec: ScheduleSpec) -> dict[str, Any]:
 
 
 def _interval(spec: IntervalSpec, index: int) -> dict[str, str]:
-    # Parts of seconds do not count (Temporal: service/worker/scheduler/spec.go).
+    # Fractions of seconds are ignored (Temporal: service/worker/scheduler/spec.go).
     try:
         every, phase = (duration(spec, field) // _SECOND * _SECOND for field in ("interval", "phase"))
     except UnfitError as error:
@@ -132,11 +132,11 @@ def _range(said: Range, allowed: Field) -> str:
     return str(said.start) if end == said.start else f"{said.start}-{end}"
 
 
-# Back
+# From a Schedule
 
 
 def from_times(spec: kind.ScheduleSpec) -> ScheduleSpec:
-    """The times of a Schedule as Temporal's server describes them: cron lines as the equivalent calendars."""
+    """Convert the times of a Schedule like Temporal's server: cron lines become the equivalent calendars."""
     made = ScheduleSpec(
         timezone_name=spec.time_zone or "",
         timezone_data=base64.b64decode(spec.time_zone_data) if spec.time_zone_data else b"",
@@ -183,7 +183,7 @@ def _depends_on_month(calendar: Calendar) -> bool:
 
 
 def _written(calendar: Calendar) -> CalendarSpec:
-    """A calendar in Temporal's older form, whose fields are text, so that an update sends it back unchanged."""
+    """Convert a calendar to Temporal's older format with text fields, so that an update sends it back unchanged."""
     return CalendarSpec(comment=calendar.comment, **{field: getattr(calendar, field) for field, _, _ in _FIELDS})
 
 
@@ -197,7 +197,7 @@ def _structured(calendar: Calendar) -> StructuredCalendarSpec:
 
 
 def _ranges(text: str, allowed: Field) -> list[Range]:
-    """The ranges of a field; one that wraps around becomes single values."""
+    """The ranges of a field. A range that wraps around becomes single values."""
     try:
         return [each for item in text.split(",") for each in _item(item.strip(), allowed)]
     except InvalidTimesError:

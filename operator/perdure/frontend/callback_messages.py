@@ -24,10 +24,10 @@ def callbacks_of(request: Any, served: ServedNamespaces, most: int = MAX_CALLBAC
     Args:
         request: Any message with the field `completion_callbacks`.
         served: The namespaces that this operator serves.
-        most: How many there can be.
+        most: The maximum number of callbacks.
 
     Raises:
-        UnfitError: one is not a Nexus operation of a workflow that this operator runs; or there are too many.
+        UnfitError: A callback is not a Nexus operation of a workflow of this operator, or there are too many.
     """
     found = to_engine(request.completion_callbacks)
     if len(found) > most:
@@ -44,10 +44,10 @@ def callbacks_of(request: Any, served: ServedNamespaces, most: int = MAX_CALLBAC
 
 
 def to_engine(callbacks: Iterable[ProtoCallback]) -> tuple[Callback, ...]:
-    """Callbacks as events record them.
+    """Convert callbacks to the form in events.
 
     Raises:
-        UnfitError: one is not a Nexus operation.
+        UnfitError: A callback is not a Nexus operation.
     """
     return tuple(map(_to_engine, callbacks))
 
@@ -61,7 +61,7 @@ def _to_engine(said: ProtoCallback) -> Callback:
 
 
 def to_proto(found: Callback) -> ProtoCallback:
-    """A callback as clients see it."""
+    """Convert a callback to the form for clients."""
     made = ProtoCallback(links=links.from_json(found.links))
     made.nexus.url = found.url
     made.nexus.header.update(found.header)

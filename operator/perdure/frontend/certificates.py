@@ -1,14 +1,14 @@
-"""The frontend's own certificate authority and certificate: when they are made, and when they are replaced. Pure but for keys.
+"""Create and replace the frontend's own certificate authority and certificate. Pure except for new keys.
 
-Each authority is announced long before it signs anything, and each certificate is replaced long before it ends::
+Each authority is announced long before it signs a certificate, and each certificate is replaced long before it expires::
 
     authority 1   |----------------------------- 10 years -----------------------------|
     authority 2                                              |-- announced --|-- signs --...
     certificate     |--- 90 days ---|
     certificate               |--- 90 days ---|
 
-Clients need the bundle, which has all authorities that sign or are announced. One that was started with an older bundle
-works on for a year after the next authority was announced.
+Clients need the bundle, which has all signing and announced authorities. A client with an older bundle works for at least a year
+after the next authority was announced.
 """
 
 import ipaddress
@@ -29,7 +29,7 @@ _SIGNS_BEFORE_END = timedelta(days=365)
 _CERTIFICATE_LASTS = timedelta(days=90)
 _RENEWED_BEFORE_END = timedelta(days=30)
 _EARLIER = timedelta(hours=1)
-"""Certificates are valid from this long before their creation, because clocks differ."""
+"""How long before their creation certificates become valid, because clocks differ."""
 
 CA_CERT, CA_KEY = "ca.crt", "ca.key"
 NEXT_CERT, NEXT_KEY = "next-ca.crt", "next-ca.key"
@@ -39,15 +39,15 @@ Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 
 
 def renewed(stored: Mapping[str, bytes], names: Sequence[str], time: datetime) -> dict[str, bytes]:
-    """Replace whatever is missing, damaged, or about to expire.
+    """Replace missing, damaged, and expiring parts.
 
     Args:
-        stored: The stored certificate: PEM, by the names of a Secret's keys.
+        stored: The stored certificates and keys as PEM, by the keys of the Secret.
         names: DNS names and IP addresses that clients connect to.
-        time: Now.
+        time: The current time.
 
     Returns:
-        All of it; equal to `stored` where nothing was to be replaced.
+        All certificates and keys; equal to `stored` if nothing was replaced.
     """
     made = {key: stored[key] for key in (CA_CERT, CA_KEY, NEXT_CERT, NEXT_KEY, TLS_CERT, TLS_KEY) if key in stored}
     authority = _pair(made, CA_CERT, CA_KEY, time)
@@ -67,15 +67,15 @@ def renewed(stored: Mapping[str, bytes], names: Sequence[str], time: datetime) -
 
 
 def bundle(made: Mapping[str, bytes]) -> str:
-    """The certificates of all authorities that clients should trust, PEM."""
+    """The certificates of all authorities that clients should trust, as PEM."""
     return (made[CA_CERT] + made.get(NEXT_CERT, b"")).decode("ascii")
 
 
 def name_in(certificate: bytes) -> str:
-    """A DNS name that a certificate is for, or an IP address; empty if there is none.
+    """A DNS name or IP address of a certificate; empty if there is none.
 
     Args:
-        certificate: PEM; a chain begins with it.
+        certificate: The certificate as PEM, which may be followed by its chain.
     """
     try:
         found = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(

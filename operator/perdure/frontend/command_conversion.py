@@ -1,4 +1,4 @@
-"""Converts single commands of workers to commands of the engine."""
+"""Convert single commands of workers to commands of the engine."""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ from perdure.runtime.blobs import Room
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
 _SYSTEM_ENDPOINT = "__temporal_system"
-"""Of Temporal's own operations: SignalWithStartWorkflowExecution is the only one so far."""
+"""The endpoint of Temporal's own operations; SignalWithStartWorkflowExecution is the only one so far."""
 _NO_SYSTEM_OPERATIONS = (
     "workflows cannot start workflows with a signal: Nexus endpoint `__temporal_system` is not served; "
     "call SignalWithStartWorkflowExecution from an activity"
@@ -57,8 +57,8 @@ class BadCommandError(Exception):
     """A command that cannot be executed.
 
     Attributes:
-        cause: Why, in the words of WorkflowTaskFailedCause.
-        terminates: Whether it ends the workflow, and not only the task: no retry makes a payload smaller
+        cause: Why, as a name of WorkflowTaskFailedCause.
+        terminates: Whether it ends the workflow, and not only the task, because no retry makes a payload smaller
             (workflow_task_completed_handler.go).
     """
 
@@ -75,28 +75,28 @@ class CommandContext:
     task: int
     """The ID of the WorkflowTaskStarted."""
     types: Mapping[str, str]
-    """The search attributes that are registered, and the type of each."""
+    """The types of the registered search attributes, by name."""
     namespace: str = ""
-    """Of the workflow."""
+    """The namespace of the workflow."""
     task_queue: str = ""
-    """Of the workflow; that of a child which names none."""
+    """The task queue of the workflow, which is the default for its children."""
     endpoints: Endpoints = field(default_factory=dict)
-    """Of Nexus operations."""
+    """The endpoints of Nexus operations."""
     room: Room = field(default_factory=Room)
-    """What the status of the workflow has room for."""
+    """The space that is left in the status of the workflow."""
     number: int = 0
-    """Of the command within its task."""
+    """The number of the command within its task."""
 
     @property
     def child_id(self) -> str:
-        """Names a child that the command starts."""
+        """The ID of a child that the command starts."""
         return f"{self.task}.{self.number}"
 
     def attributes(self, said: SearchAttributes, *, keep_removed: bool = False) -> dict[str, Any]:
-        """Search attributes, as they are stored.
+        """Convert search attributes to their stored form.
 
         Raises:
-            BadCommandError: they are not registered, or have another type.
+            BadCommandError: A search attribute is not registered, or has another type.
         """
         try:
             return data.attributes_to_json(said.indexed_fields, self.types, self.namespace, keep_removed=keep_removed)
@@ -104,20 +104,20 @@ class CommandContext:
             raise BadCommandError("BadSearchAttributes", str(error)) from error
 
     def check_namespace(self, namespace: str) -> None:
-        """A command concerns its own namespace.
+        """Check that a command names no other namespace.
 
         Raises:
-            UnfitError: it names another one.
+            UnfitError: The command names another namespace.
         """
         if self.namespace and namespace not in {"", self.namespace}:
             raise UnfitError(f"unable to process cross namespace command between {self.namespace} and {namespace[:63]}")
 
 
 def engine_command(command: ProtoCommand, context: CommandContext) -> cmd.Command:
-    """A command of a worker, as the engine's.
+    """Convert a command of a worker to a command of the engine.
 
     Raises:
-        BadCommandError: it cannot be executed.
+        BadCommandError: The command cannot be executed.
     """
     kind = from_enum(CommandType, command.command_type)
     convert, cause = _CONVERTERS.get(kind, (None, ""))
@@ -132,7 +132,7 @@ def engine_command(command: ProtoCommand, context: CommandContext) -> cmd.Comman
         raise BadCommandError(cause, f"{error} ({kind}Command)", terminates=terminates) from error
 
 
-# One by one: each raises UnfitError if it cannot be executed
+# One function per command; each raises UnfitError if the command cannot be executed
 
 
 def _schedule_activity(context: CommandContext, said: Any, metadata: Any) -> cmd.Command:
@@ -340,10 +340,10 @@ def _policy(said: Any) -> RetryPolicy | None:
 
 
 def whole(said: Payloads, room: Room | None = None) -> Any:
-    """Convert payloads; large ones, and those that `room` has no space for, go into a blob.
+    """Convert payloads. Large payloads, and payloads that exceed `room`, become blobs.
 
     Raises:
-        UnfitError: they are larger than a blob may be.
+        UnfitError: The payloads exceed the size limit of a blob.
     """
     return data.to_json(said.payloads, apart=True, room=room)
 
@@ -373,4 +373,4 @@ _CONVERTERS: dict[str, tuple[Callable[[CommandContext, Any, Any], cmd.Command], 
     "UpsertWorkflowSearchAttributes": (_upsert, "BadSearchAttributes"),
     "ModifyWorkflowProperties": (_modify, "BadModifyWorkflowPropertiesAttributes"),
 }
-"""How each kind of command is read, and the failure of a task whose command cannot be executed."""
+"""The function that reads each kind of command, and the failure cause if the command cannot be executed."""

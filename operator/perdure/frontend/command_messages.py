@@ -1,4 +1,4 @@
-"""Converts the response of a worker to a workflow task: its commands and messages, in order, as commands of the engine."""
+"""Convert a worker's response to a workflow task: its commands and messages become commands of the engine, in order."""
 
 from collections.abc import Mapping, Sequence
 
@@ -47,16 +47,16 @@ class CommandReader:
         endpoints: Endpoints | None = None,
         status_size: int = 0,
     ) -> None:
-        """Begin.
+        """Prepare to read a response.
 
         Args:
-            task: The id of its WorkflowTaskStarted.
-            types: The search attributes that are registered, and the type of each.
-            namespace: Of the workflow.
-            updates: What can be accepted and rejected; None: anything.
-            task_queue: Of the workflow; that of a child which names none.
-            endpoints: Of Nexus operations.
-            status_size: Of the workflow, in bytes.
+            task: The ID of its WorkflowTaskStarted.
+            types: The types of the registered search attributes, by name.
+            namespace: The namespace of the workflow.
+            updates: The updates that can be accepted and rejected; None: any update.
+            task_queue: The task queue of the workflow, which is the default for its children.
+            endpoints: The endpoints of Nexus operations.
+            status_size: The size of the workflow's status, in bytes.
         """
         self._context = CommandContext(task, types, namespace, task_queue, endpoints or {}, Room(status_size))
         self._messages = UpdateMessages(updates)
@@ -66,7 +66,7 @@ class CommandReader:
 
         Raises:
             BadCommandError: One of the commands cannot be executed.
-            UnfitError: the response is malformed; it changes nothing, not even the task.
+            UnfitError: The response is malformed. It changes nothing, not even the task.
         """
         _check_sequence(commands)
         answered = TaskAnswer()

@@ -1,4 +1,4 @@
-"""The settings of the frontend, which the administrator makes, and the environment variables that contain them."""
+"""The settings of the frontend, and the environment variables that contain them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class Settings:
     cluster_tokens: bool = False
     """Whether tokens for the API server are also accepted."""
     in_the_clear: bool = False
-    """Whether an address that others can reach may be served without TLS."""
+    """Whether to serve an address that others can reach without TLS."""
     certificate: str = ""
     """Path of the TLS certificate, PEM; empty for none."""
     key: str = ""
     """Path of its key, PEM."""
     namespace: str = ""
-    """The operator's."""
+    """The namespace of the operator."""
     secret: str = ""
     """Name of the Secret where the operator stores its own certificate; empty if it creates none."""
     names: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Settings:
     authorities: str = ""
     """Name of the ConfigMaps with the authorities that clients should trust; empty for none."""
     publish: bool = True
-    """Whether there is one in each namespace that is served, not only in the operator's."""
+    """Whether to create one in each served namespace, not only in the operator's namespace."""
     client_authority: str = ""
     """Path of the authorities of client certificates, PEM; empty if clients need no certificate."""
     http_address: str = ""
@@ -45,18 +45,18 @@ class Settings:
     peer_token: str = ""
     """Path of a token for that audience."""
     max_connections: int = 1_000
-    """Maximum number of gRPC connections, and of HTTP connections; further ones are closed immediately."""
+    """Maximum number of gRPC connections and of HTTP connections; excess connections are closed immediately."""
     suggest_events: int = 4_096
-    """Number of events of a history above which workers get the suggestion to continue as new."""
+    """Number of events of a history above which continue-as-new is suggested to workers."""
     console_url: str = ""
-    """Address of the console as browsers reach it, for links in the details of runs; empty for none."""
+    """Address of the console for browsers, for links in the details of runs; empty for none."""
 
 
 def settings_of(environment: Mapping[str, str]) -> Settings:
-    """The settings that the environment gives.
+    """Read the settings from the environment.
 
     Raises:
-        ValueError: a value is not a number.
+        ValueError: A value is not a number.
     """
     authentication = environment.get("PERDURE_TEMPORAL_AUTHENTICATION") or "Kubernetes"
     if authentication not in {"Kubernetes", "None"}:

@@ -1,7 +1,7 @@
-"""The connections to the frontend: those whose callers present no valid token are closed, and all if it cannot serve for long.
+"""Close connections to the frontend whose callers present no valid token, and all if it cannot serve for a while.
 
-gRPC's core offers no way to close a connection, nor to limit those of one address. The sockets belong to this process, so
-they can be found among its open files and shut down; gRPC then sees that the other side has gone.
+gRPC's core cannot close a connection, or limit the connections of an address. But the sockets belong to this process, so they
+can be found among its open files and shut down; for gRPC, the peer has then disconnected.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from perdure.observe import metrics
 
 _SWEEP_SECONDS = 5.0
 _CLOSE_SECONDS = 0.1
-"""Minimum interval between searches for sockets: with a thousand of them, each takes some milliseconds."""
+"""Minimum interval between searches for sockets. With a thousand sockets, a search takes some milliseconds."""
 _OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -33,7 +33,7 @@ class Peer:
 
 
 def peer_of(text: str) -> Peer:
-    """Parse a peer as gRPC names it, such as ``ipv4:10.0.0.1:4711``; one in another form has port 0."""
+    """Parse gRPC's name of a peer, such as ``ipv4:10.0.0.1:4711``. A peer with another format gets port 0."""
     _, _, rest = unquote(text).partition(":")
     host, _, port = rest.rpartition(":")
     return Peer(_address(host.strip("[]")), int(port)) if port.isdecimal() else Peer(text, 0)
@@ -52,10 +52,11 @@ class Connections:
     """The connections to the ports of the frontend.
 
     Args:
-        ports: The ports that are served.
-        grace: Seconds that a connection may stay open without a valid token.
-        each: Connections that one address may have without a valid token.
-        serves: Whether this process can serve callers now. If not for as long as `grace`, they should reach another operator.
+        ports: The served ports.
+        grace: How long a connection may stay open without a valid token, in seconds.
+        each: The most connections of an address without a valid token.
+        serves: Returns whether this process can serve callers now. If it cannot for as long as `grace`, they should reach another
+            operator.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Connections:
         self._each = each
         self._serves = serves
         self._served = math.inf
-        """When it could serve last; infinite before the first time."""
+        """When this process could last serve callers; infinite before the first time."""
         self._known: set[Peer] = set()
         self._since: dict[Peer, float] = {}
         self._closing: set[Peer] = set()
 
     def admit(self, peer: Peer) -> None:
-        """Note that a caller on this connection has presented a valid token."""
+        """Record that a caller on this connection has presented a valid token."""
         self._known.add(peer)
 
     def knows(self, peer: Peer) -> bool:
@@ -80,16 +81,16 @@ class Connections:
         return peer in self._known
 
     def close(self, peer: Peer) -> None:
-        """Close a connection soon, together with others, so that one search finds the sockets of all."""
+        """Close a connection soon, together with others, so that one search finds all their sockets."""
         if peer in self._known:
-            return  # others who were admitted may share it
+            return  # admitted callers may share it
         if not self._closing:
             asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self.close_now)
         self._closing.add(peer)
 
     @asynccontextmanager
     async def guarded(self) -> AsyncIterator[None]:
-        """Close connections without a valid token in time, for the length of the block."""
+        """Close connections without a valid token in time, within the block."""
         task = asyncio.create_task(self._sweeping(), name="connections")
         try:
             yield
@@ -105,12 +106,12 @@ class Connections:
             self.sweep(loop.time())
 
     def sweep(self, time: float) -> None:
-        """Close connections that have been open too long without a valid token, and the newest of an address with too many.
+        """Close connections that are open too long without a valid token, and the newest ones of an address with too many.
 
-        If nobody was served for too long, close all.
+        If no caller was served for too long, close all connections.
 
         Args:
-            time: Of the event loop, in seconds.
+            time: The time of the event loop, in seconds.
         """
         present = {peer for peer, _ in self._accepted()}
         if self._serves():
@@ -137,7 +138,7 @@ class Connections:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _accepted(self) -> Iterator[tuple[Peer, socket.socket]]:
-        """Each connection that was accepted at the ports, with a duplicate of its socket: gRPC may close its own meanwhile."""
+        """Yield each connection with a duplicate of its socket, because gRPC may close its own."""
         for name in os.listdir(_OPEN_FILES) if _OPEN_FILES.exists() else ():  # noqa: PTH208 (names are all that is needed)
             with suppress(OSError):
                 if not os.readlink(f"{_OPEN_FILES}/{name}").startswith("socket:"):  # noqa: PTH115
@@ -148,5 +149,5 @@ class Connections:
                         or found.getsockname()[1] not in self._ports
                     ):
                         continue
-                    host, port = found.getpeername()[:2]  # fails for the socket that listens
+                    host, port = found.getpeername()[:2]  # fails for the listening socket
                     yield Peer(_address(host), port), found

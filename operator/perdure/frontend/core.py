@@ -1,4 +1,4 @@
-"""The state that the services of the frontend share (runs, task queues, updates, queries), and how it follows the runs."""
+"""The shared state of the frontend's services (runs, task queues, updates, queries), which follows the runs."""
 
 import uuid
 from contextlib import suppress
@@ -39,11 +39,11 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _WORKERS_COME_WITHIN = timedelta(seconds=30)
-"""After a restart of the operator."""
+"""How long workers may take to reconnect after a restart of the operator."""
 
 
 class Core:
-    """The state of the frontend. Nothing in it is needed after a restart."""
+    """The state of the frontend, which is not needed after a restart."""
 
     runs: RunGateway
 
@@ -83,7 +83,7 @@ class Core:
         """Process the new state of a run."""
         state, run_id = run.state, run.ref.uid
         if not self.runs.manager.shards.holds(run.ref.namespace, run.ref.workflow_id):
-            self.runs.changes.changed(run_id)  # it is a guest: its owner follows it
+            self.runs.changes.changed(run_id)  # the run is a guest, which its owner follows
             return
         if state is None or state.closed or run.gone:
             self.matching.settle(run_id, {})
@@ -122,10 +122,10 @@ class Core:
         Args:
             name: The task queue.
             options: The deployment options of the worker.
-            sticky: Whether that is the queue of this one worker.
+            sticky: Whether the queue is the sticky queue of this worker.
 
         Raises:
-            RpcError: the options are invalid, there are too many versions, or the API server does not answer.
+            RpcError: The options are invalid, there are too many versions, or the API server does not respond.
         """
         queue = await self.versions.polled_queue(name, options, sticky=sticky)
         with suppress(RpcError):  # tasks continue at the last known rate
@@ -157,7 +157,7 @@ class Core:
         self.epoch = uuid.uuid4().hex
 
     async def reload(self, namespace: str) -> None:
-        """Read settings again that another member has changed: those of a namespace, or the Nexus endpoints."""
+        """Reload settings that another member has changed: the settings of a namespace, or the Nexus endpoints."""
         self.endpoints.expire()
         if namespace:
             self.registry.expire(namespace)
@@ -166,12 +166,12 @@ class Core:
                     await each.reload(namespace)
 
     def _abort(self, run_id: str) -> None:
-        """Abort what waits for a deleted run."""
+        """Abort requests that wait for a deleted run."""
         self.updates.abort(run_id)
         self.queries.abort(run_id)
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
-        """The version whose workers get the workflow task of a run, or an activity of it; empty: unversioned, or not known."""
+        """The version whose workers get a run's workflow task, or one of its activities; empty: unversioned or unknown."""
         versions = self.versions
         found = versions.of_activity(namespace, state, activity) if activity else versions.of_task(namespace, state)
         return str(found) if found is not None and found != NOT_READ else ""
@@ -180,14 +180,14 @@ class Core:
         """Whether workers of a version decide workflows of a task queue.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not respond.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not respond.
         """
         return is_registered(await self.deployments.read(namespace), version, Kind.WORKFLOW, task_queue)
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Whether a worker polls a task queue for workflow tasks, did so a moment ago, or has not had time to do so yet.
+        """Whether a worker polls a task queue, has just polled it, or has not had time to poll it yet.
 
-        A worker whose activity slots are all in use does not poll until one is free; it counts as known for minutes.
+        A worker whose activity slots are all in use does not poll until one is free, so it counts as polling for minutes.
         """
         if now() < self._begun + _WORKERS_COME_WITHIN:
             return True
@@ -195,9 +195,9 @@ class Core:
         return self.matching.alive(queue) or (activities and self.matching.has_pollers(queue))
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
-        """Whether a worker polls for calls of an endpoint, did so a moment ago, or has not had time to do so yet.
+        """Whether a worker polls for calls of an endpoint, has just polled, or has not had time to poll yet.
 
-        Reveals nothing about an endpoint that does not admit the namespace, or that was not read yet.
+        The result reveals nothing about an endpoint that does not admit the namespace, or that was not read yet.
         """
         endpoint = self.endpoints.known(operation.endpoint_id, operation.endpoint)
         if now() < self._begun + _WORKERS_COME_WITHIN or endpoint is None or not endpoint.admits(namespace):
@@ -208,11 +208,11 @@ class Core:
         """A large payload as an inline value, for readers of JSON.
 
         Raises:
-            UnfitError: it is too large for that.
+            UnfitError: The payload is too large.
         """
         found: object = to_json(Payloads.FromString(content).payloads)
         return found
 
     async def attribute_types(self, namespace: str) -> dict[str, str]:
-        """The search attributes that filters can name in a namespace: those of its runs, and those that are registered."""
+        """The search attributes for filters in a namespace: the registered ones, and those of its runs."""
         return {**self.visibility.attribute_types(namespace), **await self.registry.types(namespace)}

@@ -26,7 +26,7 @@ from perdure.frontend.queues import Kind
 from perdure.kube.clock import now
 
 Drained = Mapping[str, str]
-"""How far each version has drained, by build ID."""
+"""The drainage status of each version, by build ID."""
 TYPES = {
     Kind.WORKFLOW: TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     Kind.ACTIVITY: TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
@@ -43,7 +43,7 @@ _TIMES = (
 
 
 def text(deployment_name: str, build: str) -> str:
-    """A version in the deprecated fields of messages."""
+    """Convert a version to text for the deprecated fields of messages."""
     return f"{deployment_name}.{build}" if build else UNVERSIONED
 
 
@@ -69,7 +69,7 @@ def routing(name: str, found: WorkerDeployment) -> RoutingConfig:
 
 
 def deployment(name: str, found: WorkerDeployment, drained: Drained) -> WorkerDeploymentInfo:
-    """A deployment, its newest version first."""
+    """Convert a deployment, with its newest version first."""
     newest = sorted(found.versions, key=lambda build: found.versions[build].create_time, reverse=True)
     made = WorkerDeploymentInfo(
         name=name,
@@ -114,7 +114,7 @@ def _version_summary(
         _set(made, field, getattr(version_of, field))
     _set(made, "routing_update_time", version_of.routing_changed_time)
     _set_drainage(made, version_of, drained[build])
-    if build == found.current:  # as Temporal's server has it, without a status
+    if build == found.current:  # without a status, like Temporal's server
         _set(made.drainage_info, "last_changed_time", version_of.current_since_time)
         _set(made.drainage_info, "last_checked_time", version_of.current_since_time)
     return made

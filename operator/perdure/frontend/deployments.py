@@ -1,4 +1,4 @@
-"""Worker deployments: their versions, and to which of them new and upgrading workflows are routed. Pure.
+"""Worker deployments: their versions, and the routing of new and upgrading workflows to versions. Pure.
 
 The rules and messages are those of Temporal's server (service/worker/workerdeployment, common/worker_versioning).
 """
@@ -18,15 +18,15 @@ from perdure.frontend.given import Time
 from perdure.frontend.queues import Kind
 
 MAX_DEPLOYMENTS = 100
-"""Deployments of a namespace (matching.maxDeployments)."""
+"""Maximum number of deployments per namespace (matching.maxDeployments)."""
 MAX_VERSIONS = 100
-"""Versions of a deployment (matching.maxVersionsInDeployment)."""
+"""Maximum number of versions per deployment (matching.maxVersionsInDeployment)."""
 MAX_QUEUES = 100
-"""Task queues of a version (matching.maxTaskQueuesInDeploymentVersion)."""
+"""Maximum number of task queues per version (matching.maxTaskQueuesInDeploymentVersion)."""
 UNVERSIONED = "__unversioned__"
-"""In place of a version in the deprecated fields of messages: workers without versioning."""
+"""The name of unversioned workers in the deprecated fields of messages."""
 GRACE = timedelta(minutes=3)
-"""Minimum time for which a version drains: a workflow on it may not have reported yet that it is pinned."""
+"""Minimum draining time of a version, because a workflow on it may not have reported yet that it is pinned."""
 _MAX_NAME = 480
 
 
@@ -35,7 +35,7 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
     create_time: Time
     task_queues: dict[Kind, tuple[str, ...]] = {}
-    """By kind: the task queues that its workers have polled."""
+    """The task queues that its workers have polled, by kind."""
     routing_changed_time: Time | None = None
     current_since_time: Time | None = None
     ramping_since_time: Time | None = None
@@ -51,11 +51,11 @@ class Version(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
 
 class WorkerDeployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A worker deployment; the value of its key in the ConfigMap, as JSON."""
+    """A worker deployment, stored as JSON under its key in the ConfigMap."""
 
     create_time: Time
     versions: dict[str, Version] = {}
-    """By build ID."""
+    """The versions by build ID."""
     current: str = ""
     """Build ID of the current version; empty: unversioned workers."""
     ramping: str | None = None
@@ -73,19 +73,19 @@ class WorkerDeployment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def conflict_token(self) -> bytes:
-        """The token with which a client ensures that it changes the deployment that it has read."""
+        """The token that a client sends to ensure that the deployment has not changed since it was read."""
         return str(self.changes).encode()
 
 
 Deployments = Mapping[str, WorkerDeployment]
-"""By name."""
+"""The deployments by name."""
 
 
 def check_name(value: str, field: str = "WorkerDeploymentName") -> None:
     """Check the name of a deployment, or a build ID (field `BuildID`).
 
     Raises:
-        RpcError: it is empty, too long, or has characters that it cannot have.
+        RpcError: The name is empty, too long, or has invalid characters.
     """
     if not value:
         raise invalid(f"{field} cannot be empty")
@@ -107,17 +107,17 @@ def need_room(known: Deployments) -> None:
     """Check that a namespace may have one more deployment.
 
     Raises:
-        RpcError: it may not.
+        RpcError: The namespace has the maximum number of deployments.
     """
     if len(known) >= MAX_DEPLOYMENTS:
         raise exhausted(f"reached maximum deployments in namespace ({MAX_DEPLOYMENTS})")
 
 
-# What workers change
+# Changes by workers
 
 
 def is_registered(known: Deployments, version: DeploymentVersion, kind: Kind, queue: str) -> bool:
-    """Whether it is recorded that workers of a version poll a task queue."""
+    """Whether a version is recorded with a task queue that its workers poll."""
     found = known.get(version.deployment_name)
     build = found.versions.get(version.build_id) if found is not None else None
     return build is not None and build.polls(kind, queue)
@@ -136,14 +136,14 @@ def registered(
 
     Args:
         known: The deployments.
-        version: Of the worker.
-        kind: Of the task queue.
+        version: The version of the worker.
+        kind: The kind of the task queue.
         queue: The task queue.
         time: The time.
-        removable: Whether a version can make room for a new one: nothing polls it, and no workflow is pinned to it.
+        removable: Whether a version can be replaced by a new one, because no worker polls and no workflow is pinned to it.
 
     Raises:
-        RpcError: there would be too many deployments, versions, or task queues.
+        RpcError: There would be too many deployments, versions, or task queues.
     """
     if is_registered(known, version, kind, queue):
         return known
@@ -181,12 +181,12 @@ def _with_version(
     return replace(found, versions={**versions, version.build_id: Version(create_time=time)})
 
 
-# What clients change
+# Changes by clients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingChange:
-    """The fields that all requests to change the routing of a deployment have."""
+    """The fields of all requests that change the routing of a deployment."""
 
     name: str
     build_id: str
@@ -200,7 +200,7 @@ def check_change(found: WorkerDeployment, identity: str, conflict_token: bytes) 
     """Check that a client may change a deployment.
 
     Raises:
-        RpcError: it has read another state of it, or another client manages it.
+        RpcError: The deployment has changed since the client read it, or another client manages it.
     """
     if conflict_token and conflict_token != found.conflict_token:
         raise precondition("conflict token mismatch")
@@ -214,16 +214,16 @@ def check_change(found: WorkerDeployment, identity: str, conflict_token: bytes) 
 def with_current(
     found: WorkerDeployment, asked: RoutingChange, time: datetime, active: Callable[[str, str, str], bool]
 ) -> WorkerDeployment:
-    """A deployment with another current version.
+    """Return a deployment with another current version.
 
     Args:
         found: The deployment.
-        asked: What the client asks for; an empty build ID: unversioned workers.
+        asked: The request; an empty build ID selects unversioned workers.
         time: The time.
-        active: Whether tasks come to a task queue of a version: build ID, kind, and name of the queue.
+        active: Whether a task queue of a version gets tasks, by build ID, kind, and name of the queue.
 
     Raises:
-        RpcError: it cannot be changed so.
+        RpcError: It cannot be changed so.
     """
     build = asked.build_id
     if build == found.current and asked.identity == found.last_modifier_identity:
@@ -256,17 +256,17 @@ def with_ramping(
     time: datetime,
     active: Callable[[str, str, str], bool],
 ) -> WorkerDeployment:
-    """A deployment with another ramping version, or percentage.
+    """Return a deployment with another ramping version or percentage.
 
     Args:
         found: The deployment.
-        asked: What the client asks for. With an empty build ID: unversioned workers or, with zero percent, no version.
-        percentage: Of the workflows, from 0 to 100.
+        asked: The request; an empty build ID selects unversioned workers or, with zero percent, no version.
+        percentage: The percentage of workflows, from 0 to 100.
         time: The time.
         active: As in `with_current`.
 
     Raises:
-        RpcError: it cannot be changed so.
+        RpcError: It cannot be changed so.
     """
     ramping = asked.build_id if asked.build_id or percentage else None
     same = ramping == found.ramping and percentage == found.percentage
@@ -315,7 +315,7 @@ def _changeable(found: WorkerDeployment, asked: RoutingChange, time: datetime) -
 def _need_queues(
     found: WorkerDeployment, asked: RoutingChange, what: str, active: Callable[[str, str, str], bool]
 ) -> None:
-    """Refuse a version whose workers do not poll a task queue that the current version has tasks in."""
+    """Reject a version whose workers do not poll a task queue in which the current version has tasks."""
     if asked.ignore_missing_task_queues or not asked.build_id or not found.current:
         return
     current, proposed = found.versions[found.current], found.versions[asked.build_id]
@@ -343,22 +343,22 @@ def _deactivated(version: Version, time: datetime, *, still: bool) -> Version:
     )
 
 
-# Where work goes
+# Routing
 
 
 def target(
     known: Deployments, kind: Kind, queue: str, workflow_id: str, *, ramped: bool = False
 ) -> DeploymentVersion | None:
-    """The version that a workflow of a task queue goes to unless it is pinned; None: unversioned workers.
+    """The version for an unpinned workflow of a task queue; None: unversioned workers.
 
-    A deployment counts whose current or ramping version polls the queue; of several, the one that was changed last.
+    The deployment is the one whose current or ramping version polls the queue; of several, the last changed one.
 
     Args:
         known: The deployments.
-        kind: Of the task queue.
+        kind: The kind of the task queue.
         queue: The task queue.
-        workflow_id: Decides, with the percentage, whether the workflow goes to the ramping version.
-        ramped: It goes there whatever the percentage is, if there is one.
+        workflow_id: The workflow ID, which determines together with the percentage whether to use the ramping version.
+        ramped: Whether to use the ramping version, if there is one, regardless of the percentage.
     """
     current, ramping, percentage = routing(known, kind, queue)
     if ramped and ramping is not None and ramping[0] is not None:
@@ -371,9 +371,9 @@ def target(
 def routing(
     known: Deployments, kind: Kind, queue: str
 ) -> tuple[DeploymentVersion | None, tuple[DeploymentVersion | None] | None, float]:
-    """The current version of a task queue, its ramping version, and the percentage of workflows that go to that.
+    """The current version of a task queue, its ramping version, and the percentage of workflows for the latter.
 
-    None as a version stands for unversioned workers; the ramping version is in a tuple, or None where no version is ramping.
+    A version of None stands for unversioned workers. The ramping version is in a tuple; it is None if no version is ramping.
     """
     of = [(name, each) for name, each in known.items() if any(v.polls(kind, queue) for v in each.versions.values())]
     current = _latest(
@@ -417,7 +417,7 @@ def drainage(version: Version, *, pinned: bool, time: datetime) -> str:
 
 
 def status_of(found: WorkerDeployment, build: str, drained: str) -> str:
-    """The status of a version, in the words of WorkerDeploymentVersionStatus."""
+    """The status of a version, as a name of WorkerDeploymentVersionStatus."""
     if build == found.current:
         return "Current"
     if build == found.ramping:
@@ -426,10 +426,10 @@ def status_of(found: WorkerDeployment, build: str, drained: str) -> str:
 
 
 def without_version(found: WorkerDeployment, name: str, build: str, identity: str) -> WorkerDeployment:
-    """A deployment without a version.
+    """Return a deployment without one of its versions.
 
     Raises:
-        RpcError: the version is current or ramping, or another client manages the deployment.
+        RpcError: The version is current or ramping, or another client manages the deployment.
     """
     if build in {found.current, found.ramping}:
         raise precondition(f"version '{name}:{build}' cannot be deleted since it is current or ramping")
@@ -439,10 +439,10 @@ def without_version(found: WorkerDeployment, name: str, build: str, identity: st
 
 
 def with_manager(found: WorkerDeployment, manager: str, identity: str, conflict_token: bytes) -> WorkerDeployment:
-    """A deployment that only one client may change; with an empty identity, any may.
+    """Return a deployment that only one client may change; if `manager` is empty, any client may change it.
 
     Raises:
-        RpcError: the client has read another state of it.
+        RpcError: The deployment has changed since the client read it.
     """
     if (manager, identity) == (found.manager_identity, found.last_modifier_identity):
         return found
@@ -454,7 +454,7 @@ def with_manager(found: WorkerDeployment, manager: str, identity: str, conflict_
 def with_metadata(
     found: WorkerDeployment, build: str, upserted: Mapping[str, Any], removed: Collection[str], identity: str
 ) -> WorkerDeployment:
-    """A deployment with other metadata of a version."""
+    """Return a deployment with other metadata for a version."""
     version = found.versions[build]
     metadata = {key: value for key, value in {**version.metadata, **upserted}.items() if key not in removed}
     version = replace(version, metadata=metadata, last_modifier_identity=identity)

@@ -1,6 +1,6 @@
 """Calls of Nexus handlers by clients, kept in memory while the client waits for the response.
 
-No run repeats such a call. If it is not answered in time, or the operator ends, the client retries it.
+No run repeats such a call. If there is no response in time, or the operator ends, the client retries it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class DispatchNexusTaskRequest:
     """A call of a handler. The public API has no message for it: clients send HTTP requests."""
 
     namespace: str
-    """Whose workers handle it."""
+    """The namespace whose workers handle the call."""
     task_queue: str
     request: Request
 
@@ -35,7 +35,7 @@ class DirectCall:
 
     queue: QueueName
     deadline: float
-    """Of the clock `monotonic`."""
+    """The deadline, as a time of `monotonic`."""
     asked: Request
     answer: "asyncio.Future[Answer]"
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -65,7 +65,7 @@ class DirectCalls:
         """Call a handler.
 
         Raises:
-            TimeoutError: no worker has answered within `seconds`.
+            TimeoutError: No worker has responded within `seconds`.
         """
         queue = QueueName(asked.namespace, Kind.NEXUS, asked.task_queue)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -80,11 +80,11 @@ class DirectCalls:
             self._matching.settle(key_of(call.offer), {})
 
     def get(self, call_id: str) -> DirectCall | None:
-        """A call that is open."""
+        """Return an open call."""
         return self._calls.get(call_id)
 
     def report(self, call_id: str, namespace: str, answer: Answer) -> bool:
-        """Pass the response of a worker to the client; returns whether the client waits for it. A call has one response."""
+        """Pass the response of a worker to the client; return whether the client was waiting. A call has one response."""
         call = self._calls.get(call_id)
         if call is None or call.queue.namespace != namespace or call.answer.done():
             return False

@@ -10,7 +10,7 @@ from perdure.frontend.errors import RpcError, too_large, too_late
 from perdure.frontend.guard import Guard, User
 
 MAX_MESSAGE = 4 * 1024 * 1024
-"""Bytes of a message."""
+"""Maximum size of a message, in bytes."""
 MAX_READ = 2 * MAX_MESSAGE
 """Maximum size of a message that gRPC reads, in bytes. SDKs know the error of Temporal's server, but not that of gRPC in C."""
 MAX_ANSWER = 32 * 1024 * 1024
@@ -19,6 +19,8 @@ _MEMORY = 32 * MAX_MESSAGE
 _READ_SECONDS = 30.0
 _REFUSAL_SECONDS = 1.0
 
+POLLS = frozenset({"PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"})
+"""RPCs in which workers wait for tasks. Before a worker gets a task, the queue checks again whether it may have it."""
 WAITING = frozenset(
     {
         "DescribeActivityExecution",
@@ -36,17 +38,17 @@ WAITING = frozenset(
         "UpdateWorkflowExecution",
     }
 )
-"""RPCs that wait (long polls). They have a limit of their own, so that they cannot displace other RPCs."""
+"""RPCs that wait (long polls). They have a separate limit, so that they cannot displace other RPCs."""
 
 
 class Door:
     """Admits RPCs.
 
     Args:
-        guard: Knows callers; None: everyone is let in.
-        connections: Closes those of callers that show no valid token.
-        refusal_seconds: How long a caller without a valid token waits for the refusal: so long it costs nothing but memory.
-        long_polls: How many calls may wait; None: as many as fit into memory.
+        guard: Authenticates callers; None: everyone is admitted.
+        connections: Closes connections without a valid token.
+        refusal_seconds: How long a caller without a valid token waits for its rejection, which costs nothing but memory.
+        long_polls: The maximum number of waiting calls; None: as many as fit into memory.
     """
 
     def __init__(
@@ -66,10 +68,10 @@ class Door:
         self._memory = MessageMemory(_MEMORY)
 
     async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], peer: Peer) -> User | None:
-        """Authenticate the caller. Without a valid token, it waits for the refusal, or its connection is closed.
+        """Authenticate the caller. Delay the rejection of a caller without a valid token, or close its connection.
 
         Raises:
-            RpcError: the caller is not let in.
+            RpcError: The caller is not admitted.
         """
         if self._guard is None:
             return None
@@ -86,17 +88,17 @@ class Door:
         """Check that a user may call an RPC in a namespace.
 
         Raises:
-            RpcError: the user may not.
+            RpcError: The user may not call the RPC.
         """
         if self._guard is not None and user is not None:
             await self._guard.authorize(user, rpc, namespace)
 
     @asynccontextmanager
     async def place(self, rpc: str, user: User | None) -> AsyncIterator[None]:
-        """Hold a place for an RPC for the length of the block.
+        """Hold a place for an RPC within the block.
 
         Raises:
-            RpcError: the caller, or all callers together, have too many open.
+            RpcError: The caller, or all callers together, have too many open RPCs.
         """
         if self._guard is None:
             yield
@@ -106,10 +108,10 @@ class Door:
 
     @asynccontextmanager
     async def message(self, read: Callable[[], Awaitable[bytes]], user: User | None) -> AsyncIterator[bytes]:
-        """Read the message of an RPC once there is memory for it, which is held for the length of the block.
+        """Read the message of an RPC once memory for it is available, and hold the memory within the block.
 
         Raises:
-            RpcError: it did not come, or not in time, or is too large.
+            RpcError: The message did not arrive in time, or is too large.
         """
         async with self._memory.hold(user, MAX_READ) as shrink:
             try:

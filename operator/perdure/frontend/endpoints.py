@@ -1,4 +1,4 @@
-"""Nexus endpoints: names for a task queue of a namespace, and the namespaces that may call it. All in one ConfigMap.
+"""Nexus endpoints, stored in one ConfigMap: names for a task queue of a namespace, with the namespaces that may call it.
 
 The ConfigMap is in the operator's own namespace: anyone who can write there decides which namespace can call which other one.
 """
@@ -19,20 +19,20 @@ from perdure.kube.clock import now
 CONFIG_MAP = "perdure-nexus-endpoints"
 """Name of the ConfigMap."""
 ANYONE = "*"
-"""In the list of callers: every namespace."""
+"""Stands for every namespace in the list of callers."""
 _FRESH = timedelta(seconds=10)
-"""How long the ConfigMap counts once it was read: an edit with `kubectl` takes effect within this time."""
+"""How long a cached ConfigMap is used: an edit with `kubectl` takes effect within this time."""
 _TRIES = 20
 _log = structlog.get_logger("perdure.frontend.endpoints")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A Nexus endpoint; the value of its name in the ConfigMap, as JSON."""
+    """A Nexus endpoint, stored as JSON under its name in the ConfigMap."""
 
     id: str
     version: int = 1
     namespace: str
-    """Whose workers handle the operations."""
+    """The namespace whose workers handle the operations."""
     task_queue: str
     allowed_callers: tuple[str, ...] = ()
     """Other namespaces whose workflows may call it."""
@@ -46,7 +46,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 Endpoints = Mapping[str, Endpoint]
-"""By name."""
+"""The endpoints by name."""
 
 
 class EndpointRegistry:
@@ -57,7 +57,7 @@ class EndpointRegistry:
 
         Args:
             client: Returns the client of the API server.
-            namespace: The operator's.
+            namespace: The namespace of the operator.
         """
         self._client = client
         self._namespace = namespace
@@ -67,7 +67,7 @@ class EndpointRegistry:
         """Return all endpoints.
 
         Raises:
-            RpcError: the API server did not answer, and no earlier answer is known.
+            RpcError: The API server did not answer, and no earlier answer is known.
         """
         if self._read is not None and now() - self._read[0] < _FRESH:
             return self._read[1]
@@ -80,16 +80,16 @@ class EndpointRegistry:
         return self._known(_decoded(found))
 
     async def find(self, endpoint_id: str, name: str = "") -> tuple[str, Endpoint] | None:
-        """Return an endpoint by its ID; one that was created again since, by its name. None if there is none."""
+        """Return an endpoint by its ID or, if it was re-created, by its name. None if there is none."""
         return _find(await self.all(), endpoint_id, name)
 
     def expire(self) -> None:
-        """Read the endpoints again when they are needed next."""
+        """Read the endpoints again at the next use."""
         if self._read is not None:
             self._read = self._read[0] - _FRESH, self._read[1]
 
     def known(self, endpoint_id: str, name: str) -> Endpoint | None:
-        """Return an endpoint as it was last read, found as by `find`. None if there was none, or nothing was read yet."""
+        """Return a cached endpoint, found like by `find`. None if there is none, or nothing was read yet."""
         found = _find(self._read[1], endpoint_id, name) if self._read is not None else None
         return found[1] if found is not None else None
 
@@ -97,7 +97,7 @@ class EndpointRegistry:
         """Create an endpoint.
 
         Raises:
-            RpcError: the name is taken, or the API server does not answer.
+            RpcError: The name is in use, or the API server does not respond.
         """
         made = Endpoint(id=str(uuid4()), namespace=namespace, task_queue=task_queue, created_time=now(), **fields)
 
@@ -113,7 +113,7 @@ class EndpointRegistry:
         """Change an endpoint.
 
         Raises:
-            RpcError: it does not exist, has another version, or the API server does not answer.
+            RpcError: The endpoint does not exist or has another version, or the API server does not respond.
         """
 
         def change(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
@@ -130,10 +130,10 @@ class EndpointRegistry:
         return (await self._change(change))[name]
 
     async def delete(self, endpoint_id: str) -> None:
-        """Delete an endpoint. Started operations continue; it starts no more.
+        """Delete an endpoint. Started operations continue, but no further ones start.
 
         Raises:
-            RpcError: it does not exist, or the API server does not answer.
+            RpcError: The endpoint does not exist, or the API server does not respond.
         """
 
         def remove(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
@@ -158,7 +158,7 @@ class EndpointRegistry:
         stored = found.get("data") or {}
         before = _decoded(found)
         after = change(before)
-        # An entry that cannot be read stays for its author.
+        # Keep an invalid entry, so that its author can fix it.
         unread = {name: value for name, value in stored.items() if name not in before}
         body = {
             "apiVersion": "v1",
@@ -201,7 +201,7 @@ def _by_id(known: Endpoints, endpoint_id: str, message: str) -> str:
 
 
 def _decoded(found: kube.Object) -> dict[str, Endpoint]:
-    """The endpoints of a ConfigMap. One that cannot be read is reported, and admits nobody."""
+    """Decode the endpoints of a ConfigMap. An invalid endpoint is logged, and admits nobody."""
     endpoints = {}
     for name, value in (found.get("data") or {}).items():
         try:

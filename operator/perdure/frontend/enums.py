@@ -1,4 +1,4 @@
-"""Converts enum values: ``EVENT_TYPE_TIMER_FIRED`` in Temporal's API is ``TimerFired`` in Perdure."""
+"""Convert enum values: ``EVENT_TYPE_TIMER_FIRED`` in Temporal's API is ``TimerFired`` in Perdure."""
 
 from functools import cache
 from typing import Any
@@ -21,11 +21,11 @@ _ALIASES = {"Cancelled": "Canceled"}
 
 
 def to_enum(kind: Any, name: str) -> Any:
-    """The number of a CamelCase name; 0 for one that the enum does not know."""
+    """The number of a CamelCase name; 0 if the enum does not have the name."""
     there, _ = _names(kind)
     return there.get(name, there.get(_ALIASES.get(name, ""), 0))
 
 
 def from_enum(kind: Any, number: int) -> str:
-    """The CamelCase name of a number; empty for one that the enum does not know."""
+    """The CamelCase name of a number; empty if the enum does not have the number."""
     return _names(kind)[1].get(number, "")

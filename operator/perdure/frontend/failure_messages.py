@@ -1,4 +1,4 @@
-"""Converts failures between Temporal's message and the engine's tree."""
+"""Convert failures between Temporal's message and the engine's tree."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
     """Convert Temporal's failure to the engine's.
 
     Raises:
-        UnfitError: a field of it cannot be taken.
+        UnfitError: A field is invalid.
     """
     info = failure.WhichOneof("failure_info")
     said: dict[str, Any] = {
@@ -46,7 +46,7 @@ def to_json(failure: ProtoFailure, depth: int = 0) -> Failure:
 
 
 def _whole(payloads: Sequence[Payload]) -> Any:
-    """Payloads, however large: with what does not fit a run, it ends."""
+    """Convert payloads of any size, because a run ends if its failure is too large."""
     return data.to_json(payloads, most=UNLIMITED)
 
 

@@ -1,4 +1,4 @@
-"""First workflow tasks that are reserved: for the client that starts the run, or until an update is admitted."""
+"""Reserved first workflow tasks: for the client that starts the run, or until an update is admitted."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ class FirstTasks:
     """The runs whose first task is not dispatched yet."""
 
     def __init__(self, runs: Callable[[], RunGateway], follow: Callable[[Followed], None]) -> None:
-        """Create it.
+        """Create it without reservations.
 
         Args:
             runs: The runs of the operator.
@@ -21,7 +21,7 @@ class FirstTasks:
         self._reserved: set[tuple[str, str]] = set()
 
     def reserve(self, namespace: str, name: str) -> None:
-        """Keep the first task of a run, by the name of the WorkflowRun, until it is released."""
+        """Reserve the first task of a run, by the name of the WorkflowRun, until it is released."""
         self._reserved.add((namespace, name))
 
     def is_reserved(self, namespace: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Checks the durations, times, names, and sizes in requests; an error names the field. Pure."""
+"""Check the durations, times, names, and sizes in requests. An error names the field. Pure."""
 
 import math
 from collections.abc import Iterable, Sized
@@ -17,22 +17,22 @@ MAX_ID = 1_000
 MAX_BLOB = 2 * 1024 * 1024
 """Maximum size of one value, such as an input, in bytes; as on Temporal's server."""
 MAX_INLINE = 256 * 1024
-"""Maximum size of a value that is part of another object because it cannot be a Payload of its own, in bytes."""
+"""Maximum size of a value that is stored within another object instead of in a Payload, in bytes."""
 UNLIMITED = 2**31
 """Size limit of values that only the limit of the whole message applies to, in bytes."""
 MAX_MEMO = 64 * 1024
 """Maximum size of a memo, in bytes."""
 MAX_EVENT = 2**31 - 1
-"""Event IDs are less than this."""
+"""The exclusive upper limit of event IDs."""
 MAX_PAYLOADS = 10_000
-"""Maximum number of payloads of one value: processing each takes time, even if it is small."""
+"""Maximum number of payloads of one value, because processing even small payloads takes time."""
 MAX_PARTS = 50_000
 """Maximum number of items in all lists and maps of a request: in memory, an empty one takes far more than its two bytes."""
 LONGEST = timedelta(days=36_500)
-"""Longer durations are cut to this, as on Temporal's server (common/primitives/timestamp/duration.go)."""
+"""Longer durations are reduced to this, as on Temporal's server (common/primitives/timestamp/duration.go)."""
 _BILLION = 1_000_000_000
 NO_TIME = datetime(1, 1, 1, tzinfo=UTC)
-"""Go's zero time, which Temporal's server sends in some fields for a time that was never set."""
+"""Go's zero time, which Temporal's server sends in some fields for unset times."""
 
 Time: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time with a UTC offset; times without one cannot be compared."""
@@ -47,7 +47,7 @@ class OversizeError(UnfitError):
 
 
 def is_uuid(text: str) -> bool:
-    """Whether an ID is a UUID, as those of runs are."""
+    """Whether an ID is a UUID, like the IDs of runs."""
     try:
         UUID(text)
     except ValueError:
@@ -56,10 +56,10 @@ def is_uuid(text: str) -> bool:
 
 
 def duration(message: Any, field: str) -> timedelta:
-    """A duration, rounded up to microseconds so that none but zero becomes zero; zero where it is not set.
+    """Read a duration, rounded up to microseconds so that only zero becomes zero; zero if it is not set.
 
     Raises:
-        UnfitError: it is negative, or none.
+        UnfitError: It is negative, or none.
     """
     given = getattr(message, field)
     if abs(given.nanos) >= _BILLION:
@@ -74,19 +74,19 @@ def duration(message: Any, field: str) -> timedelta:
 
 
 def duration_or_none(message: Any, field: str) -> timedelta | None:
-    """A duration; None where it is not set, or zero.
+    """Read a duration; None if it is not set or zero.
 
     Raises:
-        UnfitError: it is negative, or none.
+        UnfitError: It is negative, or none.
     """
     return duration(message, field) or None
 
 
 def moment(message: Any, field: str) -> datetime | None:
-    """A time; None where it is not set.
+    """Read a time; None if it is not set.
 
     Raises:
-        UnfitError: it is not between the years 1 and 9999.
+        UnfitError: The time is not between the years 1 and 9999.
     """
     if not message.HasField(field):
         return None
@@ -98,10 +98,10 @@ def moment(message: Any, field: str) -> datetime | None:
 
 
 def name(value: str, field: str, *, required: bool = True) -> str:
-    """An id or a name.
+    """Read an ID or a name.
 
     Raises:
-        UnfitError: it is missing, or too long.
+        UnfitError: The value is missing or too long.
     """
     if required and not value:
         raise UnfitError(f"{field} is not set")
@@ -114,7 +114,7 @@ def few(payloads: Sized) -> None:
     """Check that there are not too many payloads.
 
     Raises:
-        UnfitError: they are.
+        UnfitError: They are.
     """
     if len(payloads) > MAX_PAYLOADS:
         raise UnfitError(
@@ -126,7 +126,7 @@ def small(messages: Iterable[Message], most: int = MAX_INLINE) -> None:
     """Check that payloads are not too large.
 
     Raises:
-        UnfitError: they are.
+        UnfitError: They are.
     """
     fits(sum(each.ByteSize() for each in messages), most, "Memo" if most == MAX_MEMO else "Blob data")
 
@@ -135,7 +135,7 @@ def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
     """Check that a value is not too large.
 
     Raises:
-        UnfitError: it is. OversizeError where the limit is one of Temporal's.
+        UnfitError: The value is too large; an OversizeError if the limit is one of Temporal's.
     """
     if size > most:
         error = OversizeError if most == MAX_BLOB else UnfitError
@@ -143,10 +143,10 @@ def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
 
 
 def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:
-    """A retry policy; fields that are not set get Temporal's defaults.
+    """Read a retry policy. Unset fields get Temporal's defaults.
 
     Raises:
-        UnfitError: it is invalid; the message is Temporal's.
+        UnfitError: The policy is invalid; the message is Temporal's.
     """
     first = duration(policy, "initial_interval") or timedelta(seconds=1)
     coefficient = policy.backoff_coefficient or 2.0

@@ -27,7 +27,7 @@ _INVALID_FOR = timedelta(seconds=10)
 _MAX_KNOWN = 10_000
 _REVIEWS_PER_SECOND, _REVIEWS_BURST = 50.0, 500
 _REVIEWS_PER_SECOND_OF_ADDRESS, _REVIEWS_BURST_OF_ADDRESS = 5.0, 50
-"""Of tokens that were not valid before."""
+"""Limits for tokens that were never valid, per address."""
 _RIGHTS_PER_SECOND_OF_USER, _RIGHTS_BURST_OF_USER = 50.0, 500
 
 K = TypeVar("K")
@@ -36,7 +36,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The user of a token, as the API server reports it."""
+    """The user of a token, according to the API server."""
 
     name: str
     uid: str
@@ -46,13 +46,13 @@ class User:
 class Guard:
     """Authenticates callers and checks their permissions.
 
-    The API server is asked as seldom as possible: what cannot be a token is refused unasked, an answer is remembered, and
-    tokens that were never valid share a rate, all together and for each address. Tokens that were valid before do not count
-    there, so that strangers cannot keep workers out.
+    Requests to the API server are avoided: obviously invalid tokens are rejected immediately, results are cached, and tokens
+    that were never valid share a rate limit, in total and per address. The limit does not apply to tokens that were valid before,
+    so that strangers cannot lock out workers.
     """
 
     def __init__(self, client: kube.Client, audience: str, *, cluster_tokens: bool = False) -> None:
-        """`client` asks for reviews, on connections of its own; tokens are for `audience`, or also for the API server."""
+        """`client` sends reviews on its own connections. Tokens must be for `audience`, or optionally for the API server."""
         self._client = client
         self._audience = audience
         self._cluster_tokens = cluster_tokens
@@ -68,11 +68,11 @@ class Guard:
         """Authenticate the caller by the token in the metadata of an RPC.
 
         Args:
-            metadata: Of the RPC.
-            address: Where it comes from.
+            metadata: The metadata of the RPC.
+            address: The address of the caller.
 
         Raises:
-            RpcError: no valid token; or too many tokens to ask about; or the API server cannot be asked.
+            RpcError: The token is not valid, there are too many tokens to review, or the API server does not respond.
         """
         token = bearer_of(metadata)
         if not token:
@@ -93,12 +93,12 @@ class Guard:
         """Check that a user may call an RPC.
 
         Args:
-            user: Who calls.
-            rpc: Its name.
-            namespace: The one that it is about; None: about none.
+            user: The caller.
+            rpc: The name of the RPC.
+            namespace: The namespace of the request; None if it has none.
 
         Raises:
-            RpcError: the user may not do that.
+            RpcError: The user may not call the RPC.
         """
         if rpc in FREE:
             return
@@ -107,7 +107,7 @@ class Guard:
                 raise denied(_refusal(user, rpc, namespace, right))
 
     def _audience_of(self, token: str, time: datetime) -> str:
-        """The audience to ask the API server about; empty: its own."""
+        """The audience for the review of a token; empty: the API server's own."""
         try:
             claims = claims_of(token, time)
         except NoTokenError as error:
@@ -122,7 +122,7 @@ class Guard:
         )
 
     async def _reviewed(self, key: bytes, token: str, audience: str, stranger: str | None) -> User | None:
-        """Whose token that is, as the API server says. `stranger`: the address it comes from, if it was never valid."""
+        """The user of a token according to the API server. `stranger`: the caller's address, if the token was never valid."""
         review = self._reviews.get(key)
         if review is None:
             time = now()
@@ -131,12 +131,12 @@ class Guard:
                 raise exhausted("too many new tokens to ask the API server about; retry later")
             review = self._reviews[key] = asyncio.create_task(self._review(key, token, audience), name="token review")
             review.add_done_callback(lambda done: self._reviewed_now(key, done))
-        return await asyncio.shield(review)  # others may wait for it when this caller goes away
+        return await asyncio.shield(review)  # other callers may wait for it if this one disconnects
 
     def _reviewed_now(self, key: bytes, review: asyncio.Task[User | None]) -> None:
         del self._reviews[key]
         if not review.cancelled():
-            review.exception()  # those who waited for it have gone if nobody has seen it
+            review.exception()  # mark the exception as retrieved, because all waiting callers may have disconnected
 
     async def _review(self, key: bytes, token: str, audience: str) -> User | None:
         spec = {"token": token, **({"audiences": [audience]} if audience else {})}
@@ -146,7 +146,7 @@ class Guard:
         except RpcError:
             metrics.TOKEN_REVIEWS.labels(outcome="Unavailable").inc()
             raise
-        # An authenticator that knows nothing of audiences names none: what it accepts was not made for this one.
+        # An authenticator without support for audiences returns none, so its tokens were not issued for this audience.
         if not status.get("authenticated") or (audience and audience not in (status.get("audiences") or ())):
             metrics.TOKEN_REVIEWS.labels(outcome="Invalid").inc()
             self._users.pop(key)
@@ -201,7 +201,7 @@ class Guard:
 
 
 def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
-    """A message that says what a user may not do, and which permission would allow it."""
+    """The message about a missing permission, with the permission to grant."""
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f" in namespace {namespace!r}" if namespace else ""
     other = "; or there is no such namespace" if namespace else ""

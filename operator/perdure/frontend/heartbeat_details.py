@@ -1,4 +1,4 @@
-"""Large heartbeat details, which are stored without a commit of the run."""
+"""Store large heartbeat details without a commit of the run."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,14 +18,14 @@ async def storing_details(
 ) -> AsyncIterator[None]:
     """Store large heartbeat details before the block that passes them to a run, and remove the previous ones after it.
 
-    Heartbeats need no commit, so without this the details would stay in memory until the next one. Details that a commit
-    has recorded are kept.
+    Heartbeats need no commit, so the details would otherwise stay in memory until the next one. Details that a commit has
+    recorded are kept.
 
     Args:
-        manager: Has the runs.
+        manager: The manager of the runs.
         entry: The run.
-        scheduled_event_id: Of the activity.
-        details: As JSON, or a reference that has its bytes.
+        scheduled_event_id: The ID of the activity's ActivityTaskScheduled.
+        details: The details as JSON, or a reference with their bytes.
     """
     run, reference = manager.runs.get(entry.uid), next(with_content(details), None)
     if reference is None or run is None or run.state is None or run.state.code is None:

@@ -1,7 +1,7 @@
-"""Converts the events of the engine to Temporal's events.
+"""Convert the events of the engine to Temporal's events.
 
-Events and attributes bear Temporal's names, so most of it goes by the fields of the message: what has our value's name is
-filled with it, each type of field in its own way. `_SPECIAL` lists what is elsewhere in Temporal's messages.
+Events and attributes have Temporal's names, so most fields of a message are filled from the attribute with the same name,
+depending on the type of the field. `_SPECIAL` handles attributes that are elsewhere in Temporal's messages.
 """
 
 import uuid
@@ -61,7 +61,7 @@ _PARENTS_NAMESPACES = ("parent_workflow_namespace", "parent_workflow_namespace_i
 
 
 class Historian:
-    """Turns the events of one run into Temporal's."""
+    """Converts the events of one run."""
 
     def __init__(self, namespace: str, run_ids: RunIds, *, by_step: bool = False) -> None:
         """Convert events of a namespace.
@@ -69,18 +69,18 @@ class Historian:
         Args:
             namespace: The namespace.
             run_ids: Finds the next run of a chain by its name.
-            by_step: Whether the IDs in events are paths of steps: the run is that of a Workflow.
+            by_step: Whether the IDs in events are paths of steps, because the run is one of a Workflow.
         """
         self._namespace = namespace
         self._run_ids = run_ids
         self._by_step = by_step
 
     def all(self, events: Iterable[ev.AnyEvent]) -> list[HistoryEvent]:
-        """All events."""
+        """Convert all events."""
         return [self.one(event) for event in events]
 
     def page(self, events: Sequence[ev.AnyEvent]) -> list[HistoryEvent]:
-        """As many of the events, from the first on, as fit into one answer."""
+        """Convert the first events, up to the size limit of a response."""
         made: list[HistoryEvent] = []
         total = 0
         for event in events:
@@ -91,7 +91,7 @@ class Historian:
         return made
 
     def one(self, event: ev.AnyEvent) -> HistoryEvent:
-        """One event."""
+        """Convert one event."""
         name = type(event).__name__
         made = HistoryEvent(
             event_id=event.event_id, event_type=to_enum(EventType, name), task_id=event.event_id, version=0
@@ -135,7 +135,7 @@ class Historian:
 
 
 def _step_of(event: ev.AnyEvent) -> str:
-    """The path of the step for which an event starts something; empty for other events."""
+    """The path of the step whose action an event starts; empty for other events."""
     match event:
         case ev.ActivityTaskScheduled():
             return event.activity_id
@@ -150,7 +150,7 @@ def _step_of(event: ev.AnyEvent) -> str:
 
 
 def request_of(origin: str) -> str:
-    """A request ID for what no client has requested; the same for the same origin."""
+    """Return a request ID for an action without a client's request. It is the same for the same origin."""
     return str(uuid.uuid5(uuid.NAMESPACE_OID, origin))
 
 
@@ -164,7 +164,7 @@ def _attributes_of(event: str) -> str:
 
 
 def _copy(target: Any, fields: Any, source: Any) -> None:
-    """Fill the fields that have the name of one of ours."""
+    """Fill the fields that have the name of one of our attributes."""
     for name in source.__struct_fields__:
         field = fields.get(name)
         value = getattr(source, name)
@@ -255,7 +255,7 @@ def versioning_override(override: VersioningOverride) -> ProtoOverride:
 
 
 def retry_policy(policy: RetryPolicy) -> ProtoRetryPolicy:
-    """A retry policy as Temporal's, with every default written out."""
+    """Convert a retry policy, including all defaults."""
     made = ProtoRetryPolicy(
         backoff_coefficient=policy.backoff_coefficient,
         maximum_attempts=policy.maximum_attempts,
@@ -267,7 +267,7 @@ def retry_policy(policy: RetryPolicy) -> ProtoRetryPolicy:
     return made
 
 
-# What stands elsewhere
+# Attributes that are elsewhere in Temporal's messages
 
 
 def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
@@ -292,7 +292,7 @@ def _started(attributes: Any, event: ev.WorkflowExecutionStarted) -> None:
 
 
 def started_by_a_workflow(event: ev.WorkflowExecutionStarted) -> bool:
-    """Whether a command started the run; Temporal's server then shows its run timeout even where it has none."""
+    """Whether a command started the run. Temporal's server then shows a run timeout even if there is none."""
     return event.parent is not None or event.initiator == "Workflow"
 
 
@@ -424,7 +424,7 @@ def _update_completed(attributes: Any, event: ev.WorkflowExecutionUpdateComplete
 
 
 _PRINCIPAL = "kubernetes"
-"""Type of the principals of events: users of Kubernetes, ServiceAccounts among them."""
+"""Type of the principals of events: users of Kubernetes, including ServiceAccounts."""
 _CAUSES = {
     "WorkflowExecutionAlreadyStarted": "WorkflowAlreadyExists",
     "ExternalWorkflowExecutionNotFound": "ExternalWorkflowExecutionNotFound",

@@ -1,4 +1,4 @@
-"""Large payloads, which are stored apart from runs, in messages to clients and workers."""
+"""Read large payloads, which are stored separately from runs, for messages to clients and workers."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -16,27 +16,27 @@ from perdure.frontend.run_gateway import RunGateway
 
 _Made = TypeVar("_Made")
 _MEMORY = 128 * 1024 * 1024
-"""Maximum size of large payloads that are read at the same time, in bytes; half of it for one namespace."""
+"""Maximum size of large payloads that are read concurrently, in bytes; one namespace gets at most half of it."""
 
 
 class LargePayloads:
-    """Reads the large payloads that a message needs."""
+    """Reads the large payloads of messages."""
 
     def __init__(self, runs: Callable[[], RunGateway]) -> None:
         self._runs = runs
         self._memory = MessageMemory(_MEMORY)
 
     async def whole(self, namespace: str, make: Callable[[], _Made], most: int = UNLIMITED) -> _Made:
-        """The result of a function of a run's state or events, with the large payloads that it needs.
+        """Build a message from a run's state or events, with the large payloads that it needs.
 
         Args:
-            namespace: Of the run.
-            make: Makes it; called again once what it needs was read.
-            most: Bytes of large payloads that it may have in all; others stay empty.
+            namespace: Namespace of the run.
+            make: Builds the message. It is called again once the payloads were read.
+            most: The total size limit of large payloads in bytes; payloads beyond it stay empty.
 
         Raises:
-            RpcError: one is gone.
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the Kubernetes API request failed.
+            RpcError: A payload does not exist.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed.
         """
         known = KnownBlobs(most=most)
         while True:
@@ -53,12 +53,12 @@ class LargePayloads:
                         raise damaged(str(error)) from error
 
     async def page(self, namespace: str, events: Sequence[ev.AnyEvent], *, by_step: bool = False) -> list[HistoryEvent]:
-        """As many of the events, from the first on, as fit into one answer; as Temporal's.
+        """Convert the first events, up to the size limit of a response, to Temporal's events.
 
-        `by_step` as for `Historian`.
+        See `Historian` for `by_step`.
         """
         return await self.whole(namespace, lambda: self.historian(namespace, by_step=by_step).page(events))
 
     def historian(self, namespace: str, *, by_step: bool = False) -> Historian:
-        """A Historian for a namespace; `by_step` as for `Historian`."""
+        """Build a Historian for a namespace."""
         return Historian(namespace, self._runs().finder.run_id_of(namespace), by_step=by_step)

@@ -1,4 +1,4 @@
-"""Links in responses to the event that a request has led to, as on Temporal's server."""
+"""Links in responses to the event that a request caused, as on Temporal's server."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +12,7 @@ from perdure.runtime.attempts import RunRef
 
 
 def to_start(entry: Entry) -> Link:
-    """To the first event of a run."""
+    """Return a link to the first event of a run."""
     link = _to(entry)
     link.workflow_event.event_ref.event_id = 1
     link.workflow_event.event_ref.event_type = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED
@@ -20,22 +20,22 @@ def to_start(entry: Entry) -> Link:
 
 
 def to_signal(entry: Entry, request_id: str) -> Link:
-    """To the event of a signal, which is recorded later: by the ID of the request; empty where the client gave none."""
+    """Return a link to the later event of a signal, by request ID; empty if the client set none."""
     return _by_request(entry, request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED)
 
 
 def to_update(entry: Entry, request_id: str) -> Link:
-    """To the event of an update that the workflow has accepted."""
+    """Return a link to the event of an accepted update."""
     return _by_request(entry, request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED)
 
 
 def to_attachment(entry: Entry, request_id: str) -> Link:
-    """To the event that records callbacks which a start has attached to an open run."""
+    """Return a link to the event that records the callbacks of a start that attached to an open run."""
     return _by_request(entry, request_id, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_OPTIONS_UPDATED)
 
 
 def to_rejection(entry: Entry) -> Link:
-    """To the run that has rejected an update, of which nothing is recorded."""
+    """Return a link to the run that rejected an update; a rejection leaves no event."""
     link = Link()
     link.workflow.namespace, link.workflow.workflow_id, link.workflow.run_id = _execution(entry)
     link.workflow.reason = "Update rejected"
@@ -60,7 +60,7 @@ def _execution(entry: Entry) -> tuple[str, str, str]:
 
 
 def to_event(run: RunRef, event_id: int, kind: "EventType.ValueType") -> Link:
-    """To an event of a run."""
+    """Return a link to an event of a run."""
     link = Link()
     event = link.workflow_event
     event.namespace, event.workflow_id, event.run_id = run.namespace, run.workflow_id, run.uid
@@ -69,10 +69,10 @@ def to_event(run: RunRef, event_id: int, kind: "EventType.ValueType") -> Link:
 
 
 def to_json(found: Iterable[Link]) -> Any:
-    """Links as JSON; None where there are none."""
+    """Convert links to JSON; None if there are none."""
     return [MessageToDict(link) for link in found] or None
 
 
 def from_json(found: Any) -> list[Link]:
-    """Links that were stored as JSON."""
+    """Read links that were stored as JSON."""
     return [ParseDict(link, Link(), ignore_unknown_fields=True) for link in found or ()]

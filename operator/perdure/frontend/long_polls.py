@@ -16,7 +16,7 @@ def check(token: bytes, run_id: str) -> None:
     """Check that a token belongs to a run.
 
     Raises:
-        RpcError: it is no token, or one of another run.
+        RpcError: The token is not valid, or belongs to another run.
     """
     named, found, digest = token.partition(b"/")
     if not found or len(digest) != hashlib.sha256().digest_size * 2:

@@ -1,7 +1,7 @@
-"""Matches the offers of runs with the workers that poll, across a fleet.
+"""Match the offers of runs with polling workers, across a fleet.
 
-Each task queue has one owner in the fleet, as each run does. The owner of a run offers its tasks to the owners of their queues,
-and all polls of that queue are forwarded there. A worker gets a task from the owner of the run through the owner of the queue:
+Each task queue has one owner in the fleet, like each run. The owner of a run offers its tasks to the owners of their queues, and
+all polls of a queue are forwarded to its owner. A worker gets a task from the owner of the run through the owner of the queue:
 
     run A ── offers ──▶ owner of the task queue ◀── polls ── the member that a worker is connected to
           ◀── takes ───
@@ -31,13 +31,13 @@ class Poller:
     through: str = ""
     """The member that the worker is connected to; empty for this one."""
     request_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names what the worker gets."""
+    """Identifies this delivery to the worker."""
 
 
 Taker = Callable[[Offer, Poller], Awaitable[Any]]
 """Dispatches an offer to a worker; returns None if it is withdrawn."""
 Returner = Callable[[Offer, Poller], None]
-"""Takes back what a worker did not receive."""
+"""Takes back a task that a worker did not receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Destination:
 
     queue: QueueName
     sticky: str = ""
-    """The queue of the worker that has cached the workflow: preferred while the worker polls it."""
+    """The sticky queue of the worker that has cached the workflow, which is preferred while the worker polls it."""
 
 
 Offers = Mapping[Offer, Destination]
@@ -58,16 +58,16 @@ class OfferBatch(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     """Identifies the process: a restarted one sends all its offers first."""
     whole: bool
-    """Whether these are all its offers, and others are withdrawn."""
+    """Whether these are all its offers, so that all others are withdrawn."""
     offers: dict[str, list[tuple[Offer, Destination]]]
-    """By key; an empty list withdraws all offers of a key."""
+    """The offers by key; an empty list withdraws all offers of a key."""
 
 
 class PolledQueues(msgspec.Struct, frozen=True, kw_only=True):
     """The response to a batch: the task queues of the member that workers poll."""
 
     known: bool
-    """Whether the member knows the session: otherwise it needs all offers."""
+    """Whether the member knows the session; otherwise it needs all offers."""
     alive: list[QueueName]
     polled: list[QueueName]
 
@@ -77,22 +77,22 @@ class UnreachedError(Exception):
 
 
 class Members(Protocol):
-    """The other members of the fleet, as `Matching` needs them."""
+    """The interface of `Matching` to the other members of the fleet."""
 
     def owner(self, queue: QueueName) -> str:
         """The member that owns a task queue; empty for this one."""
         ...
 
     def offer(self, member: str, key: str) -> None:
-        """Have the offers of a key sent to a member soon."""
+        """Schedule sending the offers of a key to a member."""
         ...
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
         """Get the task of an offer from another member; None if it is withdrawn.
 
         Raises:
-            UnreachedError: the member is not reached, or has lost the run.
-            RpcError: the member could not hand it out.
+            UnreachedError: The member cannot be reached, or has lost the run.
+            RpcError: The member could not hand out the task.
         """
         ...
 
@@ -106,15 +106,15 @@ class Alone:
         return ""
 
     def offer(self, member: str, key: str) -> None:
-        """Do nothing, as there is no other member."""
+        """Do nothing, because there is no other member."""
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """Return nothing, as there is no other member."""
+        """Return None, because there is no other member."""
         del kind, offer, poller
 
 
 class Matching:
-    """The offers of this process's runs, and those of others for its task queues."""
+    """The offers of this process's runs, and the offers of other members for its task queues."""
 
     def __init__(self) -> None:
         """Start without offers and without other members."""
@@ -125,19 +125,19 @@ class Matching:
         self._takers: dict[Kind, Taker] = {}
         self._returners: dict[Kind, Returner] = {}
         self._own: dict[str, dict[Offer, Destination]] = {}
-        """By key, the offers of the runs that this process owns."""
+        """The offers of the runs that this process owns, by key."""
         self._placed: dict[str, dict[Offer, Destination]] = {}
-        """By key, the offers in the queues of this process, including those of other members."""
+        """The offers in the queues of this process, including offers of other members, by key."""
         self._sessions: dict[str, str] = {}
-        """By member."""
+        """The session of each member."""
         self._polled: dict[str, PolledQueues] = {}
-        """By member, the polled ones among its task queues."""
+        """The polled task queues of each member."""
         self._others: frozenset[str] = frozenset()
 
     # Offers of this process
 
     def settle(self, key: str, offers: Offers) -> None:
-        """Set all offers of a key: those of a run, or a query or Nexus call by itself. Earlier ones are withdrawn."""
+        """Set all offers of a key, which is a run, a query, or a Nexus call. Other offers of the key are withdrawn."""
         before = self._own.get(key, {})
         if offers:
             self._own[key] = dict(offers)
@@ -217,11 +217,11 @@ class Matching:
         self._returners[kind] = returner
 
     def take_back(self, kind: Kind, offer: Offer, poller: Poller) -> None:
-        """A worker at another member did not receive what it has taken."""
+        """Take back a task that a worker at another member did not receive."""
         self._returners[kind](offer, poller)
 
     async def take(self, kind: Kind, offer: Offer, poller: Poller) -> Any:
-        """The task that a worker gets for an offer; None if it is withdrawn."""
+        """Get the task of an offer for a worker; None if the offer is withdrawn."""
         if not offer.member:
             return await self._takers[kind](offer, poller)
         try:
@@ -234,7 +234,7 @@ class Matching:
             raise
 
     def polled_by(self, member: str, polled: PolledQueues) -> None:
-        """Note the task queues that workers poll at another member."""
+        """Record the task queues that workers poll at another member."""
         self._polled[member] = polled
 
     def namespaces(self) -> set[str]:
@@ -242,7 +242,7 @@ class Matching:
         return {name.namespace for polled in self._polled.values() for name in polled.polled}
 
     def alive(self, name: QueueName) -> bool:
-        """Whether a worker polls a queue, or did a moment ago, at any member."""
+        """Whether a worker polls a queue, or has just polled it, at any member."""
         return self.queues.alive(name) or any(name in polled.alive for polled in self._polled.values())
 
     def has_pollers(self, name: QueueName) -> bool:
@@ -257,5 +257,5 @@ def key_of(offer: Offer) -> str:
 
 
 def queue_shard(namespace: str, name: str) -> int:
-    """The shard of a task queue: its owner owns the queue, for workflows, activities, and Nexus calls."""
+    """The shard of a task queue. Its owner owns the queue for workflows, activities, and Nexus calls."""
     return shard_of(namespace, f"task-queue/{name}")

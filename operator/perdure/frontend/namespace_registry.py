@@ -19,14 +19,14 @@ from perdure.kube.clock import now
 _KEPT = timedelta(minutes=5)
 """Minimum time for which a ConfigMap is cached."""
 _MANY = 1_000
-"""Maximum number of namespaces to remember without a check whether clients still ask about them."""
+"""Maximum number of cached namespaces before unused ones are dropped."""
 _TRIES = 20
 _MAX_KEY = 253
 _log = structlog.get_logger("perdure.frontend.registry")
 
 Entry = TypeVar("Entry")
 Entries: TypeAlias = Mapping[str, Entry]
-"""By name."""
+"""The entries by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +35,13 @@ class EntryKind(Generic[Entry]):
 
     type: type[Entry]
     noun: str
-    """What an entry is called in messages, in the singular."""
+    """The singular name of an entry in messages."""
     config_map: str
     """Name of the ConfigMap."""
     fresh: timedelta
-    """How long a cached ConfigMap is valid: changes by other operators, or with `kubectl`, are seen within this time."""
+    """How long a cached ConfigMap is used: changes by other operators or with `kubectl` are seen within this time."""
     check: Callable[[Entry], None] = lambda _: None
-    """Raises ValueError if an entry that can be decoded is invalid."""
+    """Raises ValueError if a decoded entry is invalid."""
 
 
 class NamespaceRegistry(Generic[Entry]):
@@ -58,10 +58,10 @@ class NamespaceRegistry(Generic[Entry]):
         """Create a registry.
 
         Args:
-            kind: What it stores.
+            kind: The kind of entries.
             client: Returns the client of the API server.
-            changed: Called with a namespace whose entries are no longer as they were when last read.
-            written: Called after a change with the ConfigMap as stored, and the entries before and after.
+            changed: Called with a namespace whose entries have changed since the last read.
+            written: Called after a change with the stored ConfigMap, and the entries before and after.
         """
         self._kind = kind
         self._client = client
@@ -69,24 +69,24 @@ class NamespaceRegistry(Generic[Entry]):
         self._written = written
         self._read: dict[str, tuple[datetime, Entries[Entry]]] = {}
         self._reading: dict[str, asyncio.Task[kube.Object]] = {}
-        """Concurrent readers of a namespace share one request."""
+        """The pending request of each namespace, which concurrent readers share."""
         self._many = _MANY
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """Serializes the changes of a namespace, so that the cache ends with the last write."""
+        """Serializes the changes of a namespace, so that the cache has the last write."""
 
     def is_known(self, namespace: str) -> bool:
         """Whether the entries were read."""
         return namespace in self._read
 
     def known(self, namespace: str) -> Entries[Entry]:
-        """Return the entries as they were last read."""
+        """Return the cached entries."""
         return self._read[namespace][1] if namespace in self._read else {}
 
     async def load(self, namespace: str) -> Entries[Entry]:
         """Return the entries.
 
         Raises:
-            RpcError: the API server did not answer, and no earlier answer is known.
+            RpcError: The API server did not answer, and no earlier answer is known.
         """
         try:
             return await self.read(namespace)
@@ -97,7 +97,7 @@ class NamespaceRegistry(Generic[Entry]):
         """Return the entries.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: the API server did not answer, and no earlier answer is known.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The API server did not answer, and no earlier answer is known.
         """
         read = self._read.get(namespace)
         if read is not None and now() - read[0] < self._kind.fresh:
@@ -113,7 +113,7 @@ class NamespaceRegistry(Generic[Entry]):
             if read is not None:
                 return read[1]
             raise
-        if self._read.get(namespace) is not read:  # a change ended meanwhile, which this read may not have seen
+        if self._read.get(namespace) is not read:  # a change ended in the meantime, which this read may have missed
             return self.known(namespace)
         return self._learn(namespace, found)
 
@@ -121,7 +121,7 @@ class NamespaceRegistry(Generic[Entry]):
         """Read the entries of a namespace again, if they were read before.
 
         Raises:
-            RpcError: the API server does not respond.
+            RpcError: The API server does not respond.
         """
         read = self._read.get(namespace)
         if read is not None:
@@ -153,7 +153,7 @@ class NamespaceRegistry(Generic[Entry]):
         after = change(before)
         if after == before:
             return before
-        # An entry that cannot be read stays as it is until someone fixes it.
+        # Keep an invalid entry until someone fixes it.
         unread = {key: value for key, value in (found.get("data") or {}).items() if _name(key) not in before}
         for name in after.keys() & {_name(key) for key in unread}:
             raise precondition(
@@ -185,7 +185,7 @@ class NamespaceRegistry(Generic[Entry]):
         return deployments
 
     def _forget(self) -> None:
-        """Forget the namespaces that nobody has asked about for a while; their entries are read again on the next request."""
+        """Drop the entries of namespaces that were not used for a while. They are read again on the next request."""
         since = now() - _KEPT
         self._read = {namespace: read for namespace, read in self._read.items() if read[0] > since}
         for namespace in [
@@ -213,12 +213,12 @@ def _url(namespace: str, name: str | None = None) -> str:
 
 
 def fits_key(name: str) -> bool:
-    """Whether the name of an entry can be a key of a ConfigMap, escaped."""
+    """Whether the escaped name of an entry can be a key of a ConfigMap."""
     return len(_key(name)) <= _MAX_KEY
 
 
 def _key(name: str) -> str:
-    """The key of an entry. A dot in its name is escaped, so that a dot can begin an escaped byte."""
+    """The key of an entry. Dots in its name are escaped, because a dot begins an escaped byte."""
     return re.sub(r"[^-_a-zA-Z0-9]", lambda found: "".join(f".{byte:02x}" for byte in found[0].encode()), name)
 
 

@@ -1,7 +1,7 @@
-"""Calls of Nexus handlers, kept in memory: dispatches them to workers, and passes the responses to the run that waits.
+"""Calls of Nexus handlers, kept in memory: dispatch them to workers, and pass the responses to the waiting run.
 
-The state of the run determines which handlers to call, and repeats a call that is not answered in time. So nothing here is
-needed after a restart. A call leaves the namespace of the run only if the endpoint admits that namespace at that moment.
+The state of the run determines which handlers to call, and repeats a call without a timely response. So nothing here is needed
+after a restart. A call leaves the namespace of the run only if the endpoint admits that namespace at that moment.
 """
 
 import asyncio
@@ -54,12 +54,12 @@ class CallName:
 
 @dataclass(slots=True)
 class HandlerCall:
-    """A call that a handler has to answer."""
+    """A call that needs a response from a handler."""
 
     name: CallName
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     queue: QueueName | None = None
-    """None until the endpoint is known."""
+    """The task queue; None until the endpoint is known."""
     endpoint: str = ""
 
     @property
@@ -102,11 +102,11 @@ class HandlerCallsOpen:
             self._of_run.pop(run_id, None)
 
     def get(self, call_id: str) -> HandlerCall | None:
-        """A call that is open."""
+        """Return an open call."""
         return self._calls.get(call_id)
 
     def take(self, call_id: str, namespace: str) -> HandlerCall | None:
-        """Remove and return a call that a worker of a namespace has answered: a call has one response."""
+        """Remove and return a call that a worker of a namespace has answered, because a call has one response."""
         call = self._calls.get(call_id)
         if call is None or call.queue is None or call.queue.namespace != namespace:
             return None
@@ -129,7 +129,7 @@ class HandlerCallsOpen:
             found = await self._caller.endpoints.find(operation.endpoint_id, operation.endpoint)
         except RpcError as error:
             _log.warning("The Nexus endpoints cannot be read", error=error.message)
-            return  # the call is not answered in time, and is repeated
+            return  # the call times out, and is repeated
         if call.call_id not in self._calls:
             return
         failure = self._refusal(found[1] if found is not None else None, namespace)
@@ -236,7 +236,7 @@ def _request(run: Followed, operation: PendingOperation, calls: HandlerCalls, ca
 
 
 def _link(run: Followed, operation: PendingOperation) -> NexusLink:
-    """A link to what calls a handler: an event of a workflow, or a standalone operation."""
+    """The link to the caller of a handler: an event of a workflow, or a standalone operation."""
     if run.state is not None and run.state.standalone:
         caller = Link.NexusOperation(namespace=run.ref.namespace, operation_id=run.ref.workflow_id, run_id=run.ref.uid)
         return nexus_links.to_operation(caller)
@@ -262,11 +262,11 @@ def milliseconds(length: timedelta) -> str:
 
 
 _FINAL = frozenset({"BAD_REQUEST", "UNAUTHENTICATED", "UNAUTHORIZED", "NOT_FOUND", "NOT_IMPLEMENTED", "CONFLICT"})
-"""Types of handler errors that no other attempt would change (nexus-rpc/sdk-go: HandlerError.Retryable)."""
+"""Types of permanent handler errors (nexus-rpc/sdk-go: HandlerError.Retryable)."""
 
 
 def is_retryable(failure: Failure) -> bool:
-    """Whether a call that failed so is repeated."""
+    """Whether a call is repeated after a failure."""
     if failure.kind is not FailureKind.NEXUS_HANDLER:
         return not failure.non_retryable
     if failure.retry_behavior is not None:

@@ -1,5 +1,6 @@
-"""Payloads as the content of HTTP requests and responses of Nexus (common/nexus/payload_serializer.go). Pure."""
+"""Payloads in the content of Nexus HTTP requests and responses (common/nexus/payload_serializer.go). Pure."""
 
+import re
 from collections.abc import Mapping
 from email.message import Message
 
@@ -10,20 +11,23 @@ from perdure.frontend.errors import invalid
 
 _WHOLE = "application/x-temporal-payload"
 _UNKNOWN = "unknown/nexus-content"
+_OF_TRANSPORT = frozenset({"encoding", "length"})
+"""The transport decodes content and counts it: these headers never describe a payload."""
+_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
-    """The payload for some content.
+    """Convert content to a payload.
 
     Args:
-        headers: That describe the content, in lower case and without `content-`: such as `type`.
+        headers: Headers that describe the content, in lower case and without `content-`, such as `type`.
         content: The body.
 
     Raises:
-        RpcError: it says that it is a payload, and is not.
+        RpcError: The content is declared as a payload, but is not one.
     """
-    # The transport has decoded the content, and counted it.
-    described = {name: value for name, value in headers.items() if name not in {"encoding", "length"}}
+    described = {name: value for name, value in headers.items() if name not in _OF_TRANSPORT}
     if not described and not content:
         return Payload(metadata={"encoding": b"binary/null"})
     known = _known(described["type"]) if described.keys() == {"type"} else None
@@ -37,7 +41,7 @@ def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
 
 
 def _known(content_type: str) -> dict[str, bytes] | None:
-    """The metadata of payloads of a type; None if the type says more than metadata can."""
+    """The payload metadata for a content type; None if metadata cannot express the type."""
     parsed = Message()
     parsed["Content-Type"] = content_type
     parameters = dict(parsed.get_params(failobj=[])[1:])
@@ -57,10 +61,15 @@ def _known(content_type: str) -> dict[str, bytes] | None:
 
 
 def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
-    """Headers that describe a payload, by their names without `Content-`, and its content."""
+    """Convert a payload to headers, named without `Content-`, and content.
+
+    A payload whose metadata cannot be headers is sent whole.
+    """
     metadata = {name: value.decode(errors="replace") for name, value in payload.metadata.items()}
     encoding, message_type = metadata.pop("encoding", ""), metadata.get("messageType", "")
-    if encoding == _UNKNOWN:
+    if any(map(has_control_characters, metadata.values())):
+        encoding = ""
+    if encoding == _UNKNOWN and all(_NAME.fullmatch(name) and name.lower() not in _OF_TRANSPORT for name in metadata):
         return metadata, payload.data
     match encoding, [*metadata]:
         case "json/protobuf", ["messageType"] if message_type:
@@ -74,3 +83,8 @@ def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
         case "binary/null", []:
             return {}, payload.data
     return {"Type": _WHOLE}, payload.SerializeToString()
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether a text contains control characters, which a header cannot."""
+    return bool(_CONTROL.search(text))

@@ -19,13 +19,13 @@ _RETRYABLE = {
 
 
 def of_nexus(failure: NexusFailure) -> Json:
-    """A failure of Nexus. Details that are not JSON are left out."""
+    """Convert a failure of Nexus to JSON. Details that are not JSON are left out."""
     cause = of_nexus(failure.cause) if failure.HasField("cause") else None
     return _made(failure.message, failure.stack_trace, dict(failure.metadata), _parsed(failure.details), cause)
 
 
 def of_temporal(failure: Failure) -> Json:
-    """A failure of Temporal."""
+    """Convert a failure of Temporal to JSON."""
     cause = of_temporal(failure.cause) if failure.HasField("cause") else None
     if failure.HasField("nexus_handler_failure_info"):
         info = failure.nexus_handler_failure_info
@@ -41,7 +41,7 @@ def of_temporal(failure: Failure) -> Json:
 
 
 def handler_error(kind: str, message: str, behavior: Behavior = NOT_SAID, cause: Json | None = None) -> Json:
-    """The error of a handler, or of the server in its place."""
+    """Build the error of a handler, or of the server on its behalf."""
     return _made(message, "", {"type": "nexus.HandlerError"}, _handler_details(kind, behavior), cause)
 
 
@@ -56,7 +56,7 @@ def is_retryable(behavior: Behavior) -> bool | None:
 
 
 def operation_error(state: str, cause: Json) -> Json:
-    """The failure of an operation, around its cause."""
+    """Build the failure of an operation with its cause."""
     metadata = {"type": "nexus.OperationError", "unwrap-error": "true"}
     return _made("operation error", "", metadata, {"state": state}, cause)
 

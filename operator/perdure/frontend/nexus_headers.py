@@ -22,14 +22,14 @@ SERVERS_HEADERS = frozenset(
 
 
 def lowered(headers: Mapping[str, str], field: str) -> dict[str, str]:
-    """The headers that a caller gives, with their names in lower case.
+    """Return a caller's headers with names in lower case.
 
     Args:
-        headers: By name.
-        field: What messages call them.
+        headers: The headers by name.
+        field: The name of the field in messages.
 
     Raises:
-        UnfitError: they are too large, or one is set by the server only.
+        UnfitError: The headers are too large, or only the server may set one of them.
     """
     header = {key.lower(): value for key, value in headers.items()}
     for key in headers:

@@ -1,4 +1,4 @@
-"""Links as handlers of Nexus operations get and give them: URLs (temporalnexus/link_converter.go). Pure."""
+"""Convert links to and from the URLs of Nexus handlers (temporalnexus/link_converter.go). Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ def _url(namespace: str, kind: str, named: str, run_id: str, end: str) -> str:
 
 
 def from_nexus(found: Iterable[NexusLink]) -> Any:
-    """The links that a handler gives, as JSON; those of unknown kinds are left out. None where there are none."""
+    """Convert the links of a handler to JSON, without links of unknown kinds. None if there are none."""
     read = [link for link in map(_read, found) if link is not None]
     return [MessageToDict(link) for link in read] or None
 
@@ -94,4 +94,4 @@ _KINDS: Mapping[str, tuple[str, Callable[..., None]]] = {
     Link.Activity.DESCRIPTOR.full_name: (f"/namespaces/{_ID}/activities/{_ID}/{_ID}/details", _read_activity),
     _OPERATION_TYPE: (f"/namespaces/{_ID}/nexus-operations/{_ID}/{_ID}/details", _read_operation),
 }
-"""By type, the path of the URL, and what reads it."""
+"""The path of the URL and its reader, by type."""

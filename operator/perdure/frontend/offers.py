@@ -1,4 +1,4 @@
-"""What a run offers to workers, and in which task queues."""
+"""The offers of a run to workers, and their task queues."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from perdure.frontend.versions import Versions, queue_of
 def offers_of(
     run: Followed, state: RunState, time: datetime, versions: Versions, first_tasks: FirstTasks
 ) -> dict[Offer, Destination]:
-    """The workflow task and the activities of a run that workers can have, and the task queues that they go to."""
+    """The available workflow task and activities of a run, with their task queues."""
     namespace, run_id = run.ref.namespace, run.ref.uid
     offers: dict[Offer, Destination] = {}
     task = state.offered_task()
@@ -25,7 +25,7 @@ def offers_of(
         rank = priorities.rank(state.code.priority)
         offers[Offer(run_id, task.scheduled_event_id, task.attempt, rank=rank)] = Destination(queue, sticky)
     inherited = state.code.priority if state.code is not None else None
-    queues: dict[str, QueueName] = {}  # one for many activities: each costs a look at all deployments
+    queues: dict[str, QueueName] = {}  # shared by many activities, because each lookup checks all deployments
     for activity in state.offered_activities(time):
         rank = priorities.rank(inherited, activity.priority)
         offer = Offer(run_id, activity.scheduled_event_id, activity.attempt, rank=rank)

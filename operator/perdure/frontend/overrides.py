@@ -19,7 +19,7 @@ def changes_override(request: Any) -> bool:
         request: A message with the fields `workflow_execution_options` and `update_mask`.
 
     Raises:
-        UnfitError: it is incomplete, or changes another option.
+        UnfitError: The request is incomplete, or changes another option.
     """
     if not request.HasField("workflow_execution_options"):
         raise UnfitError("WorkflowExecutionOptions is required")
@@ -32,10 +32,10 @@ def changes_override(request: Any) -> bool:
 
 
 def override_of(said: ProtoOverride) -> VersioningOverride:
-    """A versioning override, as a client gives it.
+    """Convert a client's versioning override.
 
     Raises:
-        UnfitError: it is incomplete.
+        UnfitError: The override is incomplete.
     """
     kind = said.WhichOneof("override")
     if kind == "auto_upgrade":

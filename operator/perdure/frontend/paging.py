@@ -1,4 +1,4 @@
-"""Splits lists into pages: the token of a page is the position at which it begins."""
+"""Split lists into pages. The token of a page is the position of its first item."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -8,7 +8,7 @@ from perdure.frontend.errors import invalid
 _Item = TypeVar("_Item")
 _DIGITS = 18
 MAX_BYTES = 3 * 1024 * 1024
-"""Of a page: SDKs take answers of 4 MiB."""
+"""Size limit of a page in bytes: SDKs accept responses of up to 4 MiB."""
 
 
 def page_size(wanted: int, most: int) -> int:
@@ -19,17 +19,17 @@ def page_size(wanted: int, most: int) -> int:
 def page_of(
     found: Sequence[_Item], token: bytes, size: int, most: int, weigh: Callable[[_Item], int] = lambda _: 0
 ) -> tuple[Sequence[_Item], bytes]:
-    """One page of a list, and the token of the next one; empty where none follows.
+    """Return one page of a list, and the token of the next page, which is empty for the last page.
 
     Args:
         found: The whole list.
-        token: The one that came with the page before; empty for the first.
-        size: How many are wanted.
-        most: How many there may be.
-        weigh: How many bytes each takes of the answer.
+        token: The token from the previous page; empty for the first page.
+        size: The requested number of items.
+        most: The maximum number of items.
+        weigh: Returns the size of an item in the response, in bytes.
 
     Raises:
-        RpcError: the token is invalid.
+        RpcError: The token is invalid.
     """
     if token and (not token.isdigit() or len(token) > _DIGITS):
         raise invalid("invalid next_page_token")
@@ -39,7 +39,7 @@ def page_of(
 
 
 def that_fit(found: Sequence[_Item], weigh: Callable[[_Item], int]) -> int:
-    """How many of a list, from its beginning, fit into one answer; one at the least, if there is one."""
+    """How many items from the start of a list fit into one response: at least one, if the list is not empty."""
     total = 0
     for count, item in enumerate(found):
         total += weigh(item)

@@ -1,15 +1,15 @@
-"""Converts payloads: opaque bytes with metadata in Temporal's API, JSON in Perdure.
+"""Convert payloads: opaque bytes with metadata in Temporal's API, JSON in Perdure.
 
-A payload of plain JSON that the API server returns byte by byte is stored as that JSON, so that people can read it, and code
-and YAML can call each other. Everything else (binary, encrypted, compressed, numbers that are not whole) is stored in base64::
+A payload of plain JSON that the API server returns byte by byte is stored as that JSON, so that users can read it, and code and
+YAML can call each other. All others (binary, encrypted, compressed, numbers that are not integers) are stored in base64::
 
     {"orderId": 7}                                                     one payload, json/plain
     {"payloads": [{"json": 1}, {"json": null}]}                        any number of them
     {"payloads": [{"metadata": {"encoding": "binary/plain"}, "data": "AAE="}]}
 
-Payloads of more than 16 KiB, and those that have no room in the status, are stored in a blob, as bytes (``runtime/blobs.py``),
-and the JSON is a reference to it. Blobs are read before what refers to them is turned into messages: `looking_up` says which are
-missing.
+Payloads of more than 16 KiB, and payloads without room in the status, are stored in a blob, as bytes (``runtime/blobs.py``), and
+the JSON is a reference to it. Blobs are read before the data that refers to them is converted to messages: `looking_up` reports
+missing ones.
 """
 
 import base64
@@ -34,14 +34,14 @@ from perdure.frontend.given import UnfitError
 from perdure.runtime.blobs import Reference, Room, refer, reference_in
 
 _LARGEST = 2**53
-"""Larger whole numbers may be changed by programs that read all numbers as floating point."""
+"""Programs that read all numbers as floating point may change larger integers."""
 _DEEPEST = 64
 MAX_ATTRIBUTES = 100
-"""Search attributes of one run."""
+"""Maximum number of search attributes of one run."""
 
 
 def canonical(value: Any) -> bytes:
-    """JSON as Temporal's Python SDK writes it."""
+    """Encode JSON like Temporal's Python SDK."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -108,7 +108,7 @@ class _External(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """One payload as it is kept; its bytes are base64."""
+    """One payload as it is stored; its bytes are base64."""
 
     metadata: dict[str, str] = {}
     binary_metadata: dict[str, bytes] = {}
@@ -117,10 +117,10 @@ class _Wrapped(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 def _one_from_json(wrapped: Any) -> Payload:
-    """One payload.
+    """Convert one wrapped payload.
 
     Raises:
-        msgspec.ValidationError: nobody here has written that.
+        msgspec.ValidationError: The value is not a wrapped payload.
     """
     if isinstance(wrapped, Mapping) and "json" in wrapped:
         return _plain(wrapped["json"])
@@ -137,16 +137,16 @@ def _plain(value: Any) -> Payload:
 def to_json(
     payloads: Sequence[Payload], *, apart: bool = False, room: Room | None = None, most: int = given.MAX_INLINE
 ) -> Any:
-    """Payloads as JSON: None for none; the value itself for one that is plain JSON.
+    """Convert payloads to JSON: None for no payloads, the value itself for one payload of plain JSON.
 
     Args:
-        payloads: What was given.
-        apart: Whether it may be a blob, where it is large: in what becomes part of a history, and is given to SDKs only.
-        room: What may stay in the status, together with other payloads; None: these alone.
-        most: Bytes that it may have where it is no blob. A blob may have as many as on Temporal's server.
+        payloads: The payloads.
+        apart: Whether large payloads may become a blob: only in data that becomes part of a history, and that only SDKs read.
+        room: The space in the status, shared with other payloads; None: only for these payloads.
+        most: The size limit in bytes without a blob. The limit of a blob is that of Temporal's server.
 
     Raises:
-        UnfitError: they are too many, or too large.
+        UnfitError: There are too many values, or they are too large.
     """
     given.few(payloads)
     given.small(payloads, given.MAX_BLOB if apart else most)
@@ -163,7 +163,7 @@ def to_json(
 
 
 def from_json(value: Any) -> list[Payload]:
-    """Payloads from JSON, also from what no SDK has written: any value is one payload of plain JSON."""
+    """Convert JSON to payloads. A value that no SDK has written becomes one payload of plain JSON."""
     if value is None:
         return []
     reference = reference_in(value)
@@ -177,16 +177,16 @@ def from_json(value: Any) -> list[Payload]:
 
 @dataclass(slots=True)
 class KnownBlobs:
-    """The blobs that were read, and the references to others."""
+    """The blobs that were read, and the references to missing blobs."""
 
     contents: dict[str, bytes] = field(default_factory=dict)
     missing: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     most: int = given.UNLIMITED
-    """Bytes of all of them; what is beyond stays empty."""
+    """Size limit of all blobs in bytes; blobs beyond it stay empty."""
 
     @property
     def missing_bytes(self) -> int:
-        """How large they are together."""
+        """The total size of the missing blobs, in bytes."""
         return sum(each["sizeBytes"] for each in self.missing.values())
 
 
@@ -195,7 +195,7 @@ _known: ContextVar[KnownBlobs] = ContextVar("blobs")
 
 @contextmanager
 def looking_up(known: KnownBlobs) -> Iterator[None]:
-    """Resolve references within the block to these blobs; missing ones are noted and resolve to nothing."""
+    """Resolve references to these blobs within the block. Missing blobs are recorded and resolve to nothing."""
     before = _known.set(known)
     try:
         yield
@@ -204,7 +204,7 @@ def looking_up(known: KnownBlobs) -> Iterator[None]:
 
 
 def missing_bytes() -> int:
-    """How many bytes were missing so far in the block of `looking_up`; none outside."""
+    """The bytes missing so far in the block of `looking_up`; 0 outside of a block."""
     known = _known.get(None)
     return known.missing_bytes if known is not None else 0
 
@@ -213,7 +213,7 @@ def _looked_up(reference: Mapping[str, Any]) -> bytes:
     """The content of a blob.
 
     Raises:
-        LookupError: nobody has looked it up.
+        LookupError: The blob was not read.
     """
     if isinstance(reference, Reference) and reference.content is not None:
         return reference.content
@@ -231,31 +231,31 @@ def _is_wrapped(value: Any) -> bool:
 
 
 def payloads(value: Any) -> Payloads | None:
-    """The message; None if there are no payloads."""
+    """Convert JSON to a message of payloads; None if there are none."""
     return None if value is None else Payloads(payloads=from_json(value))
 
 
 def one_payload(value: Any) -> Payload:
-    """The one payload of a value."""
+    """Convert a value to its one payload."""
     found = from_json(value)
     return found[0] if found else _plain(None)
 
 
 def null_payload() -> Payload:
-    """The payload that stands for none where a Nexus operation must have one."""
+    """Return the payload for a Nexus operation without a payload, which must have one."""
     return Payload(metadata={"encoding": b"binary/null"})
 
 
 def one_to_json(payload: Payload) -> Any:
-    """One payload as JSON; never None."""
+    """Convert one payload to JSON, which is never None."""
     return to_json([payload])
 
 
 def fields_to_json(fields: Mapping[str, Payload], most: int = given.MAX_BLOB) -> dict[str, Any] | None:
-    """The fields of a header or memo as JSON; None where there are none.
+    """Convert the fields of a header or memo to JSON; None if there are none.
 
     Raises:
-        UnfitError: they are too many, or too large.
+        UnfitError: There are too many values, or they are too large.
     """
     given.few(fields)
     given.small(fields.values(), most)
@@ -263,51 +263,51 @@ def fields_to_json(fields: Mapping[str, Payload], most: int = given.MAX_BLOB) ->
 
 
 def header_to_json(message: Any) -> dict[str, Any] | None:
-    """The header of a message as JSON; None where it is not set, which is not the same as empty.
+    """Convert the header of a message to JSON; None if it is not set, which differs from an empty header.
 
     Raises:
-        UnfitError: its fields are too many, or too large.
+        UnfitError: There are too many fields, or they are too large.
     """
     return (fields_to_json(message.header.fields) or {}) if message.HasField("header") else None
 
 
 def header(value: Any) -> Header | None:
-    """A header from JSON."""
+    """Convert JSON to a header."""
     return None if value is None else Header(fields={name: one_payload(each) for name, each in value.items()})
 
 
 def memo(value: Any) -> Memo | None:
-    """A memo from JSON."""
+    """Convert JSON to a memo."""
     return Memo(fields={name: one_payload(each) for name, each in value.items()}) if value else None
 
 
 def is_nothing(payload: Payload) -> bool:
-    """Whether a payload means that an entry is removed."""
+    """Whether a payload requests the removal of an entry."""
     encoding = payload.metadata.get("encoding", b"")
     return encoding == b"binary/null" or payload.data in {b"null", b"[]"} or (not encoding and not payload.data)
 
 
 def memo_to_json(memo: Memo) -> dict[str, Any] | None:
-    """A memo as JSON; None where there is none.
+    """Convert a memo to JSON; None if there is none.
 
     Raises:
-        UnfitError: it is too large.
+        UnfitError: The memo is too large.
     """
     return fields_to_json(memo.fields, given.MAX_MEMO)
 
 
 def upserted(fields: Mapping[str, Payload]) -> dict[str, Any]:
-    """Changes of a memo; None for what is removed.
+    """Convert changes of a memo; None removes an entry.
 
     Raises:
-        UnfitError: they are too large.
+        UnfitError: The values are too large.
     """
     given.few(fields)
     given.small(fields.values(), given.MAX_MEMO)
     return {name: None if is_nothing(payload) else one_to_json(payload) for name, payload in fields.items()}
 
 
-# Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} where the type does not follow from the value
+# Search attributes: {"Name": value}, or {"Name": {"type": "Text", "value": value}} if the value does not imply the type
 
 _SET_BY_SERVERS = frozenset(
     {"TemporalWorkerDeployment", "TemporalWorkerDeploymentVersion", "TemporalWorkflowVersioningBehavior"}
@@ -316,7 +316,7 @@ _SET_BY_SERVERS = frozenset(
 
 
 def attribute_type(value: Any, name: str = "") -> str:
-    """The type of a search attribute, as Temporal calls it; `name` counts if it is a predefined one."""
+    """The type of a search attribute, with Temporal's name; `name` matters only for predefined attributes."""
     if name in PREDEFINED:
         return PREDEFINED[name]
     match value:
@@ -371,14 +371,14 @@ ATTRIBUTE_TYPES = tuple(_FITS)
 
 
 def attribute_to_json(payload: Payload, kind: str) -> Any:
-    """A search attribute as JSON; None where it removes the attribute.
+    """Convert a search attribute to JSON; None if it removes the attribute.
 
     Args:
-        payload: Its value.
-        kind: Its type, which counts and not the one that the payload names.
+        payload: The value.
+        kind: The type, which overrides the type in the payload.
 
     Raises:
-        UnfitError: the value is not of that type.
+        UnfitError: The value does not have this type.
     """
     if is_nothing(payload):
         return None
@@ -398,12 +398,12 @@ def attribute_to_json(payload: Payload, kind: str) -> Any:
 
 
 def attribute(value: Any, name: str = "", *, registered: bool = False) -> Payload:
-    """A search attribute as a payload with its type.
+    """Convert a search attribute to a payload with its type.
 
     Args:
-        value: Its value, as it is stored.
-        name: Its name.
-        registered: Whether its type is the registered one, as lists show it, even if the payload that was sent named another.
+        value: The stored value.
+        name: The name of the attribute.
+        registered: Whether to use the registered type, as in lists, even if the sent payload had another type.
     """
     kind, content = attribute_type(value, name), attribute_value(value)
     if kind == "Double" and isinstance(content, str):
@@ -417,16 +417,16 @@ def attribute(value: Any, name: str = "", *, registered: bool = False) -> Payloa
 def attributes_to_json(
     fields: Mapping[str, Payload], types: Mapping[str, str], namespace: str, *, keep_removed: bool = False
 ) -> dict[str, Any]:
-    """Search attributes as JSON.
+    """Convert search attributes to JSON.
 
     Args:
-        fields: Their values.
-        types: The types of those that are registered.
-        namespace: The namespace where they are registered.
-        keep_removed: Whether to keep the names of those without a value; they are None.
+        fields: The values by name.
+        types: The types of registered search attributes.
+        namespace: The namespace in which they are registered.
+        keep_removed: Whether to keep attributes without a value, as None.
 
     Raises:
-        UnfitError: there are too many, one is not registered, or a value is not of its type; the message names it.
+        UnfitError: There are too many, one is not registered, or a value has the wrong type. The message names it.
     """
     if len(fields) > MAX_ATTRIBUTES:
         raise UnfitError(f"number of search attributes {len(fields)} exceeds limit {MAX_ATTRIBUTES}")
@@ -448,7 +448,7 @@ def attributes_to_json(
 
 
 def attributes(value: Mapping[str, Any] | None, *, registered: bool = False) -> SearchAttributes | None:
-    """Search attributes from JSON, with the types that were sent or that are registered."""
+    """Convert JSON to search attributes, with the sent or the registered types."""
     if not value:
         return None
     removed = Payload(metadata={"encoding": b"json/plain"}, data=b"[]")
@@ -461,7 +461,7 @@ def attributes(value: Mapping[str, Any] | None, *, registered: bool = False) -> 
 
 
 def attribute_moment(value: Any) -> datetime | None:
-    """The moment that a Datetime attribute names."""
+    """The time in a Datetime attribute."""
     try:
         return datetime.fromisoformat(str(attribute_value(value)))
     except ValueError:
@@ -472,25 +472,25 @@ def attribute_moment(value: Any) -> datetime | None:
 
 
 def user_metadata_to_json(metadata: UserMetadata) -> dict[str, Any] | None:
-    """Summary and details; None where there are none.
+    """Convert summary and details to JSON; None if there are none.
 
     Raises:
-        UnfitError: they are too large.
+        UnfitError: The metadata is too large.
     """
     found = {name: one_to_json(getattr(metadata, name)) for name in ("summary", "details") if metadata.HasField(name)}
     return found or None
 
 
 def user_metadata(value: Any) -> UserMetadata | None:
-    """Summary and details from JSON."""
+    """Convert JSON to summary and details."""
     return UserMetadata(**{name: one_payload(each) for name, each in value.items()}) if value else None
 
 
 def message_to_json(message: Any) -> Any:
-    """An opaque message as JSON; None if it is empty."""
+    """Convert an opaque message to JSON; None if it is empty."""
     return MessageToDict(message) or None
 
 
 def message_from_json(value: Any, kind: Any) -> Any:
-    """The message from its JSON."""
+    """Convert JSON to an opaque message."""
     return ParseDict(value, kind(), ignore_unknown_fields=True)

@@ -1,4 +1,4 @@
-"""Open Nexus operations as Temporal's API describes them: those of a workflow, and standalone ones. Pure."""
+"""Describe open Nexus operations of workflows and standalone ones for Temporal's API. Pure."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ TIMEOUTS = ("schedule_to_close_timeout", "schedule_to_start_timeout", "start_to_
 
 
 def pending(operation: PendingOperation, now: datetime) -> PendingNexusOperationInfo:
-    """An operation that a workflow waits for."""
+    """Describe an operation that a workflow waits for."""
     made = PendingNexusOperationInfo(
         endpoint=operation.endpoint,
         service=operation.service,

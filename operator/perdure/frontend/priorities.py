@@ -1,4 +1,4 @@
-"""Priorities of workflows and activities, kept as JSON of temporal.api.common.v1.Priority."""
+"""Priorities of workflows and activities, stored as JSON of temporal.api.common.v1.Priority."""
 
 from typing import Any
 
@@ -10,17 +10,17 @@ from perdure.frontend.given import UnfitError
 from perdure.runtime.chains import inherited_priority
 
 LONGEST_FAIRNESS_KEY = 64
-"""Bytes."""
+"""Maximum length in bytes."""
 
 
 def asked_for(said: Any) -> Any:
-    """The priority in a request or a command, as JSON; None where it says nothing.
+    """The priority in a request or a command as JSON; None if it has none.
 
     Args:
         said: A message with a field `priority`.
 
     Raises:
-        UnfitError: there can be no such priority (the messages are Temporal's: common/priorities).
+        UnfitError: The priority is not valid (the messages are Temporal's: common/priorities).
     """
     if not said.HasField("priority"):
         return None
@@ -35,13 +35,13 @@ def asked_for(said: Any) -> Any:
 
 
 def effective(of_workflow: Any, own: Any) -> Priority:
-    """The priority of an activity: its own, field by field, else that of its workflow."""
+    """The priority of an activity: each unset field comes from its workflow."""
     merged: Priority = data.message_from_json(inherited_priority(of_workflow, own) or {}, Priority)
     return merged
 
 
 def rank(of_workflow: Any, own: Any = None) -> Rank:
-    """Where a task comes in its queue."""
+    """The rank of a task in its queue."""
     if of_workflow is None and own is None:
         return ORDINARY
     priority = effective(of_workflow, own)

@@ -11,7 +11,7 @@ from temporalio.api.query.v1 import WorkflowQuery
 from perdure.frontend.errors import not_found
 
 MAX_WAITING = 10
-"""Queries that may wait for the same workflow task. (Temporal's server takes one.)"""
+"""Maximum number of queries that wait for the same workflow task. (Temporal's server allows one.)"""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Query:
             self.answer.set_exception(QueryFailedError(failure))
 
     def abort(self) -> None:
-        """Tell the caller that nobody can answer anymore."""
+        """End the query with an error, because no worker can answer it anymore."""
         if not self.answer.done():
             self.answer.set_exception(not_found("the workflow was deleted"))
 
@@ -49,7 +49,7 @@ class QueryFailedError(Exception):
 
 
 class Queries:
-    """The queries of all runs, by run id and query id."""
+    """The queries of all runs, by run ID and query ID."""
 
     def __init__(self) -> None:
         self._of_run: dict[str, dict[str, Query]] = {}
@@ -65,7 +65,7 @@ class Queries:
         return self._of_run.get(run_id, {}).get(query_id)
 
     def attached(self, run_id: str) -> list[Query]:
-        """The queries attached to the next workflow task of a run, or to the one that a worker has."""
+        """The queries attached to the next or current workflow task of a run."""
         return [query for query in self._of_run.get(run_id, {}).values() if query.attached]
 
     def abort(self, run_id: str) -> None:
@@ -74,7 +74,7 @@ class Queries:
             query.abort()
 
     def leave(self, run_id: str) -> None:
-        """Another operator works on the run: those that wait here are sent there."""
+        """End the waiting queries of a run that another operator owns now; they are sent there."""
         self._of_run.pop(run_id, None)
 
     def drop(self, run_id: str, query_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Which worker answers a query: the one that takes the workflow task, or the one that has the workflow in memory."""
+"""Dispatch queries to the worker that takes the workflow task, or that has the workflow in memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class QueryDispatch:
         self._visibility = visibility
 
     def dispatch(self, entry: Entry, query: Query) -> None:
-        """Have a worker answer a query: with the workflow task that is due, or by itself."""
+        """Let a worker answer a query, with a due workflow task or separately."""
         run = self._runs().manager.runs.get(entry.uid)
         state = run.state if run is not None else None
         code = state.code if state is not None else None
@@ -37,7 +37,7 @@ class QueryDispatch:
                 query.attached = True
                 return
             if code.deciding or not code.previous_started_event_id:
-                query.attached = True  # goes with the next task or, where none follows, by itself after this one
+                query.attached = True  # sent with the next task or, if none follows, separately after this one
                 return
         query.attached = False
         version = (

@@ -1,4 +1,4 @@
-"""Task queues, in memory: waiting offers and polling workers. All of it can be rebuilt from open runs."""
+"""In-memory task queues: waiting offers and polling workers. They can be rebuilt from open runs."""
 
 import asyncio
 import math
@@ -20,11 +20,11 @@ FORGOTTEN_AFTER = timedelta(minutes=5)
 """After this time without a poll, a poller is no longer listed."""
 _RATE_OVER = timedelta(seconds=30)
 _MANY = 1_000
-"""Maximum number of queues to keep without a check whether they are still used."""
+"""Maximum number of queues before unused ones are dropped."""
 MOST_POLLED = 4_000
-"""Queues of one namespace that can be polled: each worker has one of its own."""
+"""Maximum number of polled queues per namespace; each worker has its own sticky queue."""
 MOST_POLLERS = 1_000
-"""Pollers of a queue that are listed, the newest."""
+"""Maximum number of listed pollers per queue; the newest are listed."""
 
 
 class Kind(StrEnum):
@@ -37,13 +37,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """Names a task queue."""
+    """The name of a task queue."""
 
     namespace: str
     kind: Kind
     name: str
     version: str = ""
-    """Of a worker deployment, whose workers alone poll this part of the queue; empty: unversioned workers."""
+    """The version of a worker deployment whose workers poll this part of the queue; empty: unversioned workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class TaskQueues:
         return queue
 
     def _new_queue(self, name: QueueName) -> _Queue:
-        """Make a queue, which shares its limits with the parts of the task queue that other versions poll."""
+        """Create a queue, which shares its limits with the parts of the task queue for other versions."""
         queue = _Queue(self.limits(name))
         queue.offers.set_weights(queue.limits.settings.weight)
         return queue
@@ -172,7 +172,7 @@ class TaskQueues:
                 queue.hand_out()
 
     def limits(self, name: QueueName) -> RateLimits:
-        """Return the limits of a task queue, whichever versions poll it."""
+        """Return the limits of a task queue, which all versions share."""
         parts = self.versions(name)
         return self._queues[parts[0]].limits if parts else RateLimits(self._settings_of(name))
 
@@ -180,7 +180,7 @@ class TaskQueues:
         """Check that a namespace may have another polled queue.
 
         Raises:
-            RpcError: it has.
+            RpcError: The namespace has the maximum number of polled queues.
         """
         if name in self._queues or self._of_namespace[name.namespace] < MOST_POLLED:
             return
@@ -189,7 +189,7 @@ class TaskQueues:
             raise exhausted(f"too many task queues: {MOST_POLLED:,} in a namespace; retry later")
 
     def _forget(self) -> None:
-        """Forget empty queues that nobody has polled for minutes: every worker has a sticky queue of its own."""
+        """Drop empty queues that were not polled for minutes, because every worker has its own sticky queue."""
         for name, queue in list(self._queues.items()):
             queue.forget_pollers()
             if not (queue.pollers or queue.offers or queue.waiting):
@@ -199,7 +199,7 @@ class TaskQueues:
     # Offers
 
     def settle(self, key: str, offers: Mapping[Offer, QueueName]) -> None:
-        """Set all offers of a key, such as those of a run; earlier offers that are not among them are withdrawn."""
+        """Set all offers of a key, such as a run. Other offers of the key are withdrawn."""
         before = self._of_key.get(key, {})
         for offer, name in before.items():
             if offers.get(offer) != name:
@@ -213,7 +213,7 @@ class TaskQueues:
             self._of_key.pop(key, None)
 
     def give_back(self, key: str, offer: Offer) -> None:
-        """Return an offer that a poller could not get, unless it was withdrawn meanwhile."""
+        """Return an offer that did not reach its poller, unless it was withdrawn."""
         name = self._of_key.get(key, {}).get(offer)
         if name is not None and offer not in self._queue(name).offers:
             self._give(offer, name)
@@ -229,7 +229,7 @@ class TaskQueues:
         if queue is not None:
             queue.offers.remove(offer)
 
-    # Who asks
+    # Polls
 
     async def poll(
         self,
@@ -240,15 +240,15 @@ class TaskQueues:
         *,
         per_second: float | None = None,
     ) -> Offer | None:
-        """Wait for an offer; None if none comes in time. The caller checks whether it is still due.
+        """Wait for an offer; None if there is none in time. The caller checks whether the offer is still due.
 
         Args:
             name: The queue.
-            identity: Who asks.
+            identity: The identity of the poller.
             seconds: How long to wait.
-            recheck: May refuse the poller once there is something: then that goes to another one.
-            per_second: How much the whole queue may hand out in a second, until the next poll says otherwise. Zero: nothing;
-                None: whatever there is (Temporal: ``max_tasks_per_second``).
+            recheck: May reject the poller once there is an offer, which then goes to another poller.
+            per_second: How many offers the whole queue may dispatch per second, until the next poll changes this; zero:
+                none; None: no limit (Temporal: ``max_tasks_per_second``).
         """
         self._need_room(name)
         self._queue(name).limits.ask_for(per_second)
@@ -282,7 +282,7 @@ class TaskQueues:
             raise
         self._leave(queue, poller)
         queue.last_poll = now()
-        # Offers made in the meantime got the answer that nobody waits here.
+        # Offers in the meantime were not sent here, because no poller was waiting.
         return poller.result() if poller.done() else None
 
     @staticmethod
@@ -300,7 +300,7 @@ class TaskQueues:
             self._moved(offer)
 
     def alive(self, name: QueueName) -> bool:
-        """Whether a worker polls a queue, or did a moment ago."""
+        """Whether a worker polls a queue, or has just polled it."""
         queue = self._queues.get(name)
         if queue is None or queue.last_poll is None:
             return False
@@ -321,7 +321,7 @@ class TaskQueues:
         return dict(queue.pollers)
 
     def polled(self) -> tuple[list[QueueName], list[QueueName]]:
-        """The queues that workers poll now or did a moment ago, and those that workers have polled recently."""
+        """The queues that workers poll or have just polled, and the queues that workers have polled recently."""
         names = list(self._queues)
         return [name for name in names if self.alive(name)], [name for name in names if self.pollers(name)]
 

@@ -1,7 +1,7 @@
 """Rate limits of task queues. Pure: times are arguments, in seconds of one clock.
 
-The rules are those of Temporal's server (service/matching/ratelimit_manager.go): the rate that
-`UpdateTaskQueueConfig` sets counts before the one that workers ask for, and both allow bursts of one second's worth.
+The rules are those of Temporal's server (service/matching/ratelimit_manager.go): the rate from `UpdateTaskQueueConfig` overrides
+the rate from workers, and both allow bursts of one second's worth.
 """
 
 import math
@@ -20,15 +20,15 @@ class Throttle:
 
     per_second: float
     at_once: float | None = None
-    """The burst after a pause; None: as many as in a second."""
+    """The burst after a pause; None: the number per second."""
     _due: float = -math.inf
 
     def wait(self, time: float) -> float:
-        """Return the seconds from a time until one may pass; infinite where the rate is zero."""
+        """Return the seconds from a time until the next item may pass; infinite if the rate is zero."""
         return max(0.0, self._due - time) if self.per_second > 0 else math.inf
 
     def count(self, time: float) -> None:
-        """Count one that passes."""
+        """Count an item that passes."""
         self._due = max(self._due, time - self._burst) + 1 / self.per_second
 
     @property
@@ -44,10 +44,10 @@ class RateLimits:
 
     settings: QueueSettings = NO_SETTINGS
     asked_for: float | None = None
-    """Tasks per second, as the last poll said; None: no limit."""
+    """Tasks per second from the last poll; None: no limit."""
     _whole: Throttle | None = None
     _keys: dict[str, Throttle] = field(default_factory=dict)
-    """By fairness key."""
+    """The throttles by fairness key."""
 
     def __post_init__(self) -> None:
         self._set_rate()
@@ -58,14 +58,14 @@ class RateLimits:
         return self.asked_for if self.settings.rate is None else self.settings.rate
 
     def configure(self, settings: QueueSettings) -> None:
-        """Apply the settings that `UpdateTaskQueueConfig` has stored."""
+        """Apply the stored settings from `UpdateTaskQueueConfig`."""
         if settings != self.settings:
             self.settings = settings
             self._keys.clear()
             self._set_rate()
 
     def ask_for(self, per_second: float | None) -> None:
-        """Apply the rate that a worker requests; the last poll decides."""
+        """Apply the rate that a worker requests. The rate of the last poll is used."""
         self.asked_for = per_second
         self._set_rate()
 

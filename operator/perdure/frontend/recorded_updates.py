@@ -1,4 +1,4 @@
-"""Synchronizes the updates in memory with those that runs have recorded."""
+"""Synchronize the updates in memory with the recorded updates of runs."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -56,7 +56,7 @@ class RecordedUpdates:
                 update.end(Outcome(failure=failure_messages.to_proto(UPDATE_LOST)))
 
     async def _end_update(self, namespace: str, update: Update, event: ev.WorkflowExecutionUpdateCompleted) -> None:
-        """Pass the outcome of an update to its callers. If it cannot be read now, clients ask again."""
+        """Pass the outcome of an update to its callers. If it cannot be read now, clients retry."""
         try:
             update.end(await self._payloads.whole(namespace, lambda: outcome_of(event)))
         except (RpcError, kube.ApiError, *kube.TRANSIENT):

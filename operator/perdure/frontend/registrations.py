@@ -1,4 +1,4 @@
-"""Registers the task queues that workers of versions poll, several with one write."""
+"""Register the task queues that workers of versions poll, several with one write."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from perdure.frontend.rates import Throttle
 from perdure.kube.clock import now
 
 _BURST = 20
-"""Number of writes of a namespace that are not delayed; after that, one per second."""
+"""Number of undelayed writes per namespace; after that, one write per second."""
 _MANY = 1_000
-"""Number of throttles that are kept before unused ones are dropped."""
+"""Maximum number of throttles before unused ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class Registrations:
         """Create registrations.
 
         Args:
-            registry: Where they go.
-            removable: By namespace, tells whether a version can make room for a new one.
+            registry: The registry to write to.
+            removable: Returns, by namespace, whether a version can be replaced by a new one.
         """
         self._registry = registry
         self._removable = removable
@@ -54,9 +54,9 @@ class Registrations:
         """Register a task queue.
 
         Raises:
-            RpcError: there are too many deployments, versions or task queues, or the API server does not respond.
+            RpcError: There are too many deployments, versions or task queues, or the API server does not respond.
         """
-        self._with(self._registry.known(namespace), namespace, registration)  # a refusal costs no request
+        self._with(self._registry.known(namespace), namespace, registration)  # may reject without a request
         waiting = self._waiting.setdefault(namespace, {})
         if registration not in waiting:
             waiting[registration] = asyncio.get_running_loop().create_future()
@@ -105,7 +105,7 @@ class Registrations:
         for each, future in waiting.items():
             if each in refused:
                 future.set_exception(refused[each])
-                future.exception()  # the poller may have gone
+                future.exception()  # the poller may have disconnected
             else:
                 future.set_result(None)
 

@@ -1,4 +1,4 @@
-"""The permission in Kubernetes that each RPC requires: the same that kubectl would need. Pure.
+"""The Kubernetes permission that each RPC requires, which is the same as with kubectl. Pure.
 
 Workers need a separate permission, to ``update`` ``workflowruns/tasks`` (a resource that exists only in roles): it allows them to
 decide runs and to execute activities through the frontend, which validates everything; it does not allow them to write a status.
@@ -21,7 +21,7 @@ class Right:
 
     @property
     def of_frontend(self) -> "Right | None":
-        """The right to do the same through the frontend only; None where there is none."""
+        """The right to do the same only through the frontend; None if there is none."""
         writes = self.verb in _WRITES and self.resource in _WRITTEN and not self.subresource
         return Right(self.verb, self.resource, "temporal", self.group) if writes else None
 
@@ -153,12 +153,12 @@ def needed(rpc: str) -> tuple[Right, ...]:
 
 
 def changes(rpc: str) -> bool:
-    """Whether an RPC of a client changes something; those of workers do not count."""
+    """Whether an RPC of a client changes something; False for RPCs of workers."""
     return rpc in _RIGHTS and any(right.verb not in {"get", "list"} for right in _RIGHTS[rpc])
 
 
 def answers(rpc: str) -> bool:
-    """Whether a worker decides or reports with an RPC; polls and heartbeats do not count."""
+    """Whether an RPC is a decision or report of a worker; False for polls and heartbeats."""
     return rpc.startswith("Respond")
 
 
@@ -166,12 +166,12 @@ _WORKER, _CLIENT = "perdure-temporal-worker", "perdure-temporal-client"
 
 
 def remedy(user: str, namespace: str | None, right: Right) -> str:
-    """How to grant a permission to a user: with one of the roles of the chart, if one includes it.
+    """Describe how to grant a permission to a user, with a role of the chart if possible.
 
     Args:
         user: The user.
-        namespace: Where; None: everywhere.
-        right: Which.
+        namespace: The namespace; None: all namespaces.
+        right: The missing right.
     """
     if namespace is None:
         return f"bind a ClusterRole that has this by a ClusterRoleBinding to {user}"

@@ -1,4 +1,4 @@
-"""Events about worker deployments: which versions new and upgrading workflows go to."""
+"""Record Events about the routing of new and upgrading workflows to versions of worker deployments."""
 
 from perdure.api.reasons import EventReason
 from perdure.frontend.deployments import Deployments, WorkerDeployment

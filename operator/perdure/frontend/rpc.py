@@ -11,7 +11,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Peer
-from perdure.frontend.door import WAITING, Door
+from perdure.frontend.door import POLLS, WAITING, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.rpc_namespaces import check_inside, namespace_of
@@ -25,7 +25,7 @@ Handler = Callable[[Any, CallContext], Awaitable[Any]]
 
 
 class IncomingCall(Protocol):
-    """A call as it arrives over gRPC or HTTP."""
+    """A call that arrives over gRPC or HTTP."""
 
     @property
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
@@ -37,13 +37,13 @@ class IncomingCall(Protocol):
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the caller gives up; None: never."""
+        """The time until the caller gives up; None: never."""
 
     async def read(self) -> bytes:
         """Read the message.
 
         Raises:
-            RpcError: there is none.
+            RpcError: The message is missing.
         """
 
     async def head(self, raw: bytes) -> Any:
@@ -57,13 +57,13 @@ class IncomingCall(Protocol):
         """Decode the message.
 
         Raises:
-            RpcError: it is not a request of this RPC.
+            RpcError: The message is not a request of this RPC.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """An RPC that is offered."""
+    """A served RPC."""
 
     service: str
     name: str
@@ -78,7 +78,7 @@ class Rpc:
         """Authenticate the caller, then read the message, and handle it.
 
         Raises:
-            RpcError: the RPC failed.
+            RpcError: The RPC failed.
         """
         try:
             response = await self._handle(call)
@@ -112,7 +112,7 @@ class Rpc:
 
                 call = CallContext(incoming.seconds_left, metadata, principal, recheck)
                 record.response = await self.handler(request, call)
-                if self.name in WAITING:
+                if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()
                 return record.response
 

@@ -1,4 +1,4 @@
-"""Determines the namespace of an RPC, both for authorization and for its handler. Pure."""
+"""Determine the namespace of an RPC, for authorization and for its handler. Pure."""
 
 import re
 from typing import Any
@@ -14,7 +14,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
     """The namespace of an RPC; None if it concerns no namespace.
 
     Raises:
-        RpcError: it names none, or what cannot be one.
+        RpcError: The namespace is missing or not valid.
     """
     if not hasattr(request, "namespace"):
         return None
@@ -31,10 +31,10 @@ def namespace_of(rpc: str, request: Any) -> str | None:
 
 
 def check_inside(rpc: str, namespace: str | None, request: Any) -> None:
-    """Check that the operations in a request have its namespace; set it where it is missing.
+    """Check that the operations in a request have its namespace, and set it if it is missing.
 
     Raises:
-        RpcError: one has another.
+        RpcError: An operation names another namespace.
     """
     if rpc != "ExecuteMultiOperation":
         return

@@ -1,4 +1,4 @@
-"""The RPCs of Temporal's API, as the SDK package describes them."""
+"""The RPCs of Temporal's API, from the SDK package."""
 
 from functools import cache
 from types import ModuleType
@@ -21,7 +21,7 @@ def service_of(rpc: str) -> str:
     """The service that an RPC belongs to.
 
     Raises:
-        KeyError: there is no such RPC.
+        KeyError: The RPC does not exist.
     """
     for service, module in SERVICES.items():
         if hasattr(module, f"{rpc}Request"):

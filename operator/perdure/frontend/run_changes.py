@@ -1,4 +1,4 @@
-"""Notifies long polls, and other requests that wait for a state of a run, of its changes."""
+"""Notify long polls, and other requests that wait for a state of a run, of its changes."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ class RunChanges:
             self._waiting.get(run_id, set()).discard(changed)
 
     async def wait_until(self, run_id: str, so: Callable[[], bool], seconds: float | None) -> bool:
-        """Wait until a condition of a run holds, checked at each change; returns whether it does. `seconds` None: no limit."""
+        """Wait until a condition holds, and return whether it does. It is checked at each change of the run. None: no limit."""
         try:
             async with asyncio.timeout(seconds):
                 while not so():

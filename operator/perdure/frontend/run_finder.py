@@ -1,4 +1,4 @@
-"""Runs that clients name: by workflow ID, run ID, activity ID, or operation ID."""
+"""Find runs by workflow ID, run ID, activity ID, or operation ID."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -34,10 +34,10 @@ class RunFinder:
         self._changes = changes
 
     def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
-        """Find a run by its run ID, or the newest run of a workflow ID.
+        """Find a run by run ID, or the newest run of a workflow ID.
 
         Raises:
-            RpcError: there is none.
+            RpcError: The run does not exist.
         """
         if not execution.workflow_id and not execution.run_id:
             raise invalid("WorkflowId is not set on request.")
@@ -61,7 +61,7 @@ class RunFinder:
         """Find a standalone activity by its run ID, or the newest of an activity ID.
 
         Raises:
-            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
+            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/activity).
         """
         if not activity_id:
             raise invalid("activity ID is required")
@@ -75,7 +75,7 @@ class RunFinder:
         """Find a standalone Nexus operation by its run ID, or the newest of an operation ID.
 
         Raises:
-            RpcError: it does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
+            RpcError: It does not exist, or an ID cannot be one; the messages are Temporal's (chasm/lib/nexusoperation).
         """
         if not operation_id:
             raise invalid("operation_id is required")
@@ -95,10 +95,10 @@ class RunFinder:
     async def reach(
         self, namespace: str, execution: WorkflowExecution, seconds: float, *, first_run_id: str = ""
     ) -> Entry:
-        """Find a run like `entry`, but if it has closed and continues in another run that has not started yet, wait for that.
+        """Find a run like `entry`. If it has closed and continues in a run that has not started yet, wait for that run.
 
         Raises:
-            RpcError: there is none, or the one that follows is not there in time.
+            RpcError: The run does not exist, or the next run does not start in time.
         """
         gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
 
@@ -120,12 +120,12 @@ class RunFinder:
 
         Args:
             entry: The run.
-            execution: What the client has named: a run id means that run only.
-            seconds: How long to wait for the one that follows.
-            do: What to do.
+            execution: The execution from the client. A run ID selects only that run.
+            seconds: How long to wait for the next run.
+            do: The function to call.
 
         Raises:
-            RpcError: what `do` raises; CompletedError if the workflow does not continue.
+            RpcError: `do` raised it, or the workflow does not continue (CompletedError).
         """
         while True:
             try:
@@ -140,7 +140,7 @@ class RunFinder:
                 entry = after
 
     async def has_begun(self, run_id: str, seconds: float) -> bool:
-        """Wait until a run has started, or never will; returns whether it has."""
+        """Wait until a run has started or can never start, and return whether it has started."""
 
         def so() -> bool:
             entry, run = self._manager.directory.get(run_id), self._manager.runs.get(run_id)
@@ -150,7 +150,7 @@ class RunFinder:
         return await self._changes.wait_until(run_id, so, seconds)
 
     def run_id_of(self, namespace: str) -> Callable[[str], str]:
-        """Finds the run id of a WorkflowRun of a namespace by its name."""
+        """Return a function that finds the run ID of a WorkflowRun by its name."""
 
         def find(name: str) -> str:
             entry = self._manager.directory.named(namespace, name)

@@ -1,4 +1,4 @@
-"""The runs as the services of the frontend use them: find, read, request, and wait."""
+"""The interface of the frontend's services to runs: find, read, request, and wait."""
 
 from contextlib import suppress
 
@@ -37,10 +37,10 @@ class RunGateway:
         self.reader = RunReader(manager, self.changes)
 
     async def open_run(self, entry: Entry) -> Run:
-        """A run that can process requests; it may have closed.
+        """Return a run that can process requests, even if it has closed.
 
         Raises:
-            RpcError: it is gone, or the API server cannot be asked.
+            RpcError: The run was deleted, or the API server does not respond.
         """
         try:
             run = await self.manager.runs.find(entry)
@@ -51,16 +51,16 @@ class RunGateway:
         return run
 
     async def ask(self, entry: Entry, request: inputs.Request) -> Answer:
-        """Pass a request to a run, and return its response once that is recorded. A damaged run refuses."""
+        """Pass a request to a run, and return its answer once the answer is recorded. A damaged run rejects requests."""
         answers: list[Answer] = []
 
         def told(given: Answer) -> None:
             answers.append(given)
             self.changes.changed(entry.uid)
 
-        with suppress(kube.ApiError, *kube.TRANSIENT):  # then it is asked again and again
+        with suppress(kube.ApiError, *kube.TRANSIENT):  # the queue then retries
             await self.manager.runs.find(entry)
-        if not damage_of(self.manager, entry.uid):  # or it would be done when that is repaired
+        if not damage_of(self.manager, entry.uid):  # otherwise, the request would be processed after a repair
             self.manager.runs.requests.send(entry, request, told)
         await self.changes.wait_until(entry.uid, lambda: bool(answers or damage_of(self.manager, entry.uid)), None)
         if not answers:
@@ -72,7 +72,7 @@ class RunGateway:
         """Pass a request to a run, which must accept it.
 
         Raises:
-            RpcError: it does not; CompletedError where it has closed before, also if that is all that was wanted.
+            RpcError: The run rejected the request; a CompletedError if it had already closed, even if that was requested.
         """
         answer = await self.ask(entry, request)
         if not answer.ok or answer.reason == inputs.CLOSED:
@@ -80,7 +80,7 @@ class RunGateway:
         return answer
 
     def is_closed(self, run_id: str) -> bool:
-        """Whether a run has closed, or is gone."""
+        """Whether a run has closed or was deleted."""
         run = self.manager.runs.get(run_id)
         if run is not None and run.state is not None:
             return run.state.closed or run.gone
@@ -94,7 +94,7 @@ def not_open(state: RunState) -> RpcError:
 
 
 def refusal(answer: Answer) -> RpcError:
-    """The error that a client gets if a run refuses a request."""
+    """The error for a client whose request a run rejected."""
     match answer.reason:
         case ConditionReason.TARGET_NOT_FOUND | inputs.CLOSED:
             return CompletedError()

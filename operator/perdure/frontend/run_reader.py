@@ -1,4 +1,4 @@
-"""Reads the recorded state and history of runs."""
+"""Read the recorded state and history of runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,34 +18,34 @@ from perdure.frontend.run_finder import gone
 from perdure.kube import client as kube
 
 _RECORDED_WITHIN = 20.0
-"""How long a client waits until the start of a workflow is recorded."""
+"""How long a client waits for the record of a workflow's start, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A run as it is recorded."""
+    """The recorded state of a run."""
 
     entry: Entry
     object: kube.Object
     state: RunState | None
-    """None before it has begun."""
+    """The state; None before the run has begun."""
     start: Sequence[ev.AnyEvent] = ()
-    """The whole history of a run whose start is not recorded yet; only workers see that."""
+    """The whole history of a run whose start is not recorded yet; only workers see it."""
 
     @property
     def tail(self) -> list[kube.Object]:
-        """The end of the history that is not sealed yet, as JSON."""
+        """The unsealed end of the history, as JSON."""
         found: list[kube.Object] = ((self.object.get("status") or {}).get("history") or {}).get("events") or []
         return found
 
     @property
     def by_step(self) -> bool:
-        """Whether it runs a Workflow: the IDs in its events are paths of steps."""
+        """Whether the IDs in its events are paths of steps, because it runs a Workflow."""
         return self.state is not None and self.state.code is None and not self.state.standalone
 
     @property
     def unsealed(self) -> int:
-        """The ID of the first event that is not sealed; after all events are sealed, that of the next event."""
+        """The ID of the first unsealed event, or of the next event if all are sealed."""
         if self.tail:
             begins: int = self.tail[0]["eventId"]
             return begins
@@ -60,14 +60,14 @@ class RunReader:
         self._changes = changes
 
     async def view(self, entry: Entry, followed: Run | None = None) -> View:
-        """A run as it is recorded; a start that waits for the first decision is recorded for that.
+        """Return the recorded state of a run. A start that waits for the first decision is recorded first.
 
         Args:
             entry: The run.
-            followed: The run as this process had it while it was open: if it has closed since, nothing is read.
+            followed: The run in this process while it was open. If it has closed since, nothing is read.
 
         Raises:
-            RpcError: it is gone, or the API server cannot be asked.
+            RpcError: The run was deleted, or the API server does not respond.
         """
         if followed is not None and followed.state is not None and followed.state.closed and not followed.gone:
             return View(entry, followed.object, followed.state)
@@ -79,7 +79,7 @@ class RunReader:
         return await self.view_of_worker(entry)
 
     def _is_taken_up(self, run_id: str) -> bool:
-        """Whether a run has started here, or its status says why it has not."""
+        """Whether a run has started here, or its status shows why not."""
         run = self._manager.runs.get(run_id)
         if run is None or run.gone or run.state is not None:
             return True
@@ -90,10 +90,10 @@ class RunReader:
         return run is None or run.gone or not run.unrecorded
 
     async def view_of_worker(self, entry: Entry) -> View:
-        """A run as the worker that takes its task sees it, including a start that is not recorded yet.
+        """Return a run for the worker that takes its task, including a start that is not recorded yet.
 
         Raises:
-            RpcError: it is gone, or the API server cannot be asked.
+            RpcError: The run was deleted, or the API server does not respond.
         """
         run = self._manager.runs.get(entry.uid)
         if run is not None and run.state is not None:
@@ -112,10 +112,10 @@ class RunReader:
             raise damaged(str(error)) from error
 
     async def history(self, view: View, first: int = 1) -> tuple[ev.AnyEvent, ...]:
-        """The history of a run from an event on, including sealed events.
+        """Return the history of a run starting at an event, including sealed events.
 
         Raises:
-            RpcError: the API server cannot be asked, or something of it is missing.
+            RpcError: The API server does not respond, or a part of the history is missing.
         """
         if view.start:
             return tuple(view.start[first - 1 :])
@@ -131,10 +131,10 @@ class RunReader:
         return history.decode_events(events[max(first - begins, 0) :])
 
     async def last(self, view: View) -> ev.AnyEvent:
-        """The last event of a run that has begun.
+        """Return the last event of a run that has begun.
 
         Raises:
-            RpcError: as `history`.
+            RpcError: As for `history`.
         """
         assert view.state is not None
         return (await self.history(view, view.state.next_event_id - 1))[-1]

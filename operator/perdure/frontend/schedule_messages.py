@@ -1,7 +1,7 @@
-"""Converts schedules between Temporal's messages and Schedule objects. Pure.
+"""Convert schedules between Temporal's messages and Schedule objects. Pure.
 
-What an update leaves as it was described stays as it was written: cron lines stay cron lines, and fields without a counterpart
-in Temporal are kept.
+An update keeps the original form of unchanged parts: cron lines stay cron lines, and fields without a counterpart in Temporal
+are kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -46,9 +46,9 @@ from perdure.schedule.times import Times
 KubeObject = dict[str, Any]
 
 SHOWN = 10
-"""Actions, and times to come, that a description tells; a list tells half of them."""
+"""Number of actions and future times in a description; a list has half of them."""
 _CATCHUP, _SHORTEST_CATCHUP = timedelta(days=365), timedelta(seconds=10)
-"""The window where none is given, and the shortest there is (service/worker/scheduler/workflow.go)."""
+"""The default window and the shortest window (service/worker/scheduler/workflow.go)."""
 _KEPT_RUNS = 100
 _DEFAULTS = {"executionTimeout": "0s", "runTimeout": "", "taskTimeout": "10s"}
 _UNCHANGED = ("ttlSecondsAfterFinished", "ttlSecondsAfterFailure")
@@ -56,26 +56,26 @@ _UNCHANGED = ("ttlSecondsAfterFinished", "ttlSecondsAfterFailure")
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a Temporal client has said of a schedule beside its spec."""
+    """The options of a Temporal client for a schedule that its spec does not have."""
 
     request_id: str = ""
     memo: dict[str, Any] | None = None
     search_attributes: dict[str, Any] | None = None
     updated: datetime | None = None
     remaining_actions: int = 0
-    """How many actions were left when the number of actions was not limited: kept and shown, but without effect."""
+    """The remaining actions of a schedule without a limit: stored and shown, but without effect."""
 
 
 def told_of(obj: KubeObject) -> Told:
-    """What a Temporal client has said of a schedule; nothing where none did."""
+    """Read the options of a Temporal client for a schedule; empty if there are none."""
     return read_annotation(obj, labels.CLIENT_ANNOTATION, Told) or Told()
 
 
 def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
-    """The spec of a Schedule.
+    """Read the spec of a Schedule.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     return kind.ScheduleSpec.parse(obj["spec"])
 
@@ -86,19 +86,19 @@ def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
 def new_schedule(
     asked: Schedule, types: Mapping[str, str], *, namespace: str, name: str, schedule_id: str, told: Told, identity: str
 ) -> KubeObject:
-    """The Schedule that a client requests.
+    """Build the Schedule that a client requests.
 
     Args:
-        asked: What it says.
-        types: The search attributes that are registered, and the type of each.
-        namespace: Where.
+        asked: The request.
+        types: The types of the registered search attributes, by name.
+        namespace: The namespace.
         name: The name of the object.
-        schedule_id: What the client calls it.
-        told: What it says beside.
-        identity: Who it is.
+        schedule_id: The schedule ID of the client.
+        told: The options that the spec does not have.
+        identity: The identity of the client.
 
     Raises:
-        ValueError: it cannot be done so; the message names the field.
+        ValueError: It cannot be done so; the message names the field.
     """
     template, extras = _template(asked.action, types, namespace)
     spec = {
@@ -125,17 +125,17 @@ def new_schedule(
 
 
 def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str], told: Told) -> KubeObject:
-    """A Schedule after the update of a client.
+    """Return a Schedule after the update of a client.
 
     Args:
-        obj: As it is.
-        asked: What the client says.
-        types: The search attributes that are registered, and the type of each.
-        told: What it says beside.
+        obj: The current Schedule.
+        asked: The request.
+        types: The types of the registered search attributes, by name.
+        told: The options that the spec does not have.
 
     Raises:
-        ValueError: it cannot be done so; the message names the field.
-        pydantic.ValidationError: the Schedule cannot be read.
+        ValueError: It cannot be done so; the message names the field.
+        pydantic.ValidationError: The Schedule cannot be read.
     """
     before, spec = described(obj), dict(obj["spec"])
     annotations = {
@@ -159,7 +159,7 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
 
 
 def paused_schedule(obj: KubeObject, paused: bool, notes: str) -> KubeObject:
-    """A Schedule with its pause and the reason set or removed."""
+    """Return a Schedule with its pause and the reason set or removed."""
     return {**obj, "spec": {**obj["spec"], "paused": paused, "notes": notes}}
 
 
@@ -182,7 +182,7 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
     except ValueError as error:
         raise ValueError(f"schedule.action.start_workflow: {error}") from error
     if not start.workflow_id:
-        del spec["workflowId"]  # runs have the workflow IDs that the Schedule gives them
+        del spec["workflowId"]  # the Schedule sets the workflow IDs of its runs
     return spec, extras
 
 
@@ -218,14 +218,14 @@ def _json(told: msgspec.Struct) -> str:
 
 
 def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeObject:
-    """A schedule that lists the existing runs, each with its ID.
+    """Return a schedule whose status lists only existing runs, with their IDs.
 
-    What is decided is written before it is done, so for a moment the status names runs that are about to be created: a request
-    for one of these would not find it.
+    Decisions are written before they are applied, so the status may briefly name runs that are about to be created. A request
+    for such a run would not find it.
 
     Args:
         obj: The Schedule.
-        run_id_of: The id of a run of its namespace by its name; None where there is none.
+        run_id_of: Returns the ID of a run of its namespace by name; None if it does not exist.
     """
     status = dict(obj.get("status") or {})
     for field in ("recentActions", "runningWorkflows"):
@@ -242,7 +242,7 @@ def described(obj: KubeObject) -> Schedule:
     """Describe a schedule for Temporal clients.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     spec, status = spec_of(obj), obj.get("status") or {}
     made = Schedule(spec=from_times(spec), action=ScheduleAction(start_workflow=_action(obj, spec)))
@@ -261,7 +261,7 @@ def described(obj: KubeObject) -> Schedule:
 
 
 def _remaining(obj: KubeObject, spec: kind.ScheduleSpec) -> int | None:
-    """The number of remaining actions; a status of an older spec is ignored."""
+    """The number of remaining actions, ignoring a status of an older spec."""
     status, generation = obj.get("status") or {}, obj["metadata"].get("generation")
     if spec.remaining_actions is None or status.get("observedGeneration") != generation:
         return spec.remaining_actions
@@ -293,7 +293,7 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
         made.input.CopyFrom(kept)
     written = obj["spec"]["workflowRunTemplate"]["spec"]
     for field, ours in TIMEOUTS:
-        # What the API server fills in was said by nobody.
+        # No client has set the defaults of the API server.
         if written.get(ours, _DEFAULTS[ours]) != _DEFAULTS[ours]:
             getattr(made, field).FromTimedelta(parse_duration(written[ours]))
     policy = retry_policy(run.retry_policy) if run.retry_policy is not None else None
@@ -316,7 +316,7 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
 
 
 def upcoming(obj: KubeObject, spec: kind.ScheduleSpec, now: datetime) -> Iterator[datetime]:
-    """The next times, with jitter, limited by the remaining actions."""
+    """Yield the next times with jitter, limited by the remaining actions."""
     dues = between(obj, spec, now)
     try:
         yield from islice(dues, _remaining(obj, spec))
@@ -325,10 +325,10 @@ def upcoming(obj: KubeObject, spec: kind.ScheduleSpec, now: datetime) -> Iterato
 
 
 def between(obj: KubeObject, spec: kind.ScheduleSpec, after: datetime) -> Iterator[datetime]:
-    """The times after an instant, with jitter.
+    """Yield the times after an instant, with jitter.
 
     Raises:
-        InvalidTimesError: they cannot be followed.
+        InvalidTimesError: The times are not valid.
     """
     meta = obj["metadata"]
     for due in Times(spec).dues(after, f"{meta['namespace']}/{meta['name']}"):
@@ -339,7 +339,7 @@ def info(obj: KubeObject, now: datetime) -> ScheduleInfo:
     """The recent and the upcoming actions of a schedule.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     spec, status = spec_of(obj), obj.get("status") or {}
     counts = status.get("counts") or {}
@@ -391,10 +391,10 @@ def _problem(status: Mapping[str, Any]) -> str:
 
 
 def entry(obj: KubeObject, now: datetime) -> ScheduleListEntry:
-    """A schedule in a list.
+    """Describe a schedule for a list.
 
     Raises:
-        pydantic.ValidationError: it cannot be read.
+        pydantic.ValidationError: It cannot be read.
     """
     spec, whole = spec_of(obj), described(obj)
     made = ScheduleListEntry(schedule_id=id_of(obj), memo=memo(obj), search_attributes=search_attributes(obj))

@@ -1,4 +1,4 @@
-"""The search attributes that are registered in each namespace: names and types, in a ConfigMap."""
+"""The registered search attributes of each namespace: names and types, in a ConfigMap."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -12,7 +12,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _FRESH = timedelta(seconds=10)
-"""How long a ConfigMap that was read counts: one that `kubectl` or another operator changes takes effect within this time."""
+"""How long a cached ConfigMap is used: changes by `kubectl` or another operator take effect within this time."""
 _TRIES = 20
 
 
@@ -35,7 +35,7 @@ class SearchAttributeRegistry:
         """Return the type of each registered search attribute of a namespace.
 
         Raises:
-            RpcError: the API server did not answer, and no earlier answer is known.
+            RpcError: The API server did not answer, and no earlier answer is known.
         """
         read, types = self._read.get(namespace, (None, {}))
         if read is not None and now() - read < _FRESH:
@@ -48,24 +48,24 @@ class SearchAttributeRegistry:
             raise unavailable(str(error)) from error
 
     def expire(self, namespace: str) -> None:
-        """Read the search attributes of a namespace again when they are needed next."""
+        """Read the search attributes of a namespace again at the next use."""
         read, types = self._read.get(namespace, (None, {}))
         if read is not None:
             self._read[namespace] = read - _FRESH, types
 
     async def add(self, namespace: str, added: Mapping[str, str]) -> None:
-        """Register search attributes. The type of one that is registered already does not change, as in Temporal.
+        """Register search attributes. As in Temporal, the type of a registered attribute does not change.
 
         Raises:
-            RpcError: the namespace does not exist, or the API server refuses the names or does not answer.
+            RpcError: The namespace does not exist, or the API server refuses the names or does not answer.
         """
         await self._write(namespace, lambda known: {**added, **known})
 
     async def remove(self, namespace: str, removed: Collection[str]) -> None:
-        """Remove search attributes; runs keep the values that they have.
+        """Remove search attributes. Runs keep their values.
 
         Raises:
-            RpcError: the namespace does not exist, or the API server does not answer.
+            RpcError: The namespace does not exist, or the API server does not answer.
         """
         await self._write(namespace, lambda known: {name: known[name] for name in known if name not in set(removed)})
 

@@ -1,4 +1,4 @@
-"""The gRPC server: finds the handlers of RPCs, and returns errors in the form that SDKs understand."""
+"""The gRPC server: find the handlers of RPCs, and return errors in the format of SDKs."""
 
 import asyncio
 import ipaddress
@@ -50,10 +50,11 @@ from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflow_tasks import WorkflowTasks
 from perdure.frontend.service.workflows import Workflows
 from perdure.frontend.tls import Served, encryption
+from perdure.frontend.unserved import UNSERVED, refusing
 from perdure.kube import client as kube
 
 _STREAMS = 500
-"""Concurrent RPCs on one connection. Those of one worker that polls with many pollers have room."""
+"""Maximum number of concurrent RPCs per connection, which is enough for a worker with many pollers."""
 _REVIEW_CONNECTIONS = 8
 _STATUS_DETAILS = "grpc-status-details-bin"
 
@@ -66,7 +67,7 @@ class Frontend(Core):
         self.runs = RunGateway(manager)
 
     def handlers(self) -> dict[str, Handler]:
-        """Every RPC that is offered, by its name."""
+        """The served RPCs by name."""
         dispatch = TaskDispatch(self)
         starting = Starting(self, dispatch)
         updating = Updating(self)
@@ -100,14 +101,14 @@ class Frontend(Core):
 
 
 async def _deprecated(request: Any, call: CallContext) -> Any:
-    """Refuse an earlier form of worker versioning."""
+    """Reject an earlier form of worker versioning."""
     del call
     rpc = type(request).__name__.removesuffix("Request")
     raise unimplemented(f"{rpc} is deprecated and not supported: use worker deployments (`temporal worker deployment`)")
 
 
 def _handlers_of(service: object) -> dict[str, Handler]:
-    """The methods of a part of the frontend that are RPCs of Temporal's API, which has a request for each of them.
+    """The methods of a part of the frontend that are RPCs of Temporal's API.
 
     The generated servicers cannot be used: gRPC would read whole messages before the caller is authenticated.
     """
@@ -121,11 +122,11 @@ def _handlers_of(service: object) -> dict[str, Handler]:
 
 @asynccontextmanager
 async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
-    """Serve gRPC at an address such as ``127.0.0.1:7233``, and the HTTP API at that of the settings; yields the gRPC port.
+    """Serve gRPC at an address such as ``127.0.0.1:7233``, and the HTTP API at its configured address; yield the gRPC port.
 
     Raises:
-        RuntimeError: an address cannot be had, or no TLS certificate.
-        ValueError: others reach an address, and callers would not be authenticated, or their tokens not be encrypted.
+        RuntimeError: An address or the TLS certificate is not available.
+        ValueError: A reachable address would be served without authentication, or without encryption of tokens.
     """
     chosen = frontend.settings
     _check(chosen, address)
@@ -155,7 +156,7 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         try:
             yield port
         finally:
-            # Its inner tasks may have been cancelled with those of the operator, which is no failure of ours.
+            # Its inner tasks may have been cancelled together with the operator's, which is not a failure.
             await asyncio.wait({asyncio.ensure_future(server.stop(grace=1.0))})
 
 
@@ -175,7 +176,7 @@ def _listening(address: str) -> socket.socket:
     """A socket for the HTTP API.
 
     Raises:
-        RuntimeError: the address cannot be had.
+        RuntimeError: The address is not available.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -206,7 +207,7 @@ def _http_api(
 
 
 def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
-    """The call of a Nexus handler by a client. It is not an RPC of Temporal's API, but passes the same checks."""
+    """Build the RPC for calls of Nexus handlers by clients. It is not part of Temporal's API, but has the same checks."""
     manager, handler = frontend.runs.manager, NexusDispatch(frontend).dispatch_nexus_task
     served, ready = manager.served, manager.first_lists.wait
     return Rpc("", "DispatchNexusTask", handler, DispatchNexusTaskRequest, served, ready, door)
@@ -228,7 +229,7 @@ def _peers(chosen: Settings) -> PeerSettings:
 
 
 async def _doors(stack: AsyncExitStack, frontend: Frontend, *ports: int) -> tuple[Door, Door]:
-    """The admission of callers: users, and other members of the fleet.
+    """Build the admission of callers: for users, and for other members of the fleet.
 
     Token reviews use separate connections, so that strangers cannot exhaust those of the operator.
     """
@@ -255,11 +256,11 @@ def options(chosen: Settings) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", _STREAMS),
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.http2.settings_timeout", 10_000),
-        # So much of a message is kept that nobody has asked for. For one that is wanted gRPC opens the window; without
-        # probing for bandwidth it does so for no other.
+        # This limits the buffered part of an unread message. When a message is read, gRPC opens the window; without
+        # bandwidth probing, it does so for no other message.
         ("grpc.http2.lookahead_bytes", 16 * 1024),
         ("grpc.http2.bdp_probe", 0),
-        # A side that has vanished is noticed within 40 s; SDKs ping every 30 s, more often than every 5 s is refused.
+        # A lost peer is detected within 40 s. SDKs ping every 30 s; pings more often than every 5 s are rejected.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.ping_timeout_ms", 10_000),
@@ -267,7 +268,7 @@ def options(chosen: Settings) -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.http2.max_ping_strikes", 3),
         ("grpc.max_connection_idle_ms", 15 * 60_000),
-        # Longer than a poll may last: what is open on an old connection ends there, while new calls use a new one.
+        # Longer than a poll, so that open calls end on an old connection while new calls use a new connection.
         ("grpc.max_connection_age_ms", 60 * 60_000),
         ("grpc.max_connection_age_grace_ms", 120_000),
     ]
@@ -286,13 +287,13 @@ def _is_loopback(address: str) -> bool:
 def rpcs(
     handlers: Mapping[str, Handler], served: ServedNamespaces, ready: Callable[[], Awaitable[None]], door: Door
 ) -> list[Rpc]:
-    """The RPCs that are offered.
+    """Build the served RPCs.
 
     Args:
-        handlers: By RPC.
-        served: The namespaces that requests may be about.
-        ready: Waits until it is known which runs there are; before, "not found" would be a guess.
-        door: Whom a request has to pass.
+        handlers: The handlers by RPC.
+        served: The served namespaces.
+        ready: Waits until all runs are known; before that, "not found" would be a guess.
+        door: The admission of requests.
     """
     return [
         Rpc(service, name, handler, getattr(module, f"{name}Request"), served, ready, door)
@@ -303,10 +304,9 @@ def rpcs(
 
 
 def generic_handlers(offered: Iterable[Rpc]) -> tuple[grpc.GenericRpcHandler, ...]:
-    """What gRPC calls.
+    """Build the handlers for gRPC.
 
-    To gRPC the requests are streams of bytes: of those it reads nothing before it is asked to, which happens once the
-    caller is known.
+    gRPC sees requests as streams of bytes, so that it reads nothing before the caller is authenticated.
     """
     found: dict[str, dict[str, Any]] = {service: {} for service in SERVICES}
     for rpc in offered:
@@ -314,11 +314,15 @@ def generic_handlers(offered: Iterable[Rpc]) -> tuple[grpc.GenericRpcHandler, ..
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
             _served(rpc), response_serializer=response.SerializeToString
         )
+    for service, module in SERVICES.items():
+        for name, reason in UNSERVED.items():
+            if name not in found[service] and hasattr(module, f"{name}Request"):
+                found[service][name] = grpc.stream_unary_rpc_method_handler(refusing(reason))
     return tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in found.items())
 
 
 class _GrpcCall:
-    """An RPC as gRPC gives it."""
+    """An RPC that arrived over gRPC."""
 
     def __init__(self, rpc: Rpc, context: Any) -> None:
         self._rpc = rpc
@@ -367,7 +371,7 @@ def _served(rpc: Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
 
 
 def _health() -> grpc.GenericRpcHandler:
-    """grpc.health.v1: the answer itself is the information. The message is one enum, 1 for SERVING."""
+    """Build the handler of grpc.health.v1. Any response means healthy; the message is one enum, 1 for SERVING."""
 
     async def check(unread: Any, context: Any) -> bytes:  # noqa: ARG001 (gRPC's form)
         return b"\x08\x01"

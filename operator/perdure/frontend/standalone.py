@@ -1,4 +1,4 @@
-"""Standalone activities as Temporal's API describes them. Pure, as in chasm/lib/activity of Temporal's server."""
+"""Describe standalone activities for Temporal's API, like chasm/lib/activity of Temporal's server. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
     """The outcome of a closed standalone activity.
 
     Args:
-        history: Its events; of a long history, the last ones.
+        history: Its events, or the last events of a long history.
     """
     closing, made = history[-1], ActivityExecutionOutcome()
     ended = next((event for event in reversed(history) if isinstance(event, _ENDED)), None)
@@ -56,7 +56,7 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> ActivityExecutionOutcome:
 
 
 def _canceled(history: Sequence[ev.AnyEvent], ended: ev.ActivityTaskCanceled) -> ProtoFailure:
-    """The cancellation: with its reason if the activity had not started, otherwise with the details of the worker."""
+    """The cancellation, with its reason if the activity had not started, otherwise with the worker's details."""
     asked = _cancellation(history)
     details = ended.details
     if not ended.started_event_id and asked is not None:
@@ -86,10 +86,10 @@ def described(
     """Describe a standalone activity, with its heartbeat details and its last failure.
 
     Args:
-        run: Its WorkflowRun.
-        record: That, as it is listed.
-        state: Where it stands; it has begun.
-        history: Its events.
+        run: The WorkflowRun of the activity.
+        record: The record of the run in lists.
+        state: The state of the run, which has begun.
+        history: The events of the run.
         now: The time.
     """
     extras = extras_of(run)
@@ -121,7 +121,7 @@ def described(
 
 
 def _attached_links(event: ev.AnyEvent) -> Any:
-    """The links that another start has attached with this event; None if it has none."""
+    """The links that another start attached with an event; None if there are none."""
     return event.links if isinstance(event, ev.WorkflowExecutionOptionsUpdated) else None
 
 
@@ -163,7 +163,7 @@ def _describe_last_attempt(
     closing: ev.AnyEvent | None,
     history: Sequence[ev.AnyEvent],
 ) -> None:
-    """When the last attempt ended, and its failure. The one that has closed the activity counts, too."""
+    """Describe the end and the failure of the last attempt, including an attempt that closed the activity."""
     completed, failure = activity.last_attempt_complete_time, activity.last_failure
     ended = next((event for event in reversed(history) if isinstance(event, _ENDED)), None) if closing else None
     match ended:

@@ -1,4 +1,4 @@
-"""Standalone Nexus operations as Temporal's API describes them. Pure, as in chasm/lib/nexusoperation of Temporal's server."""
+"""Describe standalone Nexus operations for Temporal's API, like chasm/lib/nexusoperation of Temporal's server. Pure."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,7 +32,7 @@ def outcome_of(history: Sequence[ev.AnyEvent]) -> Payload | ProtoFailure:
     """The outcome of a closed standalone Nexus operation.
 
     Args:
-        history: Its events; of a long history, the last ones.
+        history: Its events, or the last events of a long history.
     """
     closing = history[-1]
     if isinstance(closing, ev.WorkflowExecutionTerminated):
@@ -63,10 +63,10 @@ def described(
     """Describe a standalone Nexus operation.
 
     Args:
-        run: Its WorkflowRun.
-        record: That, as it is listed.
-        state: Where it stands; it has begun.
-        history: Its events.
+        run: The WorkflowRun of the operation.
+        record: The record of the run in lists.
+        state: The state of the run, which has begun.
+        history: The events of the run.
         now: The time.
     """
     extras, operation = extras_of(run), operation_of(state)
@@ -110,7 +110,7 @@ def _describe_calls(
     history: Sequence[ev.AnyEvent],
     now: datetime,
 ) -> None:
-    """The calls that start the operation. One that has not failed counts, too."""
+    """Describe the calls that start the operation, including a call that has not failed."""
     time, calls = state.close_time or now, operation.calls
     set_calls(made, calls, time)
     if operation.started_time is None and calls.due <= time:

@@ -1,4 +1,4 @@
-"""Converts the runs that clients request: to the spec of a WorkflowRun and its annotations."""
+"""Convert start requests of clients to the spec and the annotations of a WorkflowRun."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ TIMEOUTS = (
     ("workflow_run_timeout", "runTimeout"),
     ("workflow_task_timeout", "taskTimeout"),
 )
-"""Fields of Temporal's messages, and those of a spec."""
+"""Fields of Temporal's messages, and the matching fields of a spec."""
 
 
 def run_asked_for(
@@ -42,12 +42,12 @@ def run_asked_for(
 
     Args:
         asked: A NewWorkflowExecutionInfo, or a request to start that has the same fields.
-        types: The search attributes that are registered, and the type of each.
-        namespace: Where.
-        apart: Whether a large input may be a blob; it needs a run that owns it.
+        types: The types of the registered search attributes, by name.
+        namespace: The namespace.
+        apart: Whether a large input may be a blob, which needs a run as its owner.
 
     Raises:
-        UnfitError: it cannot be started so.
+        UnfitError: It cannot be started so.
     """
     queue, workflow_type = asked.task_queue.name, asked.workflow_type.name
     by_name = queue == WORKFLOWS_QUEUE
@@ -82,7 +82,7 @@ def run_asked_for(
 
 
 def _refuse_odd_json(payload: Payload) -> None:
-    """Reject a payload that claims to be JSON and cannot be stored as JSON."""
+    """Reject a payload that claims to be JSON but cannot be stored as JSON."""
     if not payload.metadata.get("encoding", b"").startswith(b"json/"):
         return
     try:
@@ -94,16 +94,16 @@ def _refuse_odd_json(payload: Payload) -> None:
 
 
 def input_of(payloads: Sequence[Payload], *, by_name: bool, apart: bool = False, room: Room | None = None) -> Any:
-    """The input of a run as it is stored.
+    """Convert the input of a run to its stored form.
 
     Args:
-        payloads: What was given.
-        by_name: Whether it is for a Workflow, which reads it as JSON.
-        apart: Whether it may be a blob.
-        room: What may stay in the status of the run that gives it; None: an input like this alone.
+        payloads: The payloads of the input.
+        by_name: Whether the run is one of a Workflow, which reads the input as JSON.
+        apart: Whether the input may be a blob.
+        room: The space in the status of the starting run; None: only for this input.
 
     Raises:
-        UnfitError: a run cannot have it.
+        UnfitError: The input is not valid for a run.
     """
     kept = data.to_json(payloads, apart=apart, room=room)
     if by_name:
@@ -122,7 +122,7 @@ def cron_refused(schedule: str, *, by_name: bool) -> str:
 
     Args:
         schedule: The cron schedule.
-        by_name: Whether it is for a Workflow, which only Schedules start again and again.
+        by_name: Whether the run is one of a Workflow, which only Schedules start repeatedly.
     """
     if schedule and by_name:
         return "CronSchedule is not supported for Workflows; create a Schedule that starts the Workflow."
@@ -130,23 +130,23 @@ def cron_refused(schedule: str, *, by_name: bool) -> str:
 
 
 def check_beside(extras: StartExtras) -> None:
-    """Check that what a run carries in annotations is not too large.
+    """Check that the annotations of a run are not too large.
 
     Raises:
-        UnfitError: it is.
+        UnfitError: It is.
     """
     fits(len(msgspec.json.encode(extras)), _MOST_BESIDE, "Header and memo")
 
 
 _RESERVED_QUEUES = "/_sys/"
-"""How the names of a Temporal server's own task queues begin (common/tqid)."""
+"""Prefix of a Temporal server's own task queues (common/tqid)."""
 
 
 def queue_of_code(queue: str) -> str:
-    """The task queue of a workflow for SDK workers; empty if none is given.
+    """Read the task queue of a workflow for SDK workers; empty if there is none.
 
     Raises:
-        UnfitError: no worker polls that for workflows.
+        UnfitError: No worker polls this task queue for workflows.
     """
     if queue.startswith(_RESERVED_QUEUES):
         raise UnfitError(f"task queue name cannot start with reserved prefix {_RESERVED_QUEUES}")
@@ -156,10 +156,10 @@ def queue_of_code(queue: str) -> str:
 
 
 def workflow_named(named: str) -> str:
-    """The name of a Workflow.
+    """Check and return the name of a Workflow.
 
     Raises:
-        UnfitError: it cannot be one.
+        UnfitError: The name is not valid.
     """
     if len(named) > MAX_RESOURCE_NAME or not _RESOURCE.fullmatch(named):
         message = (

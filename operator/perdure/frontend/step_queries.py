@@ -1,4 +1,4 @@
-"""The queries that a run of a Workflow answers: its steps, what it is doing now, and what Temporal's Web UI shows of it. Pure."""
+"""The queries to a run of a Workflow: its steps, its current actions, and its details in Temporal's Web UI. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ from perdure.language.step_views import StepView, open_steps, step_views
 
 STEPS, STACK, METADATA = "steps", "__stack_trace", "__temporal_workflow_metadata"
 QUERIES = {
-    STEPS: "The steps of the run as JSON: status, times, and what is in those that are open",
-    STACK: "The steps that the run is in now",
+    STEPS: "The steps of the run as JSON: status, times, and the content of open steps",
+    STACK: "The current steps of the run",
     METADATA: "Signals, queries, and current details of the run",
 }
 
@@ -36,7 +36,7 @@ _ICONS = {
     "Stopped": "■",
 }
 _MAX_PARTS = 20
-"""Open items or branches of a step that are shown, and pods."""
+"""Maximum number of shown open items or branches of a step, and of shown pods."""
 _MAX_TEXT = 300
 
 
@@ -58,11 +58,11 @@ class QueriedRun:
         return load_memory(self.state.memory)
 
     def steps(self) -> tuple[StepView, ...]:
-        """Its steps."""
+        """The steps of the run."""
         return step_views(self.program, self.memory, closed=self.state.closed)
 
     def pods(self, activity: PendingActivity) -> list[str]:
-        """The pods of an activity that have been created, the newest last."""
+        """The created pods of an activity, the newest last."""
         if activity.by_worker:
             return []
         created = activity.attempt if activity.started_time else activity.attempt - 1
@@ -71,7 +71,7 @@ class QueriedRun:
 
 
 def answer(run: QueriedRun, query: str, workflow_type: str) -> Payloads | None:
-    """Answer a query; None if there is no such query.
+    """Answer a query; None if the query does not exist.
 
     Args:
         run: The run.
@@ -96,7 +96,7 @@ def _as_json(step: StepView) -> dict[str, Any]:
 
 
 def _stack(run: QueriedRun) -> Iterator[str]:
-    """A line for each open step, with its details."""
+    """Yield a line for each open step, with its details."""
     if run.state.closed:
         yield f"The run has closed: {run.phase}."
         return
@@ -113,7 +113,7 @@ def _stack(run: QueriedRun) -> Iterator[str]:
 def _now(
     run: QueriedRun, path: str, activities: dict[str, PendingActivity], waits: dict[str, list[str]]
 ) -> Iterator[str]:
-    """What an open step is doing now."""
+    """Describe the current action of an open step."""
     activity = activities.get(path)
     if activity is not None:
         yield _attempt(activity)
@@ -131,7 +131,7 @@ def _now(
 
 
 def _waits(run: QueriedRun) -> dict[str, list[str]]:
-    """By step, the signals that it waits for."""
+    """The awaited signals of each step."""
     waits: dict[str, list[str]] = {}
     for each in awaited(run.program, run.memory, run.state.timers):
         until = f" until {_time(each.until)}" if each.until else ""
@@ -159,7 +159,7 @@ def _time(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-# What the Web UI shows
+# Details in the Web UI
 
 
 def _metadata(run: QueriedRun, workflow_type: str) -> WorkflowMetadata:
@@ -174,7 +174,7 @@ def _metadata(run: QueriedRun, workflow_type: str) -> WorkflowMetadata:
 
 
 def current_details(run: QueriedRun) -> str:
-    """The steps of a run, what it waits for, and the commands for its logs, as Markdown."""
+    """Describe the steps of a run, the reasons for waiting, and the commands for its logs, as Markdown."""
     done, count = progress(run.program, run.memory)
     activities = {each.activity_id: each for each in run.state.activities.values()}
     waits = _waits(run)

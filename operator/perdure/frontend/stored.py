@@ -1,4 +1,4 @@
-"""The registries of what namespaces store in ConfigMaps for the frontend."""
+"""The registries of settings that namespaces store in ConfigMaps for the frontend."""
 
 from datetime import timedelta
 
@@ -26,4 +26,4 @@ TASK_QUEUES = EntryKind(
     config_map="perdure-task-queues",
     fresh=timedelta(minutes=1),
 )
-"""Few namespaces have such settings, and a change through the frontend takes effect immediately, so they are read seldom."""
+"""These are rarely read again, because few namespaces have them, and changes through the frontend apply immediately."""

@@ -35,7 +35,7 @@ def _limit(limit: model.RateLimit | None) -> RateLimitConfig | None:
 
 
 def effective_rate(limits: RateLimits) -> DescribeTaskQueueResponse.EffectiveRateLimit | None:
-    """Return the limit of a task queue, and who set it; None if there is none."""
+    """Return the limit of a task queue and its source; None if there is none."""
     if limits.per_second is None:
         return None
     by_api = limits.settings.rate is not None

@@ -1,4 +1,4 @@
-"""Rate limits and fairness weights of task queues, as `UpdateTaskQueueConfig` sets them. Pure.
+"""Rate limits and fairness weights of task queues from `UpdateTaskQueueConfig`. Pure.
 
 The rules and messages are those of Temporal's server (service/frontend/validators.go, service/matching/fairness_util.go).
 """
@@ -16,19 +16,19 @@ from perdure.frontend.given import Time
 from perdure.frontend.priorities import LONGEST_FAIRNESS_KEY
 
 MAX_WEIGHTS = 1_000
-"""Fairness weights of a task queue (matching.maxFairnessKeyWeightOverrides)."""
+"""Maximum number of fairness weights of a task queue (matching.maxFairnessKeyWeightOverrides)."""
 MAX_REASON = 1_000
-"""Characters of the reason for a limit."""
+"""Maximum length of the reason for a limit, in characters."""
 
 _Rate: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 _Weight: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class RateLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A limit, and who set it."""
+    """A limit, and the client that set it."""
 
     requests_per_second: _Rate | None = None
-    """Zero: nothing is handed out; None: the limit was removed."""
+    """The limit. Zero: nothing is dispatched; None: the limit was removed."""
     reason: str = ""
     update_identity: str = ""
     update_time: Time
@@ -39,7 +39,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     queue_rate_limit: RateLimit | None = None
     fairness_keys_rate_limit_default: RateLimit | None = None
-    """Of each fairness key, multiplied by its weight."""
+    """The limit of each fairness key, multiplied by its weight."""
     fairness_weight_overrides: dict[str, _Weight] = {}
 
     @property
@@ -54,14 +54,14 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return None if limit is None else limit.requests_per_second
 
     def weight(self, rank: Rank) -> float:
-        """Return the weight of a fairness key: the one that is set here before the one that the task brings."""
+        """Return the weight of a fairness key: from these settings or, if not set, from the task."""
         override = self.fairness_weight_overrides.get(rank.fairness_key)
         return rank.weight if override is None else min(max(override, LEAST_WEIGHT), MOST_WEIGHT)
 
 
 NO_SETTINGS = QueueSettings()
 TaskQueueSettings: TypeAlias = dict[str, QueueSettings]
-"""The settings of a task queue by kind of task; the value of its key in the ConfigMap, as JSON."""
+"""The settings of a task queue by kind of task, stored as JSON under its key in the ConfigMap."""
 
 
 def check_limit(limit: RateLimit | None, field: str, noun: str, *, workflows: bool) -> None:
@@ -70,11 +70,11 @@ def check_limit(limit: RateLimit | None, field: str, noun: str, *, workflows: bo
     Args:
         limit: The limit; None: the request does not change it.
         field: The name of the limit in messages about its values.
-        noun: What the limit is called otherwise.
-        workflows: Whether the task queue hands out workflow tasks.
+        noun: The name of the limit in other messages.
+        workflows: Whether the task queue dispatches workflow tasks.
 
     Raises:
-        RpcError: it is negative, or not allowed for this kind of task; or its reason is too long.
+        RpcError: The limit is negative or not allowed for this kind of task, or its reason is too long.
     """
     if limit is None or limit.requests_per_second is None:
         return
@@ -90,7 +90,7 @@ def check_weights(weights: Mapping[str, float], removed: Collection[str]) -> Non
     """Check the fairness weights that a request sets and removes.
 
     Raises:
-        RpcError: there are too many, a key is empty, too long or in both, or a weight is not positive and finite.
+        RpcError: There are too many, a key is empty, too long or in both, or a weight is not positive and finite.
     """
     number = len(weights) + len(removed)
     if number > MAX_WEIGHTS:
@@ -113,7 +113,7 @@ def with_weights(settings: QueueSettings, weights: Mapping[str, float], removed:
     """Return settings with other fairness weights.
 
     Raises:
-        RpcError: there would be too many.
+        RpcError: There would be too many.
     """
     merged = {**settings.fairness_weight_overrides, **weights}
     for key in removed:

@@ -1,4 +1,4 @@
-"""Workflow tasks that other members of the fleet have passed on to workers a moment ago: they may not have arrived."""
+"""Workflow tasks that other members of the fleet have just passed to workers, and that may not have arrived."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from perdure.controller.run_entries import Entry
 from perdure.frontend.tokens import WorkflowTaskToken
 
 _SECONDS: Final = 15.0
-"""Longer than it takes to find out that a member is lost. What was sent to it before has arrived."""
+"""How long tasks count as in transit, which is longer than detecting the loss of a member takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +20,21 @@ class _Sent:
 
 
 class TasksInTransit:
-    """What this member would have to repeat if another one were lost now."""
+    """The tasks that this member must repeat if another member is lost."""
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Create it without tasks."""
         self._sent: dict[str, deque[_Sent]] = {}
-        """By member, in order."""
+        """The sent tasks by member, in order."""
 
     def note(self, member: str, entry: Entry, token: WorkflowTaskToken) -> None:
-        """A task of a run goes to a worker that is connected to a member."""
+        """Record a task that is sent to a worker of a member."""
         sent, time = self._sent.setdefault(member, deque()), monotonic()
         sent.append(_Sent(entry, token, time))
         while sent[0].time < time - _SECONDS:
             sent.popleft()
 
     def lost(self, member: str) -> list[tuple[Entry, WorkflowTaskToken]]:
-        """What may not have arrived, because a member is lost."""
+        """Return the tasks that may not have arrived because a member is lost."""
         since = monotonic() - _SECONDS
         return [(each.entry, each.token) for each in self._sent.pop(member, ()) if each.time >= since]

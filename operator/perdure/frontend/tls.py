@@ -1,7 +1,7 @@
 """TLS of the frontend: the source of its certificate, and how clients get the authorities to trust.
 
-A certificate of its own is stored in one Secret, which the chart creates empty. What clients should trust is published as a
-ConfigMap in each namespace that is served, so that pods can mount it.
+The operator's own certificate is stored in a Secret, which the chart creates empty. The authorities to trust are published as a
+ConfigMap in each served namespace, so that pods can mount it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _EVERY_SECONDS = 20.0
-"""How soon a pod in a new namespace can mount the authorities."""
+"""Seconds between publications, after which a pod in a new namespace can mount the authorities."""
 _RETRY_SECONDS = 2.0
 _TRIES = 15
 """Timeout for reading the Secret first: permissions take a moment to apply after an installation."""
@@ -33,12 +33,12 @@ CA = "ca.crt"
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What a server needs for its handshakes, PEM."""
+    """The certificates and keys for a server's TLS handshakes, as PEM."""
 
     key: bytes
     certificate: bytes
     clients: bytes | None
-    """Authorities of the certificates that clients must show; None: they need none."""
+    """Authorities of client certificates; None: clients need no certificate."""
 
     def configuration(self) -> Any:
         """The configuration for gRPC."""
@@ -48,7 +48,7 @@ class Material:
         """The SSL context for asyncio."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
-        # OpenSSL reads keys from files only: this one is in memory.
+        # OpenSSL reads keys only from files; this file is in memory.
         with os.fdopen(os.memfd_create("certificate"), "wb") as file:
             file.write(self.certificate + b"\n" + self.key)
             file.flush()
@@ -60,13 +60,13 @@ class Material:
 
 
 class Certificate(Protocol):
-    """Where a certificate comes from."""
+    """The source of a certificate."""
 
     def material(self) -> Material:
         """Return the certificate to serve from now on."""
 
     def bundle(self) -> str:
-        """The authorities that clients should trust, PEM; empty where that is not known."""
+        """The authorities that clients should trust, as PEM; empty if unknown."""
 
     async def renew(self) -> None:
         """Replace the certificate if necessary."""
@@ -74,32 +74,32 @@ class Certificate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """A certificate that someone else renews in files, such as those of a mounted Secret."""
+    """A certificate in files that another program renews, such as a mounted Secret."""
 
     certificate: Path
     key: Path
     clients: Path | None
-    """Authorities of the certificates that clients must show."""
+    """File with the authorities of client certificates."""
 
     def material(self) -> Material:
-        """The files, as they are now."""
+        """Read the current files."""
         clients = self.clients.read_bytes() if self.clients else None
         return Material(self.key.read_bytes(), self.certificate.read_bytes(), clients)
 
     def bundle(self) -> str:
-        """The file next to the certificate in which cert-manager stores the authorities."""
+        """Read cert-manager's file with the authorities next to the certificate."""
         beside = self.certificate.with_name(CA)
         return beside.read_text(encoding="ascii") if beside.exists() else ""
 
     async def renew(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 class Own:
-    """A certificate that the operator makes and renews, with an authority of its own, in a Secret."""
+    """A certificate in a Secret that the operator creates and renews with its own authority."""
 
     def __init__(self, client: kube.Client, secret: str, names: Sequence[str], clients: Path | None) -> None:
-        """`secret` is the Secret's path in the API; `names` are what clients connect to."""
+        """`secret` is the API path of the Secret; `names` are the names and addresses that clients connect to."""
         self._client = client
         self._secret = secret
         self._names = names
@@ -107,23 +107,23 @@ class Own:
         self._data: dict[str, bytes] = {}
 
     def material(self) -> Material:
-        """The certificate that is stored."""
+        """Return the stored certificate."""
         from perdure.frontend.certificates import TLS_CERT, TLS_KEY  # noqa: PLC0415 (10 MB that others do without)
 
         clients = self._clients.read_bytes() if self._clients else None
         return Material(self._data[TLS_KEY], self._data[TLS_CERT], clients)
 
     def bundle(self) -> str:
-        """The authorities that are stored."""
+        """Return the stored authorities."""
         from perdure.frontend.certificates import bundle  # noqa: PLC0415
 
         return bundle(self._data) if self._data else ""
 
     async def renew(self) -> None:
-        """Read the Secret, and replace in it what is missing or about to end.
+        """Read the Secret, and replace missing or expiring parts.
 
         Raises:
-            ApiError: there is no such Secret, or it may not be read or written.
+            ApiError: The Secret does not exist, or the operator may not read or write it.
         """
         from perdure.frontend.certificates import renewed  # noqa: PLC0415
 
@@ -136,16 +136,16 @@ class Own:
                 try:
                     await self._client.replace(self._secret, {**found, "data": data})
                 except kube.ConflictError:
-                    continue  # another operator was first; its certificate will do
+                    continue  # another operator was first; use its certificate
                 structlog.get_logger("perdure.frontend").info("Renewed the TLS certificate", secret=self._secret)
             self._data = made
             return
 
     async def first(self) -> None:
-        """Ensure that there is a certificate.
+        """Ensure that a certificate exists.
 
         Raises:
-            RuntimeError: the Secret cannot be read or written; the message says what to do.
+            RuntimeError: The Secret cannot be read or written; the message says what to do.
         """
         for left in reversed(range(_TRIES)):
             try:
@@ -163,17 +163,17 @@ class Own:
 
 
 class Trust:
-    """Keeps a ConfigMap with the authorities in every namespace that is served."""
+    """Keeps a ConfigMap with the authorities in every served namespace."""
 
     def __init__(self, client: kube.Client, name: str, own: str, served: ServedNamespaces | None) -> None:
-        """`name` is the ConfigMap's, `own` the operator's namespace, `served` which others have it, too; None: none."""
+        """`name` is the name of the ConfigMap, `own` the operator's namespace, and `served` the other namespaces; None: none."""
         self._client = client
         self._name = name
         self._own = own
         self._others = served
 
     async def publish(self, bundle: str) -> None:
-        """Write the ConfigMaps that are missing or differ."""
+        """Write missing and outdated ConfigMaps."""
         wanted = {self._own, *(await self._served())}
         found = {each["metadata"]["namespace"]: each async for each in self._found(wanted)}
         for namespace in sorted(wanted):
@@ -182,7 +182,7 @@ class Trust:
                 continue
             try:
                 await self._write(namespace, known, bundle)
-            except (kube.ApiError, *kube.TRANSIENT) as error:  # one that is being deleted, a quota: others have theirs
+            except (kube.ApiError, *kube.TRANSIENT) as error:  # a terminating namespace, or a quota
                 structlog.get_logger("perdure.frontend").warning(
                     "The TLS authority could not be published",
                     namespace=namespace,
@@ -200,7 +200,7 @@ class Trust:
         return (name for name in names if name in self._others)
 
     async def _found(self, wanted: set[str]) -> AsyncIterator[kube.Object]:
-        """The ConfigMaps of that name. The rights are bound to the name, which such lists have to name, too."""
+        """List the ConfigMaps with the name. The permission is limited to this name, so lists must select it."""
         for namespace in [None] if self._others is not None and not self._others.names else sorted(wanted):
             url = kube.path(kube.CORE, namespace, "configmaps")
             for each in await self._client.lists.all(url, fieldSelector=f"metadata.name={self._name}"):
@@ -218,15 +218,15 @@ class Trust:
 
 @asynccontextmanager
 async def encryption(chosen: Settings, client: kube.Client, served: ServedNamespaces) -> AsyncIterator["Served | None"]:
-    """The certificate of the servers, renewed for the length of the block; None to serve without TLS.
+    """Yield the certificate of the servers, and renew it within the block; None: serve without TLS.
 
     Args:
-        chosen: Settings.
+        chosen: The settings.
         client: Reads and writes the Secret and the ConfigMaps.
-        served: Where clients may run, who have to trust the certificate.
+        served: The namespaces whose clients must trust the certificate.
 
     Raises:
-        RuntimeError: the Secret cannot be read or written.
+        RuntimeError: The Secret cannot be read or written.
     """
     clients = Path(chosen.client_authority) if chosen.client_authority else None
     certificate: Certificate
@@ -254,26 +254,26 @@ async def encryption(chosen: Settings, client: kube.Client, served: ServedNamesp
 class Served:
     """The certificate that servers present in their handshakes.
 
-    At each handshake, gRPC asks for a new configuration, from several threads, and replaces its own without a lock, so that
-    simultaneous handshakes can crash the process. Therefore a configuration is returned only once after each change.
+    At each handshake, gRPC requests a new configuration, from several threads, and replaces its own without a lock, so that
+    simultaneous handshakes can crash the process. So a configuration is returned only once after each change.
     """
 
     def __init__(self, material: Material, bundle: str = "") -> None:
-        """`bundle` has the authorities that have signed the certificate, PEM; empty if they are not known."""
+        """`bundle` has the authorities that signed the certificate, as PEM; empty if unknown."""
         self.material = material
         self._bundle = bundle
         self._changed: deque[Material] = deque(maxlen=1)
         self._twins: list[Served] = []
 
     def for_members(self) -> "Served":
-        """The same for a further server, whose clients are other operators with the same certificate: they show none."""
+        """Return a copy for the server of other operators, which share the certificate and need no client certificate."""
         twin = Served(replace(self.material, clients=None), self._bundle)
         self._twins.append(twin)
         return twin
 
     @property
     def trusted(self) -> bytes:
-        """What operators trust that have the same certificate, PEM: its authorities, and the certificate itself."""
+        """The certificates that operators with the same certificate trust, as PEM: its authorities, and itself."""
         return self._bundle.encode("ascii") + b"\n" + self.material.certificate
 
     @property
@@ -296,7 +296,7 @@ class Served:
         return _RenewedContext(self)
 
     def update(self, material: Material, bundle: str = "") -> None:
-        """Serve another certificate from the next handshake on."""
+        """Serve another certificate, starting with the next handshake."""
         self._bundle = bundle
         if material != self.material:
             self.material = material
@@ -305,7 +305,7 @@ class Served:
             twin.update(replace(material, clients=None), bundle)
 
     def fetch(self) -> Any:
-        """What gRPC asks at each handshake; None: nothing has changed."""
+        """Return the configuration for gRPC's next handshake; None if nothing has changed."""
         try:
             return self._changed.popleft().configuration()
         except IndexError:
@@ -313,14 +313,14 @@ class Served:
 
 
 class _RenewedContext(ssl.SSLContext):
-    """Makes each connection by the context of what is served at that time: a context cannot be told to forget an authority."""
+    """Uses the current context for each connection, because authorities cannot be removed from a context."""
 
     _served: Served
     _material: Material
     _current: ssl.SSLContext
 
     def __new__(cls, served: Served) -> Self:
-        """Serve what `served` has."""
+        """Create a context that uses the certificate of `served`."""
         made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         made._served, made._material = served, served.material
         made._current = served.material.context()

@@ -1,4 +1,4 @@
-"""Task tokens: identify the task in the response of a worker. They are opaque to workers, and never trusted."""
+"""Task tokens, which identify the task in the response of a worker. They are opaque to workers, and never trusted."""
 
 from typing import Any
 
@@ -49,11 +49,11 @@ class QueryToken(Token, frozen=True, kw_only=True, tag="q"):
 
 
 class NexusToken(Token, frozen=True, kw_only=True, tag="n"):
-    """A call of a Nexus handler. The namespace is the handler's; `run_id` is empty: the call says whose it is."""
+    """Identifies a call of a Nexus handler in the handler's namespace. `run_id` is empty, because the call has it."""
 
     call: str
     shard: int = 0
-    """Of the run that waits for the call."""
+    """The shard of the run that waits for the call."""
 
 
 class PageToken(Token, frozen=True, kw_only=True, tag="h"):
@@ -69,15 +69,15 @@ _decoder = msgspec.json.Decoder(AnyToken)
 
 
 def pack(token: Token) -> bytes:
-    """The token as bytes."""
+    """Encode a token."""
     return _encoder.encode(token)
 
 
 def unpack(raw: bytes, kind: type[Any] | tuple[type[Any], ...], namespace: str) -> Any:
-    """A token of a kind, or of one of several.
+    """Decode a token of one of the given kinds.
 
     Raises:
-        RpcError: it is none, or belongs to another namespace or another server.
+        RpcError: The token is not valid, or belongs to another namespace or server.
     """
     try:
         token = _decoder.decode(raw)
@@ -91,7 +91,7 @@ def unpack(raw: bytes, kind: type[Any] | tuple[type[Any], ...], namespace: str) 
 
 
 def _of_a_temporal_server(raw: bytes) -> bool:
-    """Whether the bytes are a message of protocol buffers, as the tokens of Temporal's server are and Perdure's are not."""
+    """Whether the bytes are a protobuf message, like the tokens of Temporal's server, and unlike Perdure's."""
     if not raw:
         return False
     try:

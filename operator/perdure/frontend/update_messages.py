@@ -25,7 +25,7 @@ BAD_UPDATE = "BadUpdateWorkflowExecutionMessage"
 
 @dataclass(slots=True)
 class TaskAnswer:
-    """The content of a worker's answer: commands in order, and the outcomes of updates."""
+    """The content of a worker's response: commands in order, and the outcomes of updates."""
 
     commands: list[cmd.Command] = field(default_factory=list)
     accepted: list[str] = field(default_factory=list)
@@ -46,7 +46,7 @@ def asked_by(request: UpdateRequest) -> dict[str, Any]:
     """The part of the request that the acceptance of an update records.
 
     Raises:
-        UnfitError: the arguments or the header cannot be kept.
+        UnfitError: The arguments or the header cannot be stored.
     """
     return {
         "name": request.input.name,
@@ -62,7 +62,7 @@ class UpdateMessages:
     """Reads the messages of one response."""
 
     def __init__(self, updates: KnownUpdates | None) -> None:
-        """`updates` can be accepted and rejected; None: anything."""
+        """`updates` can be accepted and rejected; None: any update."""
         self._updates = updates
         self._decided: set[str] = set()
 
@@ -70,7 +70,7 @@ class UpdateMessages:
         """Apply a message to the response.
 
         Raises:
-            BadCommandError: it cannot be applied.
+            BadCommandError: The message cannot be applied.
         """
         try:
             self._read(message, answered)

@@ -24,7 +24,7 @@ class Update:
     update_id: str
     request: Request
     principal: str = ""
-    """The user that requested it, as the API server reports."""
+    """The user that requested it, authenticated by the API server."""
     accepted: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: Outcome | None = None
@@ -36,17 +36,17 @@ class Update:
     """The number of calls that wait for it."""
 
     def accept(self) -> None:
-        """Note that a worker has accepted it."""
+        """Record that a worker has accepted it."""
         self.accepted.set()
 
     def end(self, outcome: Outcome) -> None:
-        """Set its outcome, also if the task that reports it closes the workflow."""
+        """Set its outcome, even if the task that reports it closes the workflow."""
         self.outcome, self.aborted = outcome, False
         self.accepted.set()
         self.ended.set()
 
     def reject(self, outcome: Outcome) -> None:
-        """Note that a worker has rejected it; this is not recorded."""
+        """Process its rejection by a worker, which is not recorded."""
         self.rejected = True
         self.end(outcome)
 
@@ -69,7 +69,7 @@ class Update:
 
 
 class Updates:
-    """The updates of all runs, by run id and update id."""
+    """The updates of all runs, by run ID and update ID."""
 
     def __init__(self) -> None:
         self._of_run: dict[str, dict[str, Update]] = {}
@@ -84,7 +84,7 @@ class Updates:
 
     @contextmanager
     def awaited(self, run_id: str, update: Update) -> Iterator[None]:
-        """Keep an update for the length of the block. Unless a worker accepts it, it is removed with the last call that waits.
+        """Keep an update within the block. Unless a worker accepts it, the last waiting call removes it.
 
         Otherwise clients could fill the memory with updates for workflows without a worker.
         """
@@ -115,11 +115,11 @@ class Updates:
                 update.abort()
 
     def leave(self, run_id: str) -> None:
-        """Another operator works on the run: those that wait here are sent there."""
+        """End the waiting calls of a run that another operator owns now; they are sent there."""
         self._of_run.pop(run_id, None)
 
     def forget(self, run_id: str, update_id: str) -> None:
-        """Forget an update whose outcome is recorded, or that nobody waits for."""
+        """Drop an update whose outcome is recorded, or that no call waits for."""
         known = self._of_run.get(run_id, {})
         known.pop(update_id, None)
         if not known:

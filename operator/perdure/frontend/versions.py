@@ -1,4 +1,4 @@
-"""Which version of a worker deployment gets a task, and which version a poller has."""
+"""Determine the version of a worker deployment that gets a task, and the version of a poller."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -21,16 +21,16 @@ from perdure.kube.clock import now
 
 _VERSIONED = WorkerVersioningMode.WORKER_VERSIONING_MODE_VERSIONED
 _WORKERS_COME_WITHIN = timedelta(seconds=30)
-"""After a restart of the operator."""
+"""How long workers may take to reconnect after a restart of the operator."""
 NOT_READ = DeploymentVersion(deployment_name="?", build_id="?")
 """The version of tasks whose routing is not read yet; no worker polls for it."""
 
 
 def version_of(options: Any) -> DeploymentVersion | None:
-    """The version of a worker, as its deployment options say; None for an unversioned one.
+    """The version of a worker, from its deployment options; None for an unversioned worker.
 
     Raises:
-        RpcError: they cannot be those of a version.
+        RpcError: The options are not valid.
     """
     given.name(options.deployment_name, "WorkerDeploymentName", required=False)
     given.name(options.build_id, "BuildID", required=False)
@@ -50,7 +50,7 @@ def version_of(options: Any) -> DeploymentVersion | None:
 
 
 def queue_of(name: QueueName, version: DeploymentVersion | None) -> QueueName:
-    """The part of a task queue that the workers of a version poll; of unversioned ones, for None."""
+    """The part of a task queue that the workers of a version poll; None: unversioned workers."""
     return QueueName(name.namespace, name.kind, name.name, str(version) if version is not None else "")
 
 
@@ -67,7 +67,7 @@ class Versions:
 
         Args:
             registry: The worker deployments.
-            matching: Knows which task queues are polled.
+            matching: The matching, to see which task queues are polled.
             pinned: The versions that open workflows of a namespace are pinned to.
         """
         self.registry = registry
@@ -77,17 +77,17 @@ class Versions:
         self._begun = now()
 
     async def polled_queue(self, name: QueueName, options: Any, *, sticky: bool = False) -> QueueName:
-        """The queue that a worker polls, after its version is registered. Only the first poll of each queue writes.
+        """Register the version of a worker, and return the queue that it polls. Only the first poll of each queue writes.
 
-        Unversioned workers need no worker deployments: they get the tasks that are certainly theirs even if those cannot be read.
+        Unversioned workers need no worker deployments: they get unversioned tasks even if the deployments cannot be read.
 
         Args:
             name: The task queue that the poll names.
             options: The deployment options of the worker.
-            sticky: Whether that is the queue of this one worker.
+            sticky: Whether the queue is the sticky queue of this worker.
 
         Raises:
-            RpcError: the options are invalid, there are too many versions, or the API server does not answer.
+            RpcError: The options are invalid, there are too many versions, or the API server does not answer.
         """
         version = version_of(options)
         if version is None or sticky:
@@ -104,7 +104,7 @@ class Versions:
         return lambda version: not self.has_pollers(namespace, version) and version not in pinned()
 
     def has_pollers(self, namespace: str, version: DeploymentVersion) -> bool:
-        """Whether workers of a version poll, or did a moment ago; or have not had the time to."""
+        """Whether workers of a version poll, have just polled, or have not had time to poll yet."""
         if now() < self._begun + _WORKERS_COME_WITHIN:
             return True
         found = self.registry.known(namespace).get(version.deployment_name)
@@ -116,7 +116,7 @@ class Versions:
         )
 
     def of_task(self, namespace: str, state: RunState) -> DeploymentVersion | None:
-        """The version that decides a run next; None: unversioned workers, `NOT_READ`: that is not known yet."""
+        """The version that decides a run next; None: unversioned workers, `NOT_READ`: not known yet."""
         code = state.code
         if code is None:
             return None
@@ -133,9 +133,9 @@ class Versions:
         return deployments.target(known, Kind.WORKFLOW, code.task_queue, state.workflow_id, ramped=ramped)
 
     def of_activity(self, namespace: str, state: RunState, activity: PendingActivity) -> DeploymentVersion | None:
-        """The version that gets an activity; None: unversioned workers, `NOT_READ`: that is not known yet.
+        """The version that gets an activity; None: unversioned workers, `NOT_READ`: not known yet.
 
-        Activities of a pinned workflow stay on its version where that polls their task queue.
+        Activities of a pinned workflow stay on its version if that version polls their task queue.
         """
         pinned, known = (
             state.code.versioning.pinned_to if state.code is not None else None,
@@ -158,7 +158,7 @@ class Versions:
         return deployments.target(self.registry.known(namespace), Kind.WORKFLOW, task_queue, workflow_id)
 
     def target_changed(self, namespace: str, state: RunState) -> bool:
-        """Whether a run is pinned by its worker, not by an override, and new runs of its task queue start on another version."""
+        """Whether a run is pinned by its worker (not by an override) while new runs of its task queue use another version."""
         code = state.code
         if code is None or code.versioning.pinned_to is None or code.versioning.override is not None:
             return False
@@ -167,10 +167,10 @@ class Versions:
 
 
 def reported(request: Any) -> dict[str, Any]:
-    """What a worker reports of its version and the versioning behavior with a completed workflow task, as `TaskCompleted`.
+    """The fields of `TaskCompleted` for the version and the versioning behavior that a worker reports.
 
     Raises:
-        RpcError: an unversioned worker reports a behavior.
+        RpcError: An unversioned worker reports a behavior.
     """
     version = version_of(request.deployment_options)
     behavior = from_enum(VersioningBehavior, request.versioning_behavior)

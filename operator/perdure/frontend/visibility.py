@@ -1,11 +1,10 @@
-"""The index of runs for lists, in memory, updated with what the controller reads and writes.
+"""The in-memory index of runs for lists, updated with the objects that the controller reads and writes.
 
-A namespace may have tens of thousands of finished runs. Each is kept as a few packed bytes. Search attributes and a memo that are
-large are not kept: they are read from the API server when a client lists the run, or filters by them.
+A namespace may have tens of thousands of finished runs, each stored in a few packed bytes. Large search attributes and memos are
+not stored: they are read from the API server when a client lists the run, or filters by them.
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from perdure.controller.run_entries import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend import payload_messages as data
+from perdure.frontend.comparisons import Effort
 from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Filter
 from perdure.kube import client as kube
@@ -32,27 +32,27 @@ from perdure.runtime.kinds import RunKind
 
 _STATUS = {"Cancelled": "Canceled", "Pending": "Running", "Paused": "Running", "": "Running"}
 BUILT_IN = {**SYSTEM, **PREDEFINED}
-"""The types of what filters can name without registering it."""
+"""The types of fields that filters can use without registration."""
 OF_KIND = {
     RunKind.WORKFLOW: {},
     RunKind.ACTIVITY: dict.fromkeys(("ActivityId", "ActivityType"), "Keyword"),
     RunKind.NEXUS_OPERATION: dict.fromkeys(("OperationId", "Endpoint", "Service", "Operation", "RequestId"), "Keyword"),
 }
-"""The types of what filters of standalone activities and of standalone Nexus operations can name, too."""
+"""The types of additional fields for filters of standalone activities and of standalone Nexus operations."""
 
 
 _KEPT = 256
-"""Bytes of the search attributes and of the memo of a finished run that are kept in memory."""
+"""Size limit of a finished run's search attributes and memo in memory, in bytes each."""
 _UNPACKABLE = 2_048
-"""Bytes that are assumed of what cannot be packed, such as a number of more than 64 bits."""
+"""The assumed size of values that cannot be packed, such as numbers of more than 64 bits, in bytes."""
 _MOST_NAMES = 1_000
-"""Names of search attributes that are remembered for a namespace."""
-_BREATH = 1_000
-"""Number of records to look at before others have their turn."""
+"""Maximum number of known names of search attributes per namespace."""
+_OF_RUN = 20
+"""What it takes to read a record, in values that a filter compares."""
 
 
 class NotKeptError(Exception):
-    """A filter needs the search attributes of a run that are not kept in memory."""
+    """A filter needs search attributes of a run that are not in memory."""
 
 
 class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -76,25 +76,25 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     memo: dict[str, Any]
     version: str
     left_out: int = 0
-    """Bytes of search attributes and memo that are not kept."""
+    """Size of the search attributes and memo that are not in memory, in bytes."""
     finds: bool = True
-    """Whether the search attributes are kept."""
+    """Whether the search attributes are in memory."""
     refused: bool = False
     """Whether it did not start because its workflow ID was in use."""
     kind: RunKind = RunKind.WORKFLOW
-    """What it is: its ID and type are those of that."""
+    """The kind of the run, and of its ID and type."""
     endpoint: str = ""
-    """This and the next fields are those of a standalone Nexus operation."""
+    """The endpoint of a standalone Nexus operation; the next fields are for these operations, too."""
     service: str = ""
     request_id: str = ""
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has or had a history. A rejected run is not visible to Temporal's clients."""
+        """Whether the run has begun. A rejected run is not visible to Temporal's clients."""
         return not self.refused and bool(self.history_length or self.close_time)
 
     def field(self, name: str) -> Any:  # noqa: C901, PLR0912 (one case for each field)
-        """The value that filters compare."""
+        """The value of a field for filters."""
         match name:
             case "WorkflowId" | "ActivityId" | "OperationId":
                 return self.workflow_id
@@ -138,7 +138,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
                 return attribute_field(self.search_attributes, name)
 
     def info(self, *, registered: bool = True) -> WorkflowExecutionInfo:
-        """The record as a message of Temporal's API; search attributes have their registered types, or those that were sent."""
+        """Convert the record to a message of Temporal's API. Search attributes have their registered or their sent types."""
         made = WorkflowExecutionInfo(
             execution=WorkflowExecution(workflow_id=self.workflow_id, run_id=self.run_id),
             type=WorkflowType(name=self.workflow_type),
@@ -158,14 +158,14 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         if self.parent[0]:
             made.parent_execution.CopyFrom(WorkflowExecution(workflow_id=self.parent[0], run_id=self.parent[1]))
             made.parent_namespace_id = self.namespace
-        # Present even if empty: Go clients read their fields without a look.
+        # Present even if empty, because Go clients read the fields without a check.
         made.memo.CopyFrom(data.memo(self.memo) or Memo())
         attributes = data.attributes(self.search_attributes, registered=registered)
         made.search_attributes.CopyFrom(attributes or SearchAttributes())
         return made
 
     def activity_info(self) -> ActivityExecutionListInfo:
-        """As Temporal's API has a standalone activity."""
+        """Convert the record of a standalone activity to a message of Temporal's API."""
         made = ActivityExecutionListInfo(
             activity_id=self.workflow_id,
             run_id=self.run_id,
@@ -184,7 +184,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
         return made
 
     def operation_info(self) -> NexusOperationExecutionListInfo:
-        """As Temporal's API has a standalone Nexus operation."""
+        """Convert the record of a standalone Nexus operation to a message of Temporal's API."""
         made = NexusOperationExecutionListInfo(
             operation_id=self.workflow_id,
             run_id=self.run_id,
@@ -204,7 +204,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
 
 
 def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
-    """The value of a search attribute that filters compare; None where it is none of its type."""
+    """The value of a search attribute for filters; None if it does not have the right type."""
     value = attributes.get(name)
     if value is not None and data.attribute_type(value, name) == "Datetime":
         found = data.attribute_moment(value)
@@ -218,12 +218,12 @@ def attribute_field(attributes: Mapping[str, Any], name: str) -> Any:
 
 
 def status_named(phase: str) -> str:
-    """What Temporal calls a phase of a run."""
+    """Temporal's name for a phase of a run."""
     return _STATUS.get(phase, phase)
 
 
 def record_of(obj: kube.Object) -> VisibilityRecord:
-    """The record of a run, without what a damaged `status.state` does not reveal."""
+    """Build the record of a run. Fields that a damaged `status.state` does not show are missing."""
     meta, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     entry, parent, extras = entry_of(obj), parent_of(obj), extras_of(obj)
     state = mapping(status.get("state"))
@@ -286,19 +286,19 @@ def versioning_attributes(versioning: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def only_activity(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The activity in the state of a standalone activity, as it is recorded; nothing for any other run."""
+    """The activity in the recorded state of a standalone activity; empty for any other run."""
     return _only(state, "activities", "leftActivities")
 
 
 def _only(state: Mapping[str, Any], open_: str, left: str) -> Mapping[str, Any]:
-    """The activity or the operation of a standalone run, as its state is recorded; nothing for any other run."""
+    """The activity or the operation in the recorded state of a standalone run; empty for any other run."""
     if not state.get("standalone"):
         return {}
     return mapping(next(iter((*mapping(state.get(open_)).values(), *mapping(state.get(left)).values())), None))
 
 
 def _type_of(spec: Mapping[str, Any]) -> str:
-    """What a run runs, as its spec names it; empty if that is in the run itself."""
+    """The workflow type in the spec of a run; empty if the definition is inline."""
     reference = spec.get("workflow") or spec.get("activity") or {}
     return str(
         reference.get("type") or reference.get("name") or mapping(spec.get("nexusOperation")).get("operation") or ""
@@ -310,18 +310,18 @@ class Visibility:
 
     def __init__(self) -> None:
         self._records: dict[str, dict[str, VisibilityRecord | bytes]] = {}
-        """By namespace and run id. Finished runs are packed."""
+        """The records by namespace and run ID. Finished runs are packed."""
         self._types: dict[str, dict[str, str]] = {}
-        """By namespace, the search attributes that its runs have, and the type of each."""
+        """The types of the search attributes of runs, by namespace and name."""
         self._coded: dict[str, set[str]] = {}
-        """By namespace, those of them that runs of Temporal SDK workers have."""
+        """The names of search attributes of runs of Temporal SDK workers, by namespace."""
         self._started: dict[str, datetime] = {}
-        """By run ID, when a run has started whose start is not recorded yet."""
+        """The start times of runs whose start is not recorded yet, by run ID."""
 
     def started(self, run_id: str, time: datetime) -> None:
         """Add a run whose start is not recorded yet.
 
-        Its object says to the second when it was created, which does not tell which of two runs is the newer one.
+        The creation time of its object has whole seconds, which is too coarse to tell which of two runs is newer.
         """
         self._started[run_id] = time
 
@@ -355,7 +355,7 @@ class Visibility:
             self._coded.pop(namespace, None)
 
     def get(self, namespace: str, run_id: str) -> VisibilityRecord | None:
-        """One run."""
+        """Return the record of a run."""
         known = self._records.get(namespace, {}).get(run_id)
         if isinstance(known, bytes):
             return _unpacked(namespace, run_id, known)
@@ -369,37 +369,43 @@ class Visibility:
     ) -> tuple[list[str], list[str]]:
         """Find the runs of a kind that match a filter.
 
-        A run whose workflow id is taken has not begun, and is left out.
+        A run that was rejected because its workflow ID is in use is left out.
 
         Returns:
-            The ids of those that it takes, the newest first; and of those whose search attributes must be read to tell.
+            The IDs of matching runs, the newest first, and the IDs of runs whose search attributes must be read to decide.
         """
         found: list[tuple[datetime, str]] = []
         untold: list[str] = []
-        for number, run_id in enumerate(list(self._records.get(namespace, ()))):
-            if number % _BREATH == _BREATH - 1:
-                await asyncio.sleep(0)
-            record = self.get(namespace, run_id)
-            if record is None or record.kind is not kind or not (record.has_begun or run_id in self._started):
+        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.effort):
+            if record.kind is not kind or not (record.has_begun or record.run_id in self._started):
                 continue
             try:
                 if query.test(record.field):
-                    found.append((record.start_time, run_id))
+                    found.append((record.start_time, record.run_id))
             except NotKeptError:
-                untold.append(run_id)
+                untold.append(record.run_id)
         return self.sorted(found), untold
+
+    async def records(self, namespace: str, run_ids: Iterable[str], effort: Effort) -> AsyncIterator[VisibilityRecord]:
+        """The records of runs, without runs that were deleted. Others have their turn in between."""
+        for run_id in run_ids:
+            effort.spend(_OF_RUN)
+            record = self.get(namespace, run_id)
+            if record is not None:
+                yield record
+            await effort.rest()
 
     @staticmethod
     def sorted(found: Iterable[tuple[datetime, str]]) -> list[str]:
-        """The ids of runs, by start times and ids, the newest first."""
+        """Sort run IDs by start time and ID, the newest first."""
         return [run_id for _, run_id in sorted(found, reverse=True)]
 
     def attribute_types(self, namespace: str) -> dict[str, str]:
-        """The search attributes that runs of a namespace have, and the type of each."""
+        """The types of the search attributes of a namespace's runs, by name."""
         return dict(self._types.get(namespace, {}))
 
     def coded_types(self, namespace: str) -> dict[str, str]:
-        """The search attributes that runs of Temporal SDK workers have in a namespace, and the type of each."""
+        """The types of the search attributes of a namespace's runs of Temporal SDK workers, by name."""
         names = self._coded.get(namespace, set()) - BUILT_IN.keys()
         return {name: kind for name, kind in self._types.get(namespace, {}).items() if name in names}
 
@@ -409,7 +415,7 @@ _DECODER = msgspec.msgpack.Decoder(VisibilityRecord)
 
 
 def _packed(record: VisibilityRecord) -> bytes:
-    """The packed record of a finished run, without what is large or redundant."""
+    """Pack the record of a finished run, without large or redundant fields."""
     own = record.run_id
     finding, memo = _size(record.search_attributes), _size(record.memo)
     return _ENCODER.encode(
@@ -428,7 +434,7 @@ def _packed(record: VisibilityRecord) -> bytes:
 
 
 def _size(value: dict[str, Any]) -> int:
-    """Bytes of a value when it is packed; many for one that cannot be."""
+    """The packed size of a value in bytes; a large number if it cannot be packed."""
     try:
         return len(_ENCODER.encode(value))
     except (OverflowError, RecursionError, TypeError, ValueError):
@@ -447,5 +453,5 @@ def _unpacked(namespace: str, run_id: str, packed: bytes) -> VisibilityRecord:
 
 
 def is_known(name: str, custom: Mapping[str, str]) -> bool:
-    """Whether a filter may name a field."""
+    """Whether a filter may use a field."""
     return name in BUILT_IN or name in custom

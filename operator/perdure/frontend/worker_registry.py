@@ -1,4 +1,4 @@
-"""The known workers: the reports that they send once a minute, and those that only poll. In memory, for some minutes."""
+"""The known workers in memory: the reports that they send once a minute, and the pollers of recent minutes."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from perdure.frontend.queues import FORGOTTEN_AFTER, TaskQueues
 from perdure.kube.clock import now
 
 MOST = 10_000
-"""Maximum number of workers to remember; those that reported last."""
+"""Maximum number of known workers; the latest ones are kept."""
 MOST_BYTES = 32 * 1024 * 1024
 """Maximum size of all reports, in bytes."""
 LARGEST = 16 * 1024
@@ -30,12 +30,12 @@ class KnownWorkers:
         self._bytes = 0
 
     def record(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
-        """Record the reports of workers of a namespace; one without a key does not report.
+        """Record the reports of workers of a namespace. A report without a key is ignored.
 
-        One that has shut down is forgotten, as on Temporal's server (service/matching/workers/registry_impl.go).
+        A worker that has shut down is dropped, as on Temporal's server (service/matching/workers/registry_impl.go).
 
         Raises:
-            UnfitError: one of them cannot be kept; then none is.
+            UnfitError: A report cannot be stored; then none is stored.
         """
         beats = [beat for beat in beats if beat.worker_instance_key]
         for beat in beats:
@@ -48,7 +48,7 @@ class KnownWorkers:
             self._told[key] = beat, now()
             self._bytes += beat.ByteSize()
         since = now() - FORGOTTEN_AFTER
-        while self._told:  # the eldest comes first
+        while self._told:  # the oldest comes first
             key = next(iter(self._told))
             if len(self._told) <= MOST and self._bytes <= MOST_BYTES and self._told[key][1] > since:
                 break
@@ -65,7 +65,7 @@ class KnownWorkers:
         return beat if time > now() - FORGOTTEN_AFTER else None
 
     def all(self, namespace: str) -> list[WorkerHeartbeat]:
-        """The workers of a namespace, by identity; of those that tell nothing, what their polls tell."""
+        """The workers of a namespace, by identity; workers without reports are described by their polls."""
         since = now() - FORGOTTEN_AFTER
         found = [beat for (of, _), (beat, time) in self._told.items() if of == namespace and time > since]
         known = {beat.worker_identity for beat in found}
@@ -100,10 +100,10 @@ def listed(beat: WorkerHeartbeat) -> WorkerListInfo:
 
 
 def field_of(beat: WorkerHeartbeat, name: str) -> Any:
-    """The value of a field that a filter can name; None where it is not set.
+    """The value of a field for filters; None if it is not set.
 
     Raises:
-        KeyError: there is no such field.
+        KeyError: The field does not exist.
     """
     return _FIELDS[name](beat)
 

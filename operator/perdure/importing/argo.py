@@ -3,12 +3,14 @@
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
-from perdure.importing.argo_activities import ARTIFACT, POD_FIELDS, PodDefaults
+from perdure.importing.argo_activities import POD_FIELDS, PodDefaults
+from perdure.importing.argo_artifacts import argument
 from perdure.importing.argo_definition import DefinitionBuilder
 from perdure.importing.argo_library import Library, default_of, reads_json, structured
 from perdure.importing.argo_limits import limits
 from perdure.importing.argo_retry import duration
-from perdure.importing.argo_scope import WorkflowFacts
+from perdure.importing.argo_scope import WorkflowFacts, artifact_field
+from perdure.importing.expressions import UntranslatableError
 from perdure.importing.fields import Fields, Object, as_text
 from perdure.importing.imported import Imported, name_of
 from perdure.importing.shapes import Shapes
@@ -74,13 +76,18 @@ _OF_DEFINITION: Final = frozenset(
 )
 _ADVICE: Final = {
     "archiveLogs": "logs are not archived; use the log collection of your cluster",
-    "artifactRepositoryRef": "artifacts are not imported; see docs/data.md",
-    "artifactGC": "artifacts are not imported; set a lifecycle rule on the bucket",
     "podDisruptionBudget": "create a PodDisruptionBudget that selects the pods by a label from `podMetadata`",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "workflowMetadata": "set the labels on the WorkflowRun",
     "plugin": "write the step as an activity",
 }
+
+
+_STORED: Final = {
+    "artifactRepositoryRef": "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md",
+    "artifactGC": "artifacts are not deleted; set a lifecycle rule on the bucket",
+}
+"""Where artifacts are stored, and for how long."""
 
 
 def convert(documents: list[Object]) -> list[Imported]:
@@ -210,7 +217,11 @@ class _Conversion:
             if value is not None:
                 given[name] = structured(as_text(value), parses)
         for each in arguments.parts("artifacts"):
-            self._report.gap(each.path, ARTIFACT)
+            name = str(each.data.get("name"))
+            value = argument(each, _nothing)
+            each.done({})
+            if value is not None:
+                given[artifact_field(name)] = value
         return given
 
     def _options(self, spec: Fields) -> Object:
@@ -250,6 +261,7 @@ class _Conversion:
             parameters=frozenset(
                 str(each.get("name")) for each in (spec.get("arguments") or {}).get("parameters") or []
             ),
+            artifacts=frozenset(str(each.get("name")) for each in (spec.get("arguments") or {}).get("artifacts") or []),
         )
         taken, made_limits = limits(fields, self._library)
         for each in made_limits:
@@ -260,6 +272,9 @@ class _Conversion:
             self._add(kind, {"name": name, **self._namespace()}, child)
         workspaces = _workspaces(fields)
         fields.drop("templates", "templateDefaults", "volumeClaimGC", "executor", "workflowTemplateRef", "podGC")
+        for name, advice in _STORED.items():
+            if fields.take(name) is not None:
+                fields.note(name, advice)
         fields.done(_ADVICE)
         first: Object = {"limits": taken} if taken else {}
         return {**first, **({"workspaces": workspaces} if workspaces else {}), **definition}
@@ -315,6 +330,11 @@ class _Conversion:
     def _add(self, kind: str, metadata: Object, spec: Object) -> None:
         made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
         self.done.manifests.append(made)
+
+
+def _nothing(path: tuple[str, ...]) -> str:
+    """Arguments of a workflow refer to nothing."""
+    raise UntranslatableError(f"`{'.'.join(path)}` is not known before the run")
 
 
 def _workspaces(spec: Fields) -> list[Object]:

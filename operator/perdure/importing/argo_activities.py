@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from perdure.importing.argo_artifacts import artifact_paths, of_activity
 from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
 from perdure.importing.argo_scope import PodScope, Shape, WorkflowFacts
@@ -47,7 +48,6 @@ _ADVICE: Final = {
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",
 }
-ARTIFACT: Final = "artifacts are not imported; pass the file on a volume or in a bucket, see docs/data.md"
 
 
 @dataclass(slots=True)
@@ -92,14 +92,16 @@ class ActivityBuilder:
         self._template = template
         self._report = report
         self._pods = pods
+        paths = artifact_paths(template.data)
         inputs = template.part("inputs")
         self._inputs = {each.text("name") or "": each for each in inputs.parts("parameters")}
-        artifacts(inputs)
+        self._artifacts = inputs.parts("artifacts")
+        inputs.done({})
         outputs = template.part("outputs")
         self._global_names: dict[str, str] = {}
         self._parameters = outputs.parts("parameters")
-        artifacts(outputs)
-        paths = {}
+        self._left = outputs.parts("artifacts")
+        outputs.done({})
         for each in self._parameters:
             path = (each.data.get("valueFrom") or {}).get("path")
             paths[f"outputs.parameters.{each.data.get('name')}.path"] = str(path)
@@ -122,6 +124,9 @@ class ActivityBuilder:
         }
         if self._pods.retention:
             definition["podRetention"] = self._pods.retention
+        if template.data.keys() & {"http", "resource"}:
+            for each in (*self._artifacts, *self._left):
+                each.gap("", "only activities with a container have artifacts")
         if "http" in template:
             shape = Shape(result=prints)
             definition["http"] = http(template.part("http"), self._scope, prints=prints)
@@ -130,6 +135,7 @@ class ActivityBuilder:
             definition["resource"], shape = resource(template.part("resource"), self._scope, account, self._parameters)
         else:
             outputs = [output for each in self._parameters if (output := self._output(each, structured))]
+            definition |= of_activity(self._artifacts, self._left, self._scope.resolve)
             definition |= self._containered(outputs, prints=prints)
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
@@ -225,7 +231,7 @@ class ActivityBuilder:
         if resources is not None:
             made["resources"] = resources
         template.drop("failFast", "executor", "annotations")
-        if not (template.data.get("archiveLocation") or {"archiveLogs": True}).get("archiveLogs", True):
+        if not (template.data.get("archiveLocation") or {}).get("archiveLogs"):
             template.drop("archiveLocation")
         first = [self._containers.plain(each) for each in template.parts("initContainers")]
         beside = [{**self._containers.plain(each), "restartPolicy": "Always"} for each in template.parts("sidecars")]
@@ -255,11 +261,3 @@ class ActivityBuilder:
         made = {"labels": labels, "annotations": annotations}
         path = given.path
         return {key: self._containers.fixed(value, f"{path}.{key}") for key, value in made.items() if value}
-
-
-def artifacts(of: Fields) -> None:
-    """Report artifacts."""
-    for each in of.parts("artifacts"):
-        of.report.gap(each.path, ARTIFACT)
-    of.drop("parameters", "artifacts")
-    of.done({})

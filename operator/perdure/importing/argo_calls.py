@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from perdure.importing.argo_activities import ARTIFACT
+from perdure.importing.argo_artifacts import argument
 from perdure.importing.argo_pods import is_tag
-from perdure.importing.argo_scope import Scope, Shape
+from perdure.importing.argo_scope import Scope, Shape, artifact_field
 from perdure.importing.expressions import TAG, UntranslatableError, expression, template
 from perdure.importing.fields import Fields, Object, as_text, literal
 
@@ -21,8 +21,11 @@ class CallTarget:
     shape: Shape
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """The defaults of its inputs; None for one without."""
+    artifacts: Mapping[str, bool] = field(default_factory=dict)
+    """The artifacts that it needs from callers, and whether it can do without."""
     captured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     global_names: Mapping[str, str] = field(default_factory=dict)
+    global_artifacts: Mapping[str, str] = field(default_factory=dict)
     timeout: str | None = None
     deadline: str = ""
     """The input that limits an attempt."""
@@ -60,8 +63,6 @@ def arguments(book: Book, source: Fields, target: CallTarget, scope: Scope) -> O
         each.drop("description", "enum")
         each.done({})
         given[name] = _value(book, value, each.path, source, scope)
-    for each in declared.parts("artifacts"):
-        source.report.gap(each.path, ARTIFACT)
     made: Object = {}
     for name, default in target.inputs.items():
         if name in given:
@@ -70,11 +71,30 @@ def arguments(book: Book, source: Fields, target: CallTarget, scope: Scope) -> O
             made[name] = _value(book, default, source.path, source, scope)
         elif target.kind != "wait":
             source.gap("arguments", f"the parameter `{name}` of the template has no value")
+    made |= _artifacts(declared, source, target, scope)
     for key, path in target.captured.items():
         try:
             made[key] = "${" + scope.resolve(path) + "}"
         except UntranslatableError as error:
             source.gap("", f"{error} (in template `{target.name}`)")
+    return made
+
+
+def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scope) -> Object:
+    """The artifacts that a target needs."""
+    given: Object = {}
+    for each in declared.parts("artifacts"):
+        name = str(each.data.get("name"))
+        given[name] = argument(each, scope.resolve)
+        each.done({"subPath": "pass the whole artifact, and read the part of it"})
+    made: Object = {}
+    for name, optional in target.artifacts.items():
+        if given.get(name) is not None:
+            made[artifact_field(name)] = given[name]
+        elif optional:
+            made[artifact_field(name)] = "${null}"
+        elif name not in given:
+            source.gap("arguments", f"the artifact `{name}` of the template has no value")
     return made
 
 

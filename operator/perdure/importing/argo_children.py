@@ -28,7 +28,7 @@ def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: 
     """How steps call a child."""
     passed = {name: ("workflow", "parameters", name) for name in sorted(workflow.parameters - frozenset(inputs))}
     name = f"{workflow.name}-{valid_name(template)}".lower().replace("_", "-").strip("-")
-    return CallTarget(name, "child", inner.shape, inputs, passed)
+    return CallTarget(name, "child", inner.shape, inputs, captured=passed)
 
 
 def child_manifests(name: str, source: Fields, definition: Object, library: Any) -> list[tuple[str, str, Object]]:

@@ -2,9 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, PodDefaults, artifacts
+from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, PodDefaults
+from perdure.importing.argo_artifacts import global_outputs, of_block, optional_outputs, passed, without_source
 from perdure.importing.argo_blocks import ExtraBlocks, waiting
 from perdure.importing.argo_calls import CallTarget, output_of
 from perdure.importing.argo_children import child_manifests, child_spec, child_target, child_workflow
@@ -108,7 +111,9 @@ class DefinitionBuilder:
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
-            {"name": key[1], "template": key[1], **_given(values, self._workflow)}, "entrypoint", self._report
+            {"name": key[1], "template": key[1], **_given(values, passed(data), self._workflow)},
+            "entrypoint",
+            self._report,
         )
         flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
@@ -177,7 +182,7 @@ class DefinitionBuilder:
         return self._unserved(key)
 
     def _activity(self, key: tuple[str, str], defaults: Object) -> CallTarget:
-        source = self._templates.fields(*key)
+        source, data = self._templates.fields(*key), self._templates.data(*key)
         name = self._activity_names.of(*key)
         builder = ActivityBuilder(name, source, self._report, self._workflow, self._pods)
         source.drop("name", "parallelism")
@@ -185,7 +190,15 @@ class DefinitionBuilder:
         made = builder.build(prints=prints, structured=self._structured)
         self._activities.append({"#": f"template {key[1]}", **made.definition})
         return CallTarget(
-            name, "activity", made.shape, defaults, made.captured, made.global_names, deadline=made.deadline
+            name,
+            "activity",
+            replace(made.shape, optional=optional_outputs(data)),
+            defaults,
+            passed(data),
+            made.captured,
+            made.global_names,
+            global_outputs(data),
+            deadline=made.deadline,
         )
 
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -218,12 +231,13 @@ class DefinitionBuilder:
         entry: Object = {"#": f"template {key[1]}", "name": name}
         self._blocks.made.append(entry)
         self._pending.append(lambda: entry.update(self._flow(key, source, "params")))
-        return CallTarget(name, "block", shape, defaults, global_names=global_names, timeout=limit)
+        artifacts = passed(self._templates.data(*key))
+        return CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
 
     def _flow(self, key: tuple[str, str], source: Fields, params: str) -> Object:
         """The steps and the output of a block, or of the main steps."""
         source.drop("name")
-        artifacts(source.part("inputs"))
+        without_source(source.part("inputs"))
         limit = source.take("parallelism")
         flow = FlowBuilder(self, key[0], Scope(params, self._workflow, template=key[1]), limit or self._limit)
         if "steps" in source:
@@ -239,7 +253,8 @@ class DefinitionBuilder:
         made: Object = {"steps": flow.made}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
-        artifacts(outputs)
+        values |= of_block(outputs, flow.scope.resolve)
+        outputs.done({})
         for name in (
             "nodeSelector",
             "tolerations",
@@ -264,11 +279,17 @@ class DefinitionBuilder:
         return self._blocks.missing(key[1], tuple(str(each.get("name")) for each in outputs))
 
 
-def _given(values: Object, workflow: WorkflowFacts) -> Object:
-    """The arguments of the entrypoint: the parameters of the workflow with the same names."""
+def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
+    """The arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
     given = [
         {"name": name, "value": "{{workflow.parameters." + name + "}}"}
         for name in values
         if name in workflow.parameters
     ]
-    return {"arguments": {"parameters": given}} if given else {}
+    files = [
+        {"name": name, "from": "{{workflow.artifacts." + name + "}}"}
+        for name in artifacts
+        if name in workflow.artifacts
+    ]
+    made = {key: value for key, value in (("parameters", given), ("artifacts", files)) if value}
+    return {"arguments": made} if made else {}

@@ -10,7 +10,7 @@ from perdure.importing.argo_depends import Depends, TaskState, read
 from perdure.importing.argo_loops import for_each
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_retry import duration
-from perdure.importing.argo_scope import Called, Scope, variable
+from perdure.importing.argo_scope import Called, Scope, artifact_field, variable
 from perdure.importing.expressions import UntranslatableError, condition
 from perdure.importing.fields import Fields, Names, Object, member, valid_name
 
@@ -238,12 +238,16 @@ class FlowBuilder:
     def _after(self, step: _Step) -> str:
         """Add the step that sets the global outputs of a step."""
         end = step.called.name
-        if not step.target.global_names:
-            return end
+        kinds = (("parameters", step.target.global_names), ("artifacts", step.target.global_artifacts))
         values = {
-            variable(name): "${" + step.called.resolve(("outputs", "parameters", output)) + "}"
-            for output, name in step.target.global_names.items()
+            variable(name if kind == "parameters" else artifact_field(name)): "${"
+            + step.called.resolve(("outputs", kind, output))
+            + "}"
+            for kind, names in kinds
+            for output, name in names.items()
         }
+        if not values:
+            return end
         made: Object = {
             "name": self._names.fresh(f"{end}-global"),
             **({"needs": [end]} if step.needs is not None else {}),

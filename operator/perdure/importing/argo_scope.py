@@ -1,5 +1,6 @@
 """What the tags of Argo refer to, at each place of a workflow."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -36,6 +37,8 @@ _RUN: Final = {
     "duration": "(now - run.startTime).getSeconds()",
     "creationTimestamp.s": "int(run.startTime)",
 }
+_NOT_NAME: Final = re.compile("[^a-z0-9]+")
+_LONGEST_NAME: Final = 63
 _IN_PODS: Final = frozenset({"name", "namespace", "uid"})
 """What expressions in a container know of a run."""
 
@@ -48,6 +51,8 @@ class Shape:
     result: bool = False
     """Whether it returns what it prints."""
     is_block: bool = False
+    optional: frozenset[str] = frozenset()
+    """The output artifacts that may not exist."""
 
     @property
     def is_plain(self) -> bool:
@@ -68,6 +73,7 @@ class WorkflowFacts:
     constants: Mapping[str, str]
     """Such as `serviceAccountName`."""
     parameters: frozenset[str]
+    artifacts: frozenset[str] = frozenset()
     name: str = ""
     """The name of its object, without the dash at its end."""
 
@@ -122,14 +128,22 @@ class Called:
                 return self._all(f"{step}.output")
             case ("outputs", "parameters", name):
                 return self._value(f"{step}.output", name)
-            case ("outputs", "artifacts", *_):
-                raise UntranslatableError("artifacts are not imported; pass files on a volume, see docs/data.md")
+            case ("outputs", "artifacts", name):
+                return self._artifact(step, name)
         raise UntranslatableError(f"`{'.'.join(path)}` of a step has no counterpart; remove the reference")
 
     def _value(self, output: str, name: str) -> str:
         if not self.is_loop or self.shape.is_plain:
             return self.shape.value(output, name)
         return f"{output}.map(o, {self.shape.value('o', name)})"
+
+    def _artifact(self, step: str, name: str) -> str:
+        """The reference to an artifact; of a loop, a list of them."""
+        of, key = ("output", artifact_field(name)) if self.shape.is_block else ("artifacts", artifact_name(name))
+        found = f"{step}.{of}"
+        item = "o" if self.is_loop else found
+        value = f"{item}[?{literal(key)}].orValue(null)" if name in self.shape.optional else member(item, key)
+        return f"{found}.map(o, {value})" if self.is_loop else value
 
     def _all(self, output: str) -> str:
         if not self.shape.is_plain:
@@ -165,6 +179,8 @@ class Scope:
                 return listed(self.params)
             case ("inputs", "parameters", name):
                 return member(self.params, name)
+            case ("inputs", "artifacts", name):
+                return member(self.params, artifact_field(name))
             case ("workflow", *rest):
                 return of_workflow(tuple(rest), self.workflow)
             case ("steps" | "tasks", name, *rest) if name in self.steps:
@@ -192,8 +208,12 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
             return listed("input")
         case ("parameters", name):
             return member("input", name)
+        case ("artifacts", name):
+            return member("input", artifact_field(name))
         case ("outputs", "parameters", name):
             return member("vars", variable(name))
+        case ("outputs", "artifacts", name):
+            return member("vars", variable(artifact_field(name)))
         case ("labels", *rest) if ".".join(rest) in workflow.labels:
             return literal(workflow.labels[".".join(rest)])
         case ("annotations", *rest) if ".".join(rest) in workflow.annotations:
@@ -209,6 +229,16 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
 def listed(params: str) -> str:
     """Parameters as Argo shows them all: a list of names and values."""
     return f"{params}.map(p, {{'name': p, 'value': {params}[p]}})"
+
+
+def artifact_field(name: str) -> str:
+    """The field of an input, or of the output of a block, that an artifact has. Parameters can have the same names."""
+    return f"artifact-{name}"
+
+
+def artifact_name(name: str) -> str:
+    """The name of an artifact on Perdure."""
+    return _NOT_NAME.sub("-", name.lower()).strip("-")[:_LONGEST_NAME].rstrip("-") or "artifact"
 
 
 def variable(name: str) -> str:

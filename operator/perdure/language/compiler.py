@@ -145,7 +145,7 @@ class _WorkflowCompiler:
                 waiting += sorted(following)
         return None
 
-    # What flows ask of it
+    # What flows need
 
     def found(self, path: str, message: str) -> None:
         self.findings.append(Finding(path, message))
@@ -401,7 +401,7 @@ def values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
         for field in fields.split("."):
             value = getattr(value, field, None)
         if value is None or isinstance(value, datetime | timedelta):
-            continue  # a duration or time that is no expression is used as it is
+            continue  # a constant duration or time is used unchanged
         yield key, ".".join(map(json_name, fields.split("."))), value, set()
     for i, branch in enumerate(step.parallel.branches if step.parallel else ()):
         yield f"branch/{branch.name}", f"parallel.branches[{i}].input", branch.input, set()

@@ -29,6 +29,8 @@ _NOT_EXPANDED: Final = (".image", ".source", ".subPath")
 """Fields in which Kubernetes does not expand `$`."""
 _ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
 """Places where an expression that is the whole text keeps the type of its value."""
+_REFERENCE: Final = re.compile(r"artifacts\.inputs\[\d+\]\.from")
+"""Places where it must be the whole text, because its value is an artifact."""
 _PATCH: Final = "podSpecPatch"
 _EXPANDED: Final = re.compile(r"\.(command|args)\[|\.env\[")
 """Where Kubernetes expands `$(NAME)` in a patch."""
@@ -68,7 +70,7 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
         try:
             template = compile_template(text, names=NAMES)
         except ExpressionError:
-            return text  # a run that an older version started, which took it as it is: new ones are checked
+            return text  # a run that an older version started without this check
         try:
             return template.evaluate(scope, meter, _writer(path))
         except ExpressionError as error:
@@ -81,14 +83,16 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
 def with_placeholders(definition: Activity) -> Activity:
     """The definition for a trial, when there is no input yet: each expression is replaced by a letter."""
 
-    def replace(path: str, text: str) -> str:  # noqa: ARG001 (each place is treated alike)
+    def replace(path: str, text: str) -> Any:
+        if _REFERENCE.fullmatch(path):
+            return {"key": _PLACEHOLDER}
         try:
             return "".join(piece or _PLACEHOLDER for piece in compile_template(text).pieces)
         except ExpressionError:
             return text
 
     if any(path.startswith(_PATCH) for path, _ in places(definition)):
-        # A letter is no quantity and no number, so the API server would refuse what an attempt will have.
+        # A letter is neither a quantity nor a number, so the API server would reject a pod that is valid in an attempt.
         definition = definition.model_copy(update={"pod_spec_patch": None})
     return _changed(definition, replace)
 
@@ -109,7 +113,7 @@ def has_computed_image(definition: Activity) -> bool:
 
 def _writer(path: str) -> Callable[[Any], str] | None:
     """Return how values are written at a path; None if they keep their type."""
-    if path.startswith(_ANY_VALUE):
+    if path.startswith(_ANY_VALUE) or _REFERENCE.fullmatch(path):
         return None
     if path.startswith(_PATCH):
         return _literal if _EXPANDED.search(path) else None
@@ -187,10 +191,17 @@ def _of_value(value: Any, path: str, change: _Change) -> Any:
 
 def _of_artifact(artifact: InputArtifact, path: str, change: _Change) -> InputArtifact:
     """An artifact with the texts of its source changed."""
-    key, source = ("http", artifact.http) if artifact.http is not None else ("raw", artifact.raw)
-    assert source is not None
-    texts = {field: change(f"{path}.{key}.{field}", text) for field, text in source.dump().items() if "${" in text}
-    return artifact.model_copy(update={key: source.model_copy(update=texts)}) if texts else artifact
+    changed: dict[str, Any] = {
+        "from_": _changed_text(f"{path}.from", artifact.from_, change),
+        "key": _changed_text(f"{path}.key", artifact.key, change),
+    }
+    for name, source in (("http", artifact.http), ("raw", artifact.raw)):
+        if source is not None:
+            texts = {
+                field: _changed_text(f"{path}.{name}.{field}", text, change) for field, text in source.dump().items()
+            }
+            changed[name] = source.model_copy(update=texts)
+    return artifact.model_copy(update=changed)
 
 
 def _of_pod(spec: Mapping[str, Any], path: str, change: _Change) -> dict[str, Any]:

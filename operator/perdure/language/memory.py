@@ -30,6 +30,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
     status: Status
     output: Any = None
+    artifacts: Any = None
+    """References to the output artifacts of an activity, by name; of a loop, a list of them. None if there are none."""
     failure: Failure | None = None
 
 
@@ -37,9 +39,9 @@ CANCELLED = Outcome(status=Status.CANCELLED)
 SKIPPED = Outcome(status=Status.SKIPPED)
 
 
-def succeeded(output: Any = None) -> Outcome:
+def succeeded(output: Any = None, artifacts: Any = None) -> Outcome:
     """A successful outcome."""
-    return Outcome(status=Status.SUCCEEDED, output=output)
+    return Outcome(status=Status.SUCCEEDED, output=output, artifacts=artifacts)
 
 
 def failed(failure: Failure) -> Outcome:
@@ -55,6 +57,8 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     end_time: datetime | None = None
     output: Any = None
     """Kept only if an expression may still read it."""
+    artifacts: Any = None
+    """The same."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -114,8 +118,10 @@ class ForEachLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     open: int = 0
     outputs: dict[str, Any] = {}
     """By index, decimal; only if an expression may read them, and without those that are null."""
+    artifacts: dict[str, Any] = {}
+    """The same of the output artifacts."""
     size: int = 0
-    """Bytes of the outputs."""
+    """Bytes of the outputs and artifacts."""
     outcome: Outcome | None = field(default=None, name="ending")
     """Set when the loop is being stopped: it closes with this outcome once its open items have closed."""
 

@@ -145,7 +145,7 @@ def _kept(events: Sequence[ev.AnyEvent], point: int, again: set[str], order: "_O
             continue
         if any(order.concerns(event.activity_id, path) for path in again):
             continue
-        size = len(msgspec.json.encode([inputs.get(event.scheduled_event_id), event.result]))
+        size = len(msgspec.json.encode([inputs.get(event.scheduled_event_id), event.result, event.artifacts]))
         yield event.event_id, size + _EVENTS
 
 

@@ -68,7 +68,7 @@ class Cost:
     def affordable(self, value: Any, length: int) -> bool:
         """Whether a value may be checked; `length` is that of its JSON."""
         work = self._states * length // _PATTERN_CHARACTERS
-        if work + self.parts * (length // 2 + 1) <= MAX_CHECK:  # each value takes two characters at least
+        if work + self.parts * (length // 2 + 1) <= MAX_CHECK:  # each value has at least two characters
             return True
         return work + self.parts * _values(value) <= MAX_CHECK
 

@@ -18,6 +18,7 @@ def step_as_json(record: StepRecord) -> dict[str, Any]:
         "startTime": record.start_time,
         "endTime": record.end_time,
         "output": record.output,
+        "artifacts": {} if record.artifacts is None else record.artifacts,
     }
 
 

@@ -1,31 +1,94 @@
-"""Artifacts: an activity whose pod prepares files before its container starts.
+"""Artifacts: an activity whose pod prepares files before its container starts, and uploads others after it has ended.
 
-init container of Perdure            volume                      activity's container
-downloads, checks, unpacks    ──▶    a file or a folder   ──▶    mounts each at its path, read-only
+init container of Perdure            volume                      activity's container            sidecar of Perdure
+downloads, checks, unpacks    ──▶    a file or a folder   ──▶    reads each at its path
+                                     folders of the outputs  ◀── writes                   ──▶    packs and uploads
+
+Only the containers of Perdure have the credentials of the artifact store. Kubernetes reads them from the Secret; we do not.
 """
 
 import json
-from typing import Final
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from perdure.api.artifact import Archive, InputArtifact
-from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH
+from perdure.api import labels
+from perdure.api.artifact import Archive, Artifacts, InputArtifact
+from perdure.api.names import artifact_file
+from perdure.api.reserved import ARTIFACTS, ARTIFACTS_PATH, OUTPUTS, OUTPUTS_PATH
 from perdure.api.workflow import Activity, PodTemplate
-from perdure.runtime.attempts import KubeObject, PayloadTooLargeError
+from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, PayloadTooLargeError
 from perdure.runtime.workspaces import list_in, template_of
 
 _LARGEST: Final = 120_000
 """Bytes of an environment variable: Linux takes 128 KiB, with the name."""
+_MOST_ITEMS: Final = 200
+"""How many artifacts a list in `from` may have."""
+UPLOAD_SECONDS: Final = 600
+"""How long Kubernetes lets the sidecar upload, unless the pod has a `terminationGracePeriodSeconds` of its own."""
+_SOURCES: Final = ("key", "url", "data")
+"""Where an artifact that is passed comes from: the artifact store, an HTTP server, or a text."""
+_STOP_SECONDS: Final = 30
+"""What Kubernetes gives containers that say nothing."""
+_STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nobody else uses)
+_RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
+_STORE: Final = {
+    "ENDPOINT": "endpoint",
+    "REGION": "region",
+    "PREFIX": "prefix",
+    "ACCESS_KEY_ID": "accessKeyId",
+    "SECRET_ACCESS_KEY": "secretAccessKey",
+    "SESSION_TOKEN": "sessionToken",
+    "CA": "ca.crt",
+}
+"""The variables of the programs, and the optional keys of the Secret."""
+
+
+def references(store: str, report: Any) -> dict[str, Any] | None:
+    """The output artifacts of an attempt, as expressions see them; None if the report is not one of the sidecar.
+
+    Args:
+        store: The Secret of the artifact store.
+        report: What the sidecar has reported.
+    """
+    try:
+        return {
+            name: {
+                "store": store,
+                "key": f"{report['at']}/{artifact_file(name, archive)}",
+                "size": size,
+                "sha256": sha256,
+                "archive": archive,
+            }
+            for name, (size, sha256, archive) in report["files"].items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def stop_seconds(pod: KubeObject) -> int | None:
+    """How long the containers of a pod may take to stop when it is deleted; None: as the pod says.
+
+    The time that Kubernetes gives the sidecar to upload is not meant for an activity that ignores SIGTERM.
+
+    Args:
+        pod: A Pod.
+    """
+    spec = pod.get("spec") or {}
+    uploads = any(each.get("name") == OUTPUTS for each in spec.get("initContainers") or ())
+    return _STOP_SECONDS if uploads and spec.get("terminationGracePeriodSeconds") == UPLOAD_SECONDS else None
 
 
 def with_artifacts(definition: Activity, image: str) -> Activity:
-    """Return the activity as a pod template that prepares its artifacts.
+    """Return the activity as a pod template that prepares its artifacts, and uploads those that it leaves.
 
     Args:
         definition: The activity, with its expressions evaluated; not changed.
-        image: An image with `perdure.activity`.
+        image: An image with `perdure.runner`.
 
     Raises:
         PayloadTooLargeError: The texts of the artifacts are too large together.
+        InvalidDefinitionError: A value of `from` is not an artifact.
     """
     artifacts = definition.artifacts
     if artifacts is None:
@@ -33,44 +96,174 @@ def with_artifacts(definition: Activity, image: str) -> Activity:
     template = template_of(definition)
     spec = template["spec"]
     main = spec["containers"][0]
-    wanted = json.dumps([_wanted(each) for each in artifacts.inputs], ensure_ascii=False)
-    if len(wanted.encode()) > _LARGEST:
-        raise PayloadTooLargeError(
-            f"the input artifacts of activity {definition.name} take {len(wanted.encode())} bytes, and may take {_LARGEST}; "
-            "download large files with `http`"
-        )
-    folder: KubeObject = {} if artifacts.size_limit is None else {"sizeLimit": artifacts.size_limit}
-    spec["volumes"] = [*list_in(spec, "volumes"), {"name": ARTIFACTS, "emptyDir": folder}]
+    containers = []
+    if artifacts.inputs:
+        containers.append(_downloader(definition.name, artifacts, spec, main))
+    if artifacts.outputs:
+        containers.append(_uploader(artifacts, spec, main))
+        spec.setdefault("terminationGracePeriodSeconds", UPLOAD_SECONDS)
+    for container in containers:
+        users = [(part.get("securityContext") or {}).get("runAsUser") for part in (main, spec)]
+        user = next((one for one in users if one is not None), None)
+        context = (
+            {} if user is None else {"securityContext": {"runAsUser": user}}
+        )  # each reads what the other has written
+        container |= {"image": image, "resources": _RESOURCES, **context}
     # Before those of the template, which may read the files.
-    spec["initContainers"] = [_container(image, wanted), *list_in(spec, "initContainers")]
-    mounts = [
-        {"name": ARTIFACTS, "mountPath": each.path, "subPath": each.name, "readOnly": True} for each in artifacts.inputs
-    ]
-    main["volumeMounts"] = [*list_in(main, "volumeMounts"), *mounts]
+    spec["initContainers"] = [*containers, *list_in(spec, "initContainers")]
     return definition.model_copy(
-        update={"container": None, "pod_template": PodTemplate.parse(template), "artifacts": None}
+        update={"container": None, "script": None, "pod_template": PodTemplate.parse(template), "artifacts": None}
     )
 
 
-def _container(image: str, wanted: str) -> KubeObject:
+def _volume(name: str, artifacts: Artifacts) -> KubeObject:
+    return {"name": name, "emptyDir": {} if artifacts.size_limit is None else {"sizeLimit": artifacts.size_limit}}
+
+
+def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
+    """The init container that prepares the inputs; `main` gets the mounts."""
+    wanted = [each for each in (_wanted(given, artifacts.store) for given in artifacts.inputs) if each is not None]
+    text = json.dumps(wanted, ensure_ascii=False)
+    if len(text.encode()) > _LARGEST:
+        raise PayloadTooLargeError(
+            f"the input artifacts of activity {activity} take {len(text.encode())} bytes, and may take {_LARGEST}; "
+            "download large files with `http`, or keep them in the artifact store"
+        )
+    spec["volumes"] = [*list_in(spec, "volumes"), _volume(ARTIFACTS, artifacts)]
+    names = {each["name"] for each in wanted}
+    mounts = [
+        {"name": ARTIFACTS, "mountPath": each.path, "subPath": each.name, "readOnly": True}
+        for each in artifacts.inputs
+        if each.name in names
+    ]
+    main["volumeMounts"] = [*list_in(main, "volumeMounts"), *mounts]
+    stored = any("key" in item for each in wanted for item in each.get("items", [each]))
     return {
         "name": ARTIFACTS,
-        "image": image,
-        "command": ["python", "-m", "perdure.activity.artifacts"],
-        "env": [{"name": "PERDURE_ARTIFACTS", "value": wanted.replace("$", "$$")}],
+        "command": ["python", "-m", "perdure.runner.artifacts.inputs"],
+        "env": [_variable("PERDURE_ARTIFACTS", text), *(_settings(artifacts.store) if stored else ())],
         "volumeMounts": [{"name": ARTIFACTS, "mountPath": ARTIFACTS_PATH}],
-        "resources": {"requests": {"cpu": "5m", "memory": "24Mi"}},
     }
 
 
-def _wanted(artifact: InputArtifact) -> KubeObject:
-    """What the init container needs to know about an artifact."""
+def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
+    """What the init container needs to know about an artifact; None if there is none."""
     if artifact.raw is not None:
         return {"name": artifact.name, "data": artifact.raw.data}
-    assert artifact.http is not None
-    wanted: KubeObject = {"name": artifact.name, "url": artifact.http.url}
-    if artifact.http.sha256 is not None:
-        wanted["sha256"] = artifact.http.sha256
-    if artifact.archive is not Archive.NONE:
-        wanted["archive"] = artifact.archive.value
-    return wanted
+    packed = {} if artifact.archive is Archive.NONE else {"archive": artifact.archive.value}
+    if artifact.http is not None:
+        hashed = {} if artifact.http.sha256 is None else {"sha256": artifact.http.sha256}
+        return {"name": artifact.name, "url": artifact.http.url, **hashed, **packed}
+    if artifact.key is not None:
+        return {"name": artifact.name, "key": artifact.key, **packed}
+    given: Any = artifact.from_
+    if given is None:
+        if artifact.optional:
+            return None
+        raise InvalidDefinitionError(f"artifact `{artifact.name}`: `from` is null; set `optional` if it may be")
+    if isinstance(given, list):
+        if len(given) > _MOST_ITEMS:
+            raise InvalidDefinitionError(
+                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, and may have {_MOST_ITEMS}"
+            )
+        return {"name": artifact.name, "items": [_reference(artifact.name, each, store) for each in given]}
+    return {"name": artifact.name, **_reference(artifact.name, given, store)}
+
+
+def _reference(name: str, given: Any, store: str) -> KubeObject:
+    """What the init container needs to know about an output artifact of another activity."""
+    if not isinstance(given, Mapping) or sum(isinstance(given.get(key), str) for key in _SOURCES) != 1:
+        raise InvalidDefinitionError(
+            f"artifact `{name}`: `from` must be an artifact, such as `${{input.report}}` where the input of the step is "
+            "`{report: ${steps.make.artifacts.report}}`"
+        )
+    other = given.get("store", store)
+    if other != store:
+        raise InvalidDefinitionError(
+            f"artifact `{name}` is in the artifact store `{other}`, and the activity uses `{store}`; set `artifacts.store`"
+        )
+    found = {key: given[key] for key in (*_SOURCES, "sha256", "archive") if isinstance(given.get(key), str)}
+    return {key: value for key, value in found.items() if value != Archive.NONE}
+
+
+def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
+    """The sidecar that uploads the outputs; `main` gets the mounts of folders that it has no volume for."""
+    folders = _folders(main, [each.path for each in artifacts.outputs])
+    if folders:
+        spec["volumes"] = [*list_in(spec, "volumes"), _volume(OUTPUTS, artifacts)]
+        added = [{"name": OUTPUTS, "mountPath": path, "subPath": str(i)} for i, path in enumerate(folders)]
+        main["volumeMounts"] = [*list_in(main, "volumeMounts"), *added]
+    wanted = [
+        {"name": each.name, "path": posixpath.normpath(each.path), **({"optional": True} if each.optional else {})}
+        for each in artifacts.outputs
+    ]
+    return {
+        "name": OUTPUTS,
+        "command": ["python", "-m", "perdure.runner.artifacts.outputs"],
+        "restartPolicy": "Always",
+        "lifecycle": {"preStop": {"exec": {"command": ["touch", _STOP_FILE]}}},
+        "env": [
+            _variable("PERDURE_OUTPUTS", json.dumps(wanted, ensure_ascii=False)),
+            _variable("PERDURE_OUTPUTS_FOLDER", OUTPUTS_PATH),
+            _variable("PERDURE_STOP_FILE", _STOP_FILE),
+            _variable("PERDURE_TERMINATION_LOG", "/dev/termination-log"),
+            _field("PERDURE_NAMESPACE", "metadata.namespace"),
+            _field("PERDURE_RUN_ID", f"metadata.labels['{labels.RUN_ID_LABEL}']"),
+            _field("PERDURE_EVENT", f"metadata.annotations['{labels.SCHEDULED_EVENT_ANNOTATION}']"),
+            _field("PERDURE_ATTEMPT", f"metadata.annotations['{labels.ATTEMPT_ANNOTATION}']"),
+            *_settings(artifacts.store),
+        ],
+        "volumeMounts": list(_shared(main, [each.path for each in artifacts.outputs])),
+    }
+
+
+def _folders(main: KubeObject, paths: Sequence[str]) -> list[str]:
+    """The folders of outputs that are in no volume of the container yet: none is within another one."""
+    parents = sorted({_folder_of(posixpath.normpath(path)) for path in paths if _mount_of(main, path) is None})
+    return [each for each in parents if not any(_within(each, other) for other in parents if other != each)]
+
+
+def _folder_of(path: str) -> str:
+    """The folder that becomes a volume. The root cannot be one, so an output in it must be a folder itself."""
+    parent = posixpath.dirname(path)
+    return path if parent == "/" else parent
+
+
+def _shared(main: KubeObject, paths: Sequence[str]) -> Iterator[KubeObject]:
+    """The mounts of the container that have outputs, for the sidecar."""
+    mounts = [_mount_of(main, path) for path in paths]
+    for mount in list_in(main, "volumeMounts"):
+        if any(mount is each for each in mounts):
+            if "subPathExpr" in mount:
+                raise InvalidDefinitionError(
+                    f"the volume mount at `{mount['mountPath']}` has outputs, so it needs `subPath`"
+                )
+            part = {"subPath": mount["subPath"]} if "subPath" in mount else {}
+            target = OUTPUTS_PATH + posixpath.normpath(mount["mountPath"])
+            yield {"name": mount["name"], "mountPath": target, **part, "readOnly": True}
+
+
+def _mount_of(main: KubeObject, path: str) -> KubeObject | None:
+    """The innermost volume mount of the container that a path is in, or that it is."""
+    found = [each for each in list_in(main, "volumeMounts") if _within(path, str(each.get("mountPath") or "/"))]
+    return max(found, key=lambda each: len(posixpath.normpath(each["mountPath"])), default=None)
+
+
+def _within(path: str, folder: str) -> bool:
+    return f"{posixpath.normpath(path)}/".startswith(f"{posixpath.normpath(folder).rstrip('/')}/")
+
+
+def _settings(store: str) -> Iterator[KubeObject]:
+    """The settings and credentials of the artifact store, from its Secret."""
+    yield {"name": "PERDURE_STORE_BUCKET", "valueFrom": {"secretKeyRef": {"name": store, "key": "bucket"}}}
+    for name, key in _STORE.items():
+        reference = {"name": store, "key": key, "optional": True}
+        yield {"name": f"PERDURE_STORE_{name}", "valueFrom": {"secretKeyRef": reference}}
+
+
+def _variable(name: str, value: str) -> KubeObject:
+    return {"name": name, "value": value.replace("$", "$$")}
+
+
+def _field(name: str, path: str) -> KubeObject:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -96,7 +96,7 @@ def fingerprint(status: Mapping[str, Any], fields: tuple[str, ...], uid: str) ->
     Raises:
         ValueError: it cannot be written as JSON.
     """
-    fields = fields if status.get("state") else ()  # else only conditions are there, and a phase that goes with them
+    fields = fields if status.get("state") else ()  # otherwise there are only conditions and the matching phase
     return hashlib.sha256(canonical([status.get("commit"), digest(status, fields, 0, uid)])).hexdigest()[:16]
 
 
@@ -166,7 +166,7 @@ class Witness:
         commit, known = Commit.of(status), self._known
         if commit is None and known is not None:
             return f"The status was edited after commit {known.number}: `status.commit` was removed"
-        # An earlier version of the operator has written no commits.
+        # An earlier version of the operator wrote no commits.
         uid = commit.uid if commit is not None else status.get("runId") or self._uid
         if uid != self._uid:
             return f"The status was recorded for another object, with UID {uid}, as after a restore from a backup"

@@ -179,7 +179,7 @@ class Times:
             yield _EPOCH + timedelta(seconds=at)
 
     def latest(self, until: datetime, within: timedelta) -> datetime | None:
-        """The newest time up to an instant, and not older than `within`; None where there is none.
+        """The newest time up to an instant that is not older than `within`; None if there is none.
 
         Raises:
             InvalidTimesError: Too much is excluded for the search to end.

@@ -280,6 +280,15 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
         for name in scenario.children
         if name in cast.programs
     ]
+    outputs = _outputs(programs)
+    mistaken += [
+        f"{source}: activities.{name}[{i}].artifacts.{artifact}: there is no such output artifact; there are: "
+        f"{_listed(sorted(outputs[name]))}"
+        for name in scenario.activities.keys() & activities
+        for i, entry in enumerate(scenario.activities[name])
+        for artifact in entry.artifacts or ()
+        if artifact not in outputs[name]
+    ]
     if scenario.strict:
         mistaken += [
             f"{source}: activities: nothing is said of `{name}`; write `{name}: [{{output: …}}]`, or leave `strict` out"
@@ -292,6 +301,16 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
         ]
     if mistaken:
         raise BadFileError(*mistaken)
+
+
+def _outputs(programs: Iterable[Program]) -> dict[str, set[str]]:
+    """The output artifacts of activities, by name."""
+    found: dict[str, set[str]] = {}
+    for program in programs:
+        for name, activity in program.activities.items():
+            given = activity.artifacts.outputs if activity.artifacts is not None else ()
+            found.setdefault(name, set()).update(each.name for each in given)
+    return found
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -127,6 +127,7 @@ class ScriptedAttempt(Reply):
         _at_most_one("output", "fail", "hang", "lost"),
         _at_most_one("hang", "lost", "exit_code"),
         _at_most_one("after", "hang"),
+        _at_most_one("artifacts", "fail", "hang", "lost"),
         Rule(
             "`output` comes with exit code 0 only; leave `exitCode` out",
             "",
@@ -147,6 +148,9 @@ class ScriptedAttempt(Reply):
 
     lost: Flag = False
     """The infrastructure loses it: retried without using up an attempt."""
+
+    artifacts: dict[str, Count] | None = None
+    """The output artifacts that it leaves, with their sizes in bytes. Default: all that the activity has, of 1024 bytes each."""
 
     exit_code: Annotated[int, Field(strict=True, ge=0, le=255)] | None = None
     """Exit code of its container; the failure type comes from `failureTypes`, or is `ExitCode<n>`. Default 0, or 1 with

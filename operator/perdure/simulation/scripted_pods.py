@@ -1,7 +1,7 @@
 """The kubelet of a simulation: pods start, heartbeat and end as the entries of the scenario define."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -83,6 +83,10 @@ class ScriptedKubelet(Kubelet):
         """Return the grace period if the entry ignores cancellation, otherwise 0."""
         playing = self._playing[pod["metadata"]["uid"]]
         return float(pod["metadata"]["deletionGracePeriodSeconds"]) if playing.entry.ignores_cancel else 0.0
+
+    def artifacts(self, pod: Object) -> Mapping[str, int] | None:
+        """As the entry says."""
+        return self._playing[pod["metadata"]["uid"]].entry.artifacts
 
     def _ending(self, pod: Object) -> ContainerExit:
         entry = self._playing[pod["metadata"]["uid"]].entry

@@ -3,13 +3,22 @@
 from collections.abc import Callable
 from typing import Any
 
-from temporalio.api.enums.v1 import NexusOperationCancellationState, PendingNexusOperationState
+from temporalio.api.enums.v1 import (
+    NexusOperationCancellationState,
+    NexusOperationExecutionStatus,
+    PendingNexusOperationState,
+)
 
 from fidelity.driver import Session, encoded, payload, scenario, token
 
 ALL = {"include_input": True, "include_outcome": True}
 WRONG = {"message": "wrong", "application_failure_info": {"type": "Wrong", "details": {"payloads": [payload("why")]}}}
 BUSY = {"message": "busy", "nexus_handler_failure_info": {"type": "UNAVAILABLE"}}
+LIST = "ListNexusOperationExecutions"
+ENDED_AND_OPEN = {
+    NexusOperationExecutionStatus.NEXUS_OPERATION_EXECUTION_STATUS_COMPLETED,
+    NexusOperationExecutionStatus.NEXUS_OPERATION_EXECUTION_STATUS_RUNNING,
+}
 REFUSED = {"message": "no", "nexus_handler_failure_info": {"type": "BAD_REQUEST"}}
 
 
@@ -300,6 +309,8 @@ def standalone_operations_listed(s: Session) -> None:
     poll(s, "a")
     begin(s, "b")
     here = f"Endpoint = '{s.named('billing')}'"
+    # A list shows an operation, and its end, some time later.
+    s.wait(lambda response: {each.status for each in response.operations} == ENDED_AND_OPEN, LIST, query=here)
     for note, query in (
         ("all", here),
         ("by ID", f"OperationId = '{s.named('a')}'"),
@@ -307,11 +318,11 @@ def standalone_operations_listed(s: Session) -> None:
         ("by service and operation", f"{here} AND Service = 'payments' AND Operation = 'charge'"),
         ("by a search attribute", f"CustomKeywordField = '{s.named('red')}'"),
     ):
-        s.until(lambda response: response.operations, "ListNexusOperationExecutions", note, query=query)
+        s.until(lambda response: response.operations, LIST, note, query=query)
     s.until(lambda response: response.count == 2, "CountNexusOperationExecutions", query=here)
     s.call("CountNexusOperationExecutions", "grouped", query=f"{here} GROUP BY ExecutionStatus")
-    s.call("ListNexusOperationExecutions", "unknown field", query="ActivityType = 'x'")
-    s.call("ListNexusOperationExecutions", "malformed", query="Endpoint =")
+    s.call(LIST, "unknown field", query="ActivityType = 'x'")
+    s.call(LIST, "malformed", query="Endpoint =")
     s.call("CountNexusOperationExecutions", "malformed", query="Endpoint =")
     s.call("DeleteNexusOperationExecution", operation_id=s.named("a"))
     s.until(lambda response: response.count == 1, "CountNexusOperationExecutions", "deleted", query=here)

@@ -253,7 +253,7 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
             "spec.templates[0].resource.action",
         ),
         ("- {name: main, memoize: {key: x}, container: {image: a}}", "spec.templates[0].memoize"),
-        ("- {name: main, inputs: {artifacts: [{name: a, path: /a}]}, container: {image: a}}", "inputs.artifacts[0]"),
+        ("- {name: main, inputs: {artifacts: [{name: a, path: /a}]}, container: {image: a}}", "arguments"),
         ("- {name: main, container: {image: a, workingDir: '{{workflow.parameters.x}}'}}", "container.workingDir"),
         ("- {name: main, nodeSelector: {a: b}, script: {image: a, command: [pwsh], source: x}}", "script.command"),
         ("- {name: main, resource: {action: patch, manifest: '{spec: {}}'}}", "spec.templates[0].resource.manifest"),

@@ -101,6 +101,14 @@ def test_a_result_is_kept_only_for_the_same_input() -> None:
     assert {each.activity_id for each in transition.state.activities.values()} == {"b", "x"}
 
 
+def test_artifacts_are_kept_with_the_results() -> None:
+    run = Run(f"[{do('b')}, {do('x', ALONE)}]").done("b")
+    run.at(inp.AttemptCompleted(**run.key("x"), artifacts={"report": {"key": "k"}}))
+    run.done(":finally/note")
+    completed = [each for each in retried(run, "b").drive.history if isinstance(each, ev.ActivityTaskCompleted)]
+    assert [each.artifacts for each in completed if each.activity_id == "x"] == [{"report": {"key": "k"}}]
+
+
 def test_results_that_are_too_large_together_are_done_again_and_counted() -> None:
     steps = [do("b"), *(do(f"x{i}", ALONE) for i in range(4))]
     run = Run(f"[{', '.join(steps)}]").done("b")

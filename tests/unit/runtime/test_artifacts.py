@@ -1,4 +1,4 @@
-"""The pod of an activity that finds files when it starts."""
+"""The pod of an activity that finds files when it starts, and leaves others."""
 
 import json
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from perdure.api.workflow import Activity
-from perdure.runtime import PayloadTooLargeError, PodSettings, build_pod
-from perdure.runtime.artifacts import with_artifacts
+from perdure.engine.inputs import AttemptCompleted, AttemptFailed
+from perdure.runtime import InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod, outcome
+from perdure.runtime.artifacts import references, stop_seconds, with_artifacts
 
 _RAW = {"name": "config", "path": "/etc/app.yaml", "raw": {"data": "a: $(B) $"}}
 _HTTP = {
@@ -68,3 +69,177 @@ def test_a_script_finds_its_artifacts(make: Any) -> None:
     (main,) = spec["containers"]
     assert [each["name"] for each in spec["initContainers"]] == ["perdure-artifacts"]
     assert "/etc/app.yaml" in [each["mountPath"] for each in main["volumeMounts"]]
+
+
+_REPORT = {"store": "perdure-artifacts", "key": "shop/u/5-1/report.tar.gz", "size": 9, "sha256": "ab", "archive": "Tar"}
+_OUTPUTS = {"outputs": [{"name": "report", "path": "/out/report"}]}
+
+
+def spec_of(make: Any, artifacts: Any, **fields: Any) -> dict[str, Any]:
+    definition = make.activity(artifacts=artifacts, **fields)
+    spec: dict[str, Any] = build_pod(make.run, make.attempt, with_artifacts(definition, "perdure:test"), PodSettings())[
+        "spec"
+    ]
+    return spec
+
+
+def wanted_of(make: Any, *references_: Any, **fields: Any) -> Any:
+    """What the init container prepares for a resolved `from`."""
+    inputs = [{"name": "in", "path": "/in", "from": "${input}", **fields}]
+    definition = make.activity(artifacts={"inputs": inputs})
+    (given,) = references_
+    resolved = definition.artifacts.inputs[0].model_copy(update={"from_": given})
+    artifacts = definition.artifacts.model_copy(update={"inputs": [resolved]})
+    spec = with_artifacts(definition.model_copy(update={"artifacts": artifacts}), "i").pod_template.spec.dump()
+    variables = {each["name"]: each for each in spec["initContainers"][0]["env"]}
+    mounts = spec["containers"][0].get("volumeMounts") or []
+    return json.loads(variables["PERDURE_ARTIFACTS"]["value"].replace("$$", "$")), variables, mounts
+
+
+def test_an_artifact_of_another_activity_is_downloaded_with_the_settings_of_the_store(make: Any) -> None:
+    wanted, variables, mounts = wanted_of(make, _REPORT)
+    assert wanted == [{"name": "in", "key": "shop/u/5-1/report.tar.gz", "sha256": "ab", "archive": "Tar"}]
+    bucket = {"secretKeyRef": {"name": "perdure-artifacts", "key": "bucket"}}
+    assert variables["PERDURE_STORE_BUCKET"]["valueFrom"] == bucket
+    secret = variables["PERDURE_STORE_SECRET_ACCESS_KEY"]["valueFrom"]["secretKeyRef"]
+    assert secret == {"name": "perdure-artifacts", "key": "secretAccessKey", "optional": True}
+    assert [each["mountPath"] for each in mounts] == ["/in"]
+
+
+def test_a_list_of_artifacts_becomes_a_folder(make: Any) -> None:
+    plain = {"key": "a", "archive": "None"}
+    (wanted,) = wanted_of(make, [_REPORT, plain])[0]
+    assert [each["key"] for each in wanted["items"]] == [_REPORT["key"], "a"]
+    assert "archive" not in wanted["items"][1]
+
+
+def test_a_text_or_a_url_can_be_passed_like_an_artifact(make: Any) -> None:
+    wanted, variables, _ = wanted_of(make, [{"data": "a$b"}, {"url": "http://shop.test/a.tgz", "archive": "Tar"}])
+    items = [{"data": "a$b"}, {"url": "http://shop.test/a.tgz", "archive": "Tar"}]
+    assert wanted == [{"name": "in", "items": items}]
+    assert "PERDURE_STORE_BUCKET" not in variables
+
+
+def test_an_optional_artifact_that_does_not_exist_is_left_out(make: Any) -> None:
+    wanted, variables, mounts = wanted_of(make, None, optional=True)
+    assert (wanted, mounts) == ([], [])
+    assert "PERDURE_STORE_BUCKET" not in variables
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "`from` is null; set `optional`"),
+        ("report", "`from` must be an artifact"),
+        ({"size": 1}, "`from` must be an artifact"),
+        ([{"key": "a"}, 5], "`from` must be an artifact"),
+        ([{"key": "a"}] * 201, "has 201 artifacts, and may have 200"),
+        ({**_REPORT, "store": "other"}, "is in the artifact store `other`, and the activity uses `perdure-artifacts`"),
+    ],
+)
+def test_what_is_no_artifact_fails_the_activity(make: Any, given: Any, said: str) -> None:
+    with pytest.raises(InvalidDefinitionError, match=said):
+        wanted_of(make, given)
+
+
+def test_a_sidecar_shares_the_folder_of_the_outputs_and_alone_has_the_credentials(make: Any) -> None:
+    spec = spec_of(make, {**_OUTPUTS, "store": "team"})
+    (sidecar,) = spec["initContainers"]
+    (main,) = spec["containers"]
+    assert (sidecar["name"], sidecar["restartPolicy"], sidecar["image"]) == (
+        "perdure-outputs",
+        "Always",
+        "perdure:test",
+    )
+    assert {"name": "perdure-outputs", "mountPath": "/out", "subPath": "0"} in main["volumeMounts"]
+    shared = {"name": "perdure-outputs", "mountPath": "/perdure-outputs/out", "subPath": "0", "readOnly": True}
+    assert sidecar["volumeMounts"] == [shared]
+    values = {each["name"]: each.get("value") for each in sidecar["env"]}
+    assert json.loads(values["PERDURE_OUTPUTS"]) == [{"name": "report", "path": "/out/report"}]
+    assert [each for each in main["env"] if "STORE" in each["name"]] == []
+    stores = {each["valueFrom"]["secretKeyRef"]["name"] for each in sidecar["env"] if "secretKeyRef" in str(each)}
+    assert stores == {"team"}
+    assert spec["terminationGracePeriodSeconds"] == 600
+
+
+def test_outputs_in_a_volume_of_the_container_stay_there(make: Any) -> None:
+    mounts = [
+        {"name": "data", "mountPath": "/data"},
+        {"name": "deep", "mountPath": "/data/deep", "subPath": "x"},
+        {"name": "other", "mountPath": "/other"},
+    ]
+    paths = ["/data/a", "/data/deep/b", "/tmp/c", "/tmp/more/d", "/data/e", "/other", "/top"]
+    outputs = [{"name": f"o{i}", "path": path} for i, path in enumerate(paths)]
+    template = {"spec": {"containers": [{"name": "main", "image": "i", "volumeMounts": mounts}]}}
+    spec = spec_of(make, {"outputs": outputs}, podTemplate=template)
+    assert [
+        (each["name"], each["mountPath"], each.get("subPath")) for each in spec["initContainers"][0]["volumeMounts"]
+    ] == [
+        ("data", "/perdure-outputs/data", None),
+        ("deep", "/perdure-outputs/data/deep", "x"),
+        ("other", "/perdure-outputs/other", None),
+        ("perdure-outputs", "/perdure-outputs/tmp", "0"),
+        ("perdure-outputs", "/perdure-outputs/top", "1"),
+    ]
+
+
+def test_the_containers_of_perdure_run_as_the_user_of_the_activity(make: Any) -> None:
+    container = {"image": "i", "securityContext": {"runAsUser": 1000}}
+    spec = spec_of(make, {**_OUTPUTS, "inputs": [_RAW]}, container=container)
+    assert [each["securityContext"]["runAsUser"] for each in spec["initContainers"]] == [1000, 1000]
+
+
+def test_a_pod_that_is_stopped_does_not_get_the_time_of_an_upload(make: Any) -> None:
+    assert stop_seconds({"spec": spec_of(make, _OUTPUTS)}) == 30
+    assert stop_seconds({"spec": spec_of(make, {"inputs": [_RAW]})}) is None
+    template = {"spec": {"terminationGracePeriodSeconds": 90, "containers": [{"name": "main", "image": "i"}]}}
+    assert stop_seconds({"spec": spec_of(make, _OUTPUTS, podTemplate=template)}) is None
+
+
+def uploading(make: Any, *init: dict[str, Any], phase: str = "Running") -> Any:
+    definition = make.activity(artifacts=_OUTPUTS)
+    pod = make.pod(make.terminated(message="7"), phase=phase, init=init, definition=definition)
+    return outcome(make.attempt, definition, pod, now=make.now)
+
+
+def test_an_attempt_has_succeeded_when_its_artifacts_are_stored(make: Any) -> None:
+    assert uploading(make, make.running("perdure-outputs")) is None
+    report = {"at": "shop/u/5-2", "files": {"report": [9, "ab", "Tar"]}}
+    told = uploading(make, make.terminated(0, name="perdure-outputs", message=json.dumps(report)))
+    assert isinstance(told, AttemptCompleted)
+    assert told.result == 7
+    assert told.artifacts == {"report": {**_REPORT, "key": "shop/u/5-2/report.tar.gz"}}
+
+
+@pytest.mark.parametrize(
+    ("end", "type_", "said"),
+    [
+        (
+            {"exit_code": 1, "message": '{"error": {"type": "ArtifactMissing", "message": "gone"}}'},
+            "ArtifactMissing",
+            "gone",
+        ),
+        ({"exit_code": 137, "message": ""}, "ArtifactsNotStored", "exit code 137"),
+        ({"exit_code": 0, "message": "[1]"}, "ArtifactsNotStored", "exit code 0"),
+        (None, "ArtifactsNotStored", "nothing is known of their upload"),
+    ],
+)
+def test_an_attempt_whose_artifacts_are_not_stored_fails(make: Any, end: Any, type_: str, said: str) -> None:
+    init = () if end is None else (make.terminated(end["exit_code"], name="perdure-outputs", message=end["message"]),)
+    told = uploading(make, *init, phase="Succeeded")
+    assert isinstance(told, AttemptFailed)
+    assert told.failure.type == type_
+    assert said in told.failure.message
+
+
+def test_a_failed_attempt_does_not_wait_for_the_upload(make: Any) -> None:
+    definition = make.activity(artifacts=_OUTPUTS)
+    pod = make.pod(make.terminated(3), init=(make.running("perdure-outputs"),), definition=definition)
+    told = outcome(make.attempt, definition, pod, now=make.now)
+    assert isinstance(told, AttemptFailed)
+    assert told.failure.type == "ExitCode3"
+
+
+@pytest.mark.parametrize("report", [None, {}, {"at": "a", "files": [1]}, {"at": "a", "files": {"x": 1}}, "text", 5])
+def test_other_reports_name_no_artifacts(report: Any) -> None:
+    assert references("store", report) is None

@@ -243,7 +243,7 @@ async def connect(
 
 def _access(given: Overrides) -> Access:
     inside = os.environ.get("KUBERNETES_SERVICE_HOST", "")
-    # If you name a cluster, you mean the kubeconfig, also inside a pod.
+    # A named cluster refers to the kubeconfig, even inside a pod.
     elsewhere = given.context or given.kubeconfig or given.cluster or given.user or given.server
     try:
         if inside and not elsewhere:

@@ -42,7 +42,7 @@ async def serving(door: ApiServerDoor, settings: ConsoleSettings, port: int) -> 
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, port))
-            listener.listen()  # from now on, a browser is answered, if only when the server has started
+            listener.listen()  # from now on, browsers can connect; they are answered once the server has started
         except OSError as error:
             raise CliError(f"port {port} cannot be opened ({error}); choose another one with --port") from error
         guard.port = listener.getsockname()[1]

@@ -113,6 +113,11 @@ def _activity_started(event: Event) -> Told:
     ]
 
 
+def _artifacts(event: Event) -> Told:
+    found = mapping(event.get("artifacts"))
+    return [f"artifact {name} ({mapping(each).get('size')} bytes)" for name, each in found.items()]
+
+
 def _activity_scheduled(event: Event) -> Told:
     queue = by_worker(event.get("taskQueue"))
     return [f"({event.get('activityType')})", f"task queue {queue}" if queue else None, *_value("input")(event)]
@@ -151,7 +156,7 @@ def _of_operation(tell: Callable[[Event], Told] = lambda _: []) -> Callable[[Eve
 _TELLING: dict[str, Callable[[Event], Told]] = {
     "ActivityTaskCancelRequested": lambda _: ["cancellation requested"],
     "ActivityTaskCanceled": _value("details"),
-    "ActivityTaskCompleted": _value("result"),
+    "ActivityTaskCompleted": lambda event: [*_value("result")(event), *_artifacts(event)],
     "ActivityTaskFailed": _failure,
     "ActivityTaskScheduled": _activity_scheduled,
     "ActivityTaskStarted": _activity_started,

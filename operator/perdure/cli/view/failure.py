@@ -37,7 +37,7 @@ def summary(failure: Mapping[str, Any]) -> str:
         For instance `CardDeclined: no funds`.
     """
     head = _sentence(failure)
-    if failure.get("kind") in {"Activity", "ChildWorkflow"}:  # which mostly say already why they have failed
+    if failure.get("kind") in {"Activity", "ChildWorkflow"}:  # which usually contain the reason already
         return text.one_line(with_cause(head, failure))
     cause = failure.get("cause")
     return text.one_line(f"{head}, after {_sentence(cause)}" if isinstance(cause, dict) else head)
@@ -144,7 +144,7 @@ def _more(node: Mapping[str, Any], indent: str, page: Page) -> Iterator[Text]:
         if shown not in (None, False):
             line = f"{label}: {text.value(shown)}" if shown is not True else label
             yield Text(indent + page.shorten(line, page.width - len(indent)), style="dim")
-    # The log of what has told its stack trace mostly ends with that; a message may be the end of the log.
+    # A log usually ends with the stack trace that was reported; a message may be the end of the log.
     for field, what in (("stackTrace", "stack trace"), ("log", "the log")):
         said = str(node.get(field) or "").strip()
         lines = [] if _in_one_line(said) in _in_one_line(str(node.get("message") or "")) else text.paragraphs(said)

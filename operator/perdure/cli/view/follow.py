@@ -29,13 +29,13 @@ def window(run: ShownRun, page: Page, height: int) -> list[Text]:
     if not run.steps:
         return [head]
     heading, blocks = rows(run, page, pods=False)
-    room = max(height - 3, 7)  # beside head, heading and cursor
+    room = max(height - 3, 7)  # besides header, heading, and cursor
     sizes = [len(block.lines) for block in blocks]
     if sum(sizes) <= room:
         return [head, heading, *(line for block in blocks for line in block.lines)]
     reached = max((i for i, block in enumerate(blocks) if block.reached), default=0)
     bottom = top = min(reached + 1 + _AHEAD, len(blocks))
-    room -= 2  # how much there is above and below
+    room -= 2  # the numbers of lines above and below
     while top > 0 and sizes[top - 1] <= room:
         top -= 1
         room -= sizes[top]

@@ -94,7 +94,7 @@ def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
         for number, pod in enumerate(step.pods, 1):
             last = number == len(step.pods)
             if pod in there or (last and step.open is not None and step.state != "BackingOff"):
-                continue  # the pod of an open attempt is still to be made
+                continue  # the pod of an open attempt does not exist yet
             yield LogOf(run=run.name, step=step.path, attempt=number, pod=pod, failed=failed or not last)
 
 
@@ -173,7 +173,7 @@ class Lines:
             The text; None for a line that was shown before, or that does not match.
         """
         time, _, text = raw.decode(errors="replace").rstrip("\r").partition(" ")
-        if not _TIME.fullmatch(time):  # a part of a very long line, or what a node says of itself
+        if not _TIME.fullmatch(time):  # a part of a very long line, or a message of the node
             time, text = "", f"{time} {text}" if text else time
         elif time < self.last:
             return None

@@ -226,7 +226,7 @@ def _activity(
     started = read_time(entry.get("startedTime")) or sight.started
     state = str(entry.get("state") or "Scheduled")
     if state == "BackingOff" and (started or (next_attempt is not None and next_attempt <= now)):
-        # It is recorded with the next commit, which the start of an attempt does not cause.
+        # The next commit records it; the start of an attempt does not cause a commit.
         state = "Scheduled"
     if state in {"Started", "Scheduled"}:
         state = "Running" if started else "Scheduled"

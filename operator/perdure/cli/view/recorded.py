@@ -203,5 +203,5 @@ def _follow(known: HistoryEntry, kind: str, event: Json) -> None:
         if kind == "ChildWorkflowExecutionTerminated":
             known.failure = {"kind": "Terminated", "message": str(event.get("reason") or "")}
         known.retry_state = event.get("retryState")
-        if known.retry_state == "CancelRequested":  # how it has stopped is its own affair
+        if known.retry_state == "CancelRequested":  # its outcome does not matter
             known.ended = "Cancelled"

@@ -123,7 +123,7 @@ class States:
         ended = spans[0].ended
         if ended is None:
             return "Stopped" if self._known.source.closed else "Running"
-        if kind in {"waitForSignal", "waitUntil"}:  # the timer is how long it waits
+        if kind in {"waitForSignal", "waitUntil"}:  # the timer limits its wait
             return "Failed" if ended == "Succeeded" else "Succeeded"
         return ended
 
@@ -180,7 +180,7 @@ class States:
         caught = mapping(mapping(self._known.frames.get(f"{path}:catch")).get("caught"))
         if caught:
             return caught
-        # Of what is no activity the memory knows the failure that has ended the run, and nothing more.
+        # Except for activities, the memory only has the failure that ended the run.
         if state == "Failed" and not path.startswith(":") and "/" not in path and not any(s.failure for s in below):
             return mapping(self._known.ending.get("failure")) or None
         return None

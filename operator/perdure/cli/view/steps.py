@@ -59,7 +59,7 @@ class _StepReader:
         for name, definition in named.items():
             if whole or path in self.known.frames or name in begun:
                 yield self.step(path, name, definition, begun.get(name, ()))
-        # What the history knows and the definition does not: workflows that are code have no other steps.
+        # Steps that only the history has: those of code.
         for name, parts in begun.items():
             if name not in named and not name.startswith(":"):
                 yield self.step(path, name, {}, parts)
@@ -95,7 +95,7 @@ class _StepReader:
         undo = self.compensation(path, mapping(definition.get("compensate")))
         if undo is not None:
             below.append(undo)
-            unknown = unknown or "Succeeded"  # nothing else is undone
+            unknown = unknown or "Succeeded"  # nothing else is compensated
         return self.node(path, name, kind, target, record, tuple(below), definition=definition, unknown=unknown)
 
     def hook(self, path: str, name: str, definition: Json) -> Iterator[ShownStep]:
@@ -210,7 +210,7 @@ class _StepReader:
             retry_state=told.retry_state if told else None,
             last_failure=activity.last_failure if activity else told.last_failure if told else None,
             count=count,
-            # The pod of an attempt that is not due yet has not been made.
+            # An attempt that is not due yet has no pod.
             pods=pods_of(self.source, told, attempt - 1 if attempt and state == "BackingOff" else attempt),
             task_queue=told.task_queue if told else "",
             worker=activity.worker if activity else told.worker if told else "",
@@ -239,7 +239,7 @@ def pods_of(source: Source, told: HistoryEntry | None, attempt: int | None) -> t
     run, number = source.run, told.event_id
     if attempt is not None:
         return tuple(pod_name(run, number, n) for n in range(1, attempt + 1))
-    # A run that is closed from outside does not record how often its open activities were tried.
+    # A run that is closed from outside does not record the attempts of its open activities.
     there = source.seen.pods if source.seen else frozenset()
     tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))
     return tuple(name for name in tried if name in there)

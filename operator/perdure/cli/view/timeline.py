@@ -55,7 +55,7 @@ class StepSpan:
                 ("pod start", attempt.created),
                 ("run", attempt.start),
             ]
-            # The times of pods are cut to whole seconds: none of them is before what precedes it.
+            # The times of pods are truncated to whole seconds: keep them in order.
             known = [(name, max(time, free)) for name, time in marks if time is not None]
             end = max(attempt.end or now, free)
             ends = [time for _, time in known[1:]] + [end]

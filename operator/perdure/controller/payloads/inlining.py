@@ -1,6 +1,6 @@
-"""Inlines large payloads for readers that cannot follow a reference: YAML workflows, and runs of other namespaces.
+"""Inline large payloads for readers that cannot follow a reference: YAML workflows, and runs of other namespaces.
 
-Both get the value itself, as long as that fits into the status of a run.
+Both get the value itself if it fits into the status of a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,14 +37,14 @@ class Inlined:
 async def inlined(
     told: Sequence[inputs.RunInput], namespace: str, blobs: Blobs, workers: Workers, *, code: bool
 ) -> Inlined:
-    """The inputs of a run, with the values that it cannot follow references to.
+    """Replace references in the inputs of a run by values, if the run cannot follow the references.
 
     Args:
-        told: As others have said it.
-        namespace: Of the run.
+        told: The original inputs.
+        namespace: Namespace of the run.
         blobs: Reads large payloads.
-        workers: Knows what is in them.
-        code: Whether workers decide the run: those follow references within their namespace.
+        workers: Decodes large payloads.
+        code: Whether workers decide the run; workers follow references within their namespace.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -70,7 +70,7 @@ async def inlined(
 
 
 async def output_of(run: kube.Object, blobs: Blobs, workers: Workers) -> Any:
-    """The output of a run as a value; the reference itself if that is not possible.
+    """Return the output of a run as a value, or the reference itself if that is not possible.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.

@@ -1,10 +1,10 @@
-"""Blobs: stores large payloads before the commit that refers to them, and makes every run that refers to one an owner of it.
+"""Blobs: store large payloads before the commit that refers to them, and make each referring run an owner.
 
-    commit refers to a blob that ─┬─ has its bytes here   ─▶ create its Payloads, owned by the run  ─┐
-                                  └─ another run has made ─▶ add the run to its owners              ─┴─▶ write the status
+    commit refers to a blob that ─┬─ has its bytes here      ─▶ create its Payloads, owned by the run  ─┐
+                                  └─ another run has created ─▶ add the run to its owners              ─┴─▶ write the status
 
-A client's start refers to a blob before there is a run: that blob has the label `perdure.dev/unclaimed` until the run owns it.
-A blob that has had the label for a while belongs to a run that was never created, and is removed.
+A client's start refers to a blob before its run exists. The blob has the label `perdure.dev/unclaimed` until the run owns it.
+A blob that keeps the label for a while belongs to a run that was never created, and is removed.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ _AT_ONCE: Final = 16
 """Maximum number of concurrent requests for blobs."""
 _LOOK_SECONDS: Final = 300.0
 _UNCLAIMED_FOR: Final = timedelta(minutes=10)
-"""A blob without an owner for this long belongs to no run: every waiting run was reconciled meanwhile."""
+"""How long a blob may have no owner. After that time it belongs to no run, because every waiting run was reconciled."""
 
 
 _log = structlog.get_logger("perdure.blobs")
 
 
 class LostBlobError(Exception):
-    """A blob is gone, or was changed. The message says which."""
+    """A blob was deleted or changed. The message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Saved:
     name: str
     uid: str
     version: str
-    """The resourceVersion; a newer one shows that a run has adopted the blob."""
+    """The resourceVersion. A newer one shows that a run has adopted the blob."""
 
 
 class Cache:
     """A cache of recently written or read blobs. Evicts the oldest of the namespace with the most."""
 
     def __init__(self, most: int = _CACHED) -> None:
-        """`most`: bytes."""
+        """Create a cache of at most `most` bytes."""
         self._most = most
         self._kept: dict[str, OrderedDict[str, bytes]] = {}
         self._bytes: dict[str, int] = {}
@@ -99,12 +99,12 @@ class Blobs:
         """Store a blob, or complete one whose storing was interrupted.
 
         Args:
-            namespace: Where.
-            reference: With its bytes.
-            owned_by: The run, as an owner reference; None for one that is about to be created.
+            namespace: The namespace.
+            reference: The reference, with the bytes of the blob.
+            owned_by: The owner reference to the run; None if the run is about to be created.
 
         Returns:
-            The blob; None if it was there already.
+            The blob; None if it already existed.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -126,15 +126,15 @@ class Blobs:
         return saved
 
     async def give(self, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
-        """Make a run one of the owners of a blob, as `give`."""
+        """Make a run an owner of a blob, like `give`."""
         async with self._places:
             await give(self._client, namespace, name, owned_by)
 
     async def load(self, namespace: str, reference: Mapping[str, Any]) -> bytes:
-        """The bytes of a blob.
+        """Return the bytes of a blob.
 
         Raises:
-            LostBlobError: It is gone, or was changed.
+            LostBlobError: The blob was deleted or changed.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if isinstance(reference, Reference) and reference.content is not None:
@@ -200,19 +200,19 @@ class BlobsOfRun:
         self._store = store
         self._run = run
         self._saved: dict[str, tuple[Saved, int]] = {}
-        """The blobs stored for a commit that is not known to have succeeded, and how many segments the history had."""
+        """The blobs of a commit whose success is unknown, each with the number of segments of the history."""
         self._left_over: dict[str, tuple[Saved, int]] = {}
 
     async def store(self, text: bytes, before: Status, carried: tuple[Any, ...]) -> list[Reference]:
-        """Store what a status refers to and the status before did not, or become an owner of it.
+        """Store or adopt the blobs that a status refers to and the previous status did not.
 
         Args:
-            text: The status that is about to be written, as JSON.
-            before: The one that is stored now.
-            carried: Events and state, in which bytes come that are not stored yet.
+            text: The status to write, as JSON.
+            before: The stored status.
+            carried: Events and state with the bytes that are not stored yet.
 
         Returns:
-            What to pass to `committed`.
+            The argument for `committed`.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -236,7 +236,7 @@ class BlobsOfRun:
         if name in self._left_over:
             self._saved[name] = self._left_over.pop(name)
         if name in self._saved:
-            return  # the commit that it was stored for has failed, and is repeated
+            return  # its commit has failed, and is repeated
         owned_by = blobs.owner(self._run.name, self._run.uid)
         if reference is None:
             await self._store.give(self._run.namespace, name, owned_by)
@@ -246,9 +246,9 @@ class BlobsOfRun:
             self._saved[name] = saved, _segments(before)
 
     def committed(self, stored: Iterable[Reference]) -> None:
-        """Note a successful commit. Its blobs stay cached for the worker that soon asks for them.
+        """Record a successful commit. Its blobs stay cached for the worker that needs them soon.
 
-        Blobs stored for earlier commits are unused: these commits can no longer succeed.
+        Blobs of earlier failed commits are unused, because these commits can no longer succeed.
         """
         for reference in stored:
             if reference.content is not None:
@@ -259,12 +259,12 @@ class BlobsOfRun:
         self._saved = {}
 
     async def tidy(self, status: Status) -> None:
-        """Remove the blobs of failed commits; a blob that may be in use stays until its run is deleted.
+        """Remove the blobs of failed commits. A blob that may be in use stays until its run is deleted.
 
         Call it only while no request is pending, because a request may refer to a blob.
 
         Args:
-            status: As it is stored.
+            status: The stored status.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -273,14 +273,14 @@ class BlobsOfRun:
             return
         used = referred_to(encoded(status)).keys()
         for name, (saved, segments) in list(self._left_over.items()):
-            # A commit whose answer was lost may have been sealed since: then it is in no status.
+            # A commit whose response was lost may have been sealed since then, so that no status contains it.
             if name not in used and segments == _segments(status):
                 await self._store.remove(self._run.namespace, saved)
             del self._left_over[name]
 
 
 async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping[str, Any]) -> None:
-    """Make a run one of the owners of a blob. If the blob was deleted, reading it reports that later.
+    """Make a run an owner of a blob. If the blob was deleted, reading it reports that later.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -309,7 +309,7 @@ async def give_all(client: kube.Client, run: kube.Object) -> None:
 
 
 def _taken_over(meta: Mapping[str, Any], owned_by: Mapping[str, Any]) -> list[Operation]:
-    """The patch that adds an owner; empty if it is one."""
+    """Build the patch that adds an owner; empty if the run is already an owner."""
     owners = meta.get("ownerReferences") or []
     labels = meta.get("labels") or {}
     if any(each.get("uid") == owned_by["uid"] for each in owners) and UNCLAIMED_LABEL not in labels:

@@ -3,23 +3,23 @@
 from perdure.engine.failures import Failure
 
 REFUSED = frozenset({400, 403, 422})
-"""Status codes with which the API server rejects a request, whenever it is repeated."""
+"""Status codes of permanently rejected requests."""
 
 
 class AttemptBlockedError(Exception):
-    """The attempt cannot have its pod for now; trying again may help."""
+    """The pod of the attempt cannot be created for now; a retry may help."""
 
     lacks = "no pod for attempt {} yet"
 
 
 class LeaseBlockedError(AttemptBlockedError):
-    """The attempt has its pod, and cannot have its Lease for now; trying again may help."""
+    """The attempt has its pod, but its Lease cannot be created for now; a retry may help."""
 
     lacks = "no Lease for attempt {} yet, so its heartbeats and large results are not received"
 
 
 class AttemptImpossibleError(Exception):
-    """The attempt will never have a pod: the activity fails with `failure`."""
+    """The pod of the attempt can never be created, so the activity fails with `failure`."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

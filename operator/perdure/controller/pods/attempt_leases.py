@@ -1,4 +1,4 @@
-"""The Leases of attempts: created, read, and asked to stop. Each call may be repeated after a crash."""
+"""Create and read the Leases of attempts, and request cancellations through them. Each call can be repeated after a crash."""
 
 from contextlib import suppress
 
@@ -13,16 +13,16 @@ from perdure.runtime.ownership import lease_conflict
 
 
 class AttemptLeases:
-    """What the operator does with the Leases of attempts."""
+    """Manages the Leases of attempts."""
 
     def __init__(self, client: kube.Client) -> None:
         self._client = client
 
     async def ensure(self, run: RunRef, attempt: Attempt, pod: kube.Object) -> None:
-        """Create the Lease of an attempt, unless it is there.
+        """Create the Lease of an attempt, unless it exists.
 
         Raises:
-            LeaseBlockedError: The API server refuses it, or another client's Lease has its name.
+            LeaseBlockedError: The API server rejects the Lease, or another client's Lease has its name.
             ApiError, OSError: The Kubernetes API request failed.
         """
         url = kube.path(kube.COORDINATION, run.namespace, "leases")
@@ -43,7 +43,7 @@ class AttemptLeases:
             raise LeaseBlockedError(error.message) from error
 
     async def read(self, run: RunRef, key: PodKey) -> kube.Object | None:
-        """The attempt's Lease as it is now."""
+        """Read the Lease of an attempt."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
         try:
             return await self._client.get(kube.path(kube.COORDINATION, run.namespace, "leases", name))
@@ -51,7 +51,7 @@ class AttemptLeases:
             return None
 
     async def request_cancel(self, run: RunRef, key: PodKey, reason: str) -> None:
-        """Tell an attempt through its Lease that it should stop: the answer to its next heartbeat says so."""
+        """Request an attempt to stop through its Lease: the response to its next heartbeat has the request."""
         name = pod_name(run.name, key.scheduled_event_id, key.attempt)
         body = {"metadata": {"annotations": {labels.CANCEL_REQUESTED_ANNOTATION: reason}}}
         with suppress(kube.NotFoundError):

@@ -1,4 +1,4 @@
-"""The pods of attempts: created, read, released. Each call may be repeated after a crash."""
+"""Create, read, and release the pods of attempts. Each call can be repeated after a crash."""
 
 import math
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.language import containers
 from perdure.language.step_failures import StepError
-from perdure.runtime.artifacts import with_artifacts
+from perdure.runtime.artifacts import stop_seconds, with_artifacts
 from perdure.runtime.attempts import Attempt, AttemptRefusedError, PodSettings, RunRef
 from perdure.runtime.other_nodes import avoiding
 from perdure.runtime.ownership import made_for, pod_conflict
@@ -31,17 +31,17 @@ from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.workspaces import Volume, trial_volume, with_volumes
 
 _NO_REFUSAL = ("exceeded quota", "does not support dry run", "is being terminated")
-"""Status codes with which the API server temporarily rejects a dry run, or cannot execute it."""
+"""Parts of messages with which the API server temporarily rejects a dry run, or cannot execute it."""
 _DENIED = "denied request"
-"""The beginning of the message of an admission policy."""
+"""Part of the message of an admission policy."""
 _COUNTED = "count/pods="
-"""The message of the API server about a quota that also counts pods that have ended, and so those that are kept."""
+"""Part of the API server's message about a quota that also counts ended pods, including kept ones."""
 _LOOKS = 3
-"""How often a pod is read again when its finalizers have changed."""
+"""How often a pod is read when its finalizers keep changing."""
 
 
 def is_of(pod: kube.Object, run: RunRef) -> bool:
-    """Whether a pod is an attempt of the run: made for it, and of the name that only the attempt's own pod can have."""
+    """Whether a pod is an attempt of the run: it belongs to the run, and has the name of the attempt's pod."""
     meta, key = pod["metadata"], key_of(pod)
     named = key is not None and meta["name"] == pod_name(run.name, key.scheduled_event_id, key.attempt)
     return named and meta["namespace"] == run.namespace and made_for(pod, run)
@@ -58,12 +58,12 @@ def has_ended(pod: kube.Object) -> bool:
 
 
 def activity_has_ended(pod: kube.Object) -> bool:
-    """Whether the container of the activity has ended, regardless of others in its pod."""
+    """Whether the container of the activity has ended, regardless of other containers in its pod."""
     return _own_end(pod) is not None
 
 
 def has_succeeded(pod: kube.Object) -> bool:
-    """Whether the pod has succeeded, or at least the container of the activity: others may have been stopped."""
+    """Whether the pod, or at least the container of the activity, has succeeded. Other containers may have been stopped."""
     end = _own_end(pod)
     return (pod.get("status") or {}).get("phase") == "Succeeded" or (end is not None and end.exit_code == 0)
 
@@ -96,13 +96,13 @@ class Pods:
     async def ensure(
         self, run: RunRef, attempt: Attempt, definition: Activity, volumes: Mapping[str, Volume]
     ) -> kube.Object:
-        """Create the pod of an attempt and, if it needs one, its Lease; adopt those that an earlier try has created.
+        """Create the pod of an attempt and, if it needs one, its Lease, or adopt existing ones from an earlier try.
 
         `volumes` has the volume of each workspace that the activity mounts.
 
         Raises:
-            AttemptRefusedError, AttemptImpossibleError: It will never have one.
-            AttemptBlockedError: Something that may pass blocks it.
+            AttemptRefusedError, AttemptImpossibleError: The pod can never be created.
+            AttemptBlockedError: A temporary obstacle blocks it.
             ApiError, OSError: The Kubernetes API request failed.
         """
         try:
@@ -142,13 +142,13 @@ class Pods:
                 raise AttemptBlockedError(conflict.message) from None
             return pod
         except kube.InvalidError as error:
-            if _DENIED in error.message:  # an admission policy, which may be changed, or a quota of one
+            if _DENIED in error.message:  # an admission policy or its quota, which may change
                 raise AttemptBlockedError(error.message) from error
             message = f"activity `{attempt.activity_type}`: the API server refuses its pod: {error.message}"
             failure = Failure(kind=FailureKind.APPLICATION, type="InvalidPod", message=message, non_retryable=True)
             raise AttemptImpossibleError(failure) from error
         except kube.ApiError as error:
-            if is_for_now(error):  # also a service account that is not there yet
+            if is_for_now(error):  # also a service account that does not exist yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
                     await delete_expired(self._client, run.namespace, now(), most=0)
@@ -179,7 +179,7 @@ class Pods:
         except kube.ApiError as error:
             if error.status not in REFUSED:
                 raise
-            # A policy may be about an image that is known only when an attempt begins.
+            # A policy may check the image, which may be known only when an attempt begins.
             by_policy = error.status == 403 or _DENIED in error.message  # noqa: PLR2004
             guess = by_policy and containers.has_computed_image(definition)
             if guess or any(words in error.message for words in _NO_REFUSAL):
@@ -188,12 +188,12 @@ class Pods:
         return None
 
     def _with_files(self, definition: Activity, volumes: Mapping[str, Volume]) -> Activity:
-        """The activity as a pod that mounts its workspaces and prepares its artifacts."""
+        """Add the workspaces and the preparation of artifacts to the pod of an activity."""
         mounted = with_volumes(definition, volumes, self.settings.run_as_user)
         return with_artifacts(mounted, self.settings.sidecar_image)
 
     async def list_of(self, run: RunRef) -> list[kube.Object]:
-        """All pods of a run, from the API server itself."""
+        """List all pods of a run from the API server."""
         url = kube.path(kube.CORE, run.namespace, "pods")
         return await self._client.lists.all(url, labelSelector=f"{labels.RUN_ID_LABEL}={run.uid}")
 
@@ -207,18 +207,18 @@ class Pods:
         return pod if is_of(pod, run) else None
 
     async def stop(self, run: RunRef, key: PodKey) -> None:
-        """Stop the containers of an attempt, with their grace period; the pod stays until its outcome is recorded."""
+        """Stop the containers of an attempt with their grace period. The pod stays until its outcome is recorded."""
         pod = await self.read_pod(run, key)
         if pod is not None and not pod["metadata"].get("deletionTimestamp"):
             with suppress(kube.NotFoundError):
                 url = kube.path(kube.CORE, run.namespace, "pods", pod["metadata"]["name"])
-                await self._client.delete(url, uid=pod["metadata"]["uid"])
+                await self._client.delete(url, uid=pod["metadata"]["uid"], grace_seconds=stop_seconds(pod))
 
     async def release(self, pod: kube.Object, *, keep: Retention) -> None:
-        """Release a pod whose outcome is recorded, or that no attempt needs anymore.
+        """Release a pod whose outcome is recorded, or that no attempt needs.
 
-        A pod that still runs is stopped. If `keep` asks for it, one whose activity has ended stays readable for a while, or until
-        its run is deleted; other containers in it that still run are stopped.
+        A running pod is stopped. Depending on `keep`, a pod whose activity has ended stays for a while, or until its run is
+        deleted; its remaining running containers are stopped.
         """
         meta = pod["metadata"]
         expires = self._expires(pod) if keep is Retention.EXPIRE else None
@@ -228,12 +228,12 @@ class Pods:
             if stays and activity_has_ended(pod):
                 await self._stop_containers(pod)
             else:
-                await self._client.delete(url, uid=meta["uid"])
+                await self._client.delete(url, uid=meta["uid"], grace_seconds=stop_seconds(pod))
         if held(pod):
             await self.drop_finalizer(pod, expires=expires)
 
     def _expires(self, pod: kube.Object) -> datetime | None:
-        """When to delete a pod that is released now; None to delete it now, because nothing would delete it later."""
+        """When to delete a pod that is released now; None to delete it immediately, because nothing would delete it later."""
         ttl = self.settings.pod_ttl
         return now() + ttl if ttl and (held(pod) or labels.EXPIRES_LABEL in pod["metadata"].get("labels", {})) else None
 
@@ -257,10 +257,10 @@ class Pods:
         except kube.ApiError as error:
             if error.status not in REFUSED:
                 raise
-            await self._client.delete(url, uid=meta["uid"])  # a policy refuses the change; the containers must stop
+            await self._client.delete(url, uid=meta["uid"])  # a policy rejects the change, but the containers must stop
 
     async def release_by_name(self, seen: kube.Object, *, keep: bool) -> None:
-        """Read a pod that was seen a while ago, and release it if it still exists. `keep`: as requested by its activity."""
+        """Read a pod that was seen a while ago, and release it if it still exists. `keep`: whether its activity keeps it."""
         meta = seen["metadata"]
         try:
             pod = await self._client.get(kube.path(kube.CORE, meta["namespace"], "pods", meta["name"]))
@@ -271,14 +271,14 @@ class Pods:
             await self.release(pod, keep=wanted)
 
     async def drop_finalizer(self, pod: kube.Object, *, expires: datetime | None = None) -> None:
-        """Remove our finalizer and no other: the patch tests its position; if that has changed, the pod is read again.
+        """Remove only our finalizer. The patch tests its position; if that has changed, the pod is read again.
 
         Args:
             pod: The pod, as it was seen.
-            expires: When to delete it; None: never because of its age.
+            expires: When to delete it; None: never delete it because of its age.
 
         Raises:
-            AttemptBlockedError: Another client keeps changing the pod, or a policy refuses the change; retry later.
+            AttemptBlockedError: Another client keeps changing the pod, or a policy rejects the change; retry later.
         """
         meta = pod["metadata"]
         url = kube.path(kube.CORE, meta["namespace"], "pods", meta["name"])

@@ -1,4 +1,4 @@
-"""The nodes of earlier attempts of an activity, as far as their pods still exist."""
+"""The nodes of earlier attempts of an activity whose pods still exist."""
 
 from typing import Final
 
@@ -8,16 +8,16 @@ from perdure.kube import client as kube
 from perdure.runtime.attempts import Attempt, RunRef
 
 _MOST: Final = 5
-"""How many earlier attempts are looked at: each is a request."""
+"""The most earlier attempts to check, because each needs a request."""
 
 
 async def earlier_nodes(client: kube.Client, run: RunRef, attempt: Attempt) -> list[str]:
-    """Read on which nodes the last attempts ran; a pod that was deleted says nothing.
+    """Read the nodes on which the last attempts ran, without deleted pods.
 
     Args:
         client: Reads the pods.
         run: The run.
-        attempt: The attempt that comes after them.
+        attempt: The attempt that follows them.
 
     Raises:
         ApiError, OSError: The Kubernetes API request failed.

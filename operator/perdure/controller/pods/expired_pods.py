@@ -1,7 +1,7 @@
-"""Deletes the pods of succeeded attempts, which are kept for a while because of their logs.
+"""Delete the pods of succeeded attempts, which are kept for a while because of their logs.
 
-Nothing is remembered: the time is a label of the pod, which is set with the write that releases it. So a restart changes nothing,
-and a kept pod costs no memory. The pods of a run that is deleted go with it, by their owner reference.
+This needs no state: the time is a label of the pod, set by the write that releases it. So a restart changes nothing, and a
+kept pod costs no memory. Owner references delete the pods of a deleted run.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now, until_next_poll
 
 LOOK_SECONDS: Final = 30.0
-"""Seconds between two checks; a pod may stay that much longer."""
+"""Seconds between two checks, and so the most that a pod stays too long."""
 MAX_KEPT: Final = 100
 """Maximum number of kept pods in a namespace; at the next check, the oldest beyond it are deleted."""
 
@@ -26,7 +26,7 @@ _ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unkno
 
 
 async def delete_for_ever(client: kube.Client, served: ServedNamespaces, shards: Shards) -> None:
-    """Delete kept pods when their time is over, until cancelled.
+    """Delete kept pods when they expire, until cancelled.
 
     Args:
         client: The client of the API server.
@@ -44,16 +44,16 @@ async def delete_for_ever(client: kube.Client, served: ServedNamespaces, shards:
 
 
 async def delete_expired(client: kube.Client, namespace: str | None, time: datetime, *, most: int = MAX_KEPT) -> int:
-    """Delete the kept pods whose time is over, and the oldest of a namespace beyond `most`.
+    """Delete expired pods, and the oldest kept pods of a namespace beyond `most`.
 
     Args:
         client: The client of the API server.
-        namespace: Where; None for all namespaces.
-        time: The time.
-        most: Pods that may stay in a namespace.
+        namespace: The namespace; None for all namespaces.
+        time: The current time.
+        most: The most pods to keep in a namespace.
 
     Returns:
-        How many were deleted.
+        The number of deleted pods.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -70,6 +70,6 @@ async def delete_expired(client: kube.Client, namespace: str | None, time: datet
     for where, pods in kept.items():
         pods.sort(reverse=True)
         over = [pod for number, pod in enumerate(pods) if number >= most or pod[0] <= time.timestamp()]
-        for _, name, uid, version in over:  # as it was listed: one that is given more time at the last moment stays
+        for _, name, uid, version in over:  # by version, so that a pod whose time was just extended stays
             deleted += await client.delete(kube.path(kube.CORE, where, "pods", name), uid=uid, version=version)
     return deleted

@@ -1,4 +1,4 @@
-"""Which attempt a pod belongs to."""
+"""The attempt to which a pod belongs."""
 
 from dataclasses import dataclass
 
@@ -9,24 +9,24 @@ from perdure.kube import client as kube
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodKey:
-    """Which attempt a pod belongs to."""
+    """The attempt to which a pod belongs."""
 
     scheduled_event_id: int
     attempt: int
 
     @classmethod
     def of(cls, activity: PendingActivity) -> "PodKey":
-        """The attempt of an open activity that is due."""
+        """The key of the current attempt of an open activity."""
         return cls(activity.scheduled_event_id, activity.attempt)
 
     def due(self, state: RunState) -> PendingActivity | None:
-        """The open activity whose attempt that is; None for an attempt nobody waits for."""
+        """The open activity with this current attempt; None if no activity waits for the attempt."""
         activity = state.activity(self.scheduled_event_id)
         return activity if activity is not None and activity.attempt == self.attempt else None
 
 
 def key_of(pod: kube.Object) -> PodKey | None:
-    """The attempt that a pod says it belongs to; None where it does not say."""
+    """Read the attempt from the labels of a pod; None if it has none."""
     notes = pod["metadata"].get("annotations") or {}
     try:
         return PodKey(int(notes[labels.SCHEDULED_EVENT_ANNOTATION]), int(notes[labels.ATTEMPT_ANNOTATION]))

@@ -1,7 +1,6 @@
-"""Reads the logs of failed attempts in the background, so that a node that does not respond delays nothing else.
+"""Read the logs of failed attempts in the background, so that an unresponsive node delays nothing else.
 
-A failure is recorded with the end of its container's log. The log only explains it: where it cannot be read soon, the failure is
-recorded without it.
+A failure is recorded with the end of its container's log. If the log cannot be read soon, the failure is recorded without it.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from perdure.observe import metrics
 from perdure.runtime.outcomes import tail
 
 _SLOTS, _EACH = 16, 8
-"""Maximum number of logs that are read at the same time, in total and in one namespace."""
+"""Maximum number of logs that are read concurrently, in total and per namespace."""
 _READ_SECONDS = 3.0
 """Timeout for reading the end of a log from a node."""
 PATIENCE = timedelta(seconds=10)
@@ -29,7 +28,7 @@ class Logs:
         self._pool = FairPool(slots=_SLOTS, each=_EACH)
 
     def read(self, pod: kube.Object, container: str) -> asyncio.Future[str | None]:
-        """Read the end of a container's log; the result is None if the node does not provide it in time."""
+        """Read the end of a container's log; the future's result is None if the node does not provide it in time."""
         future = self._pool.submit(pod["metadata"]["namespace"], lambda: self._read(pod, container))
         metrics.LOGS_WAITING.set(len(self._pool))
         return future
@@ -47,16 +46,16 @@ class Logs:
 
 
 class LogsOfRun:
-    """The logs that one run needs."""
+    """The logs of one run."""
 
     def __init__(self, logs: Logs, wake: Callable[[], None]) -> None:
-        """`wake` asks for another pass of the run."""
+        """Create it without logs; `wake` requests another reconciliation of the run."""
         self._logs = logs
         self._wake = wake
         self._asked: dict[str, tuple[datetime, asyncio.Future[str | None]]] = {}
 
     def tail(self, pod: kube.Object, container: str, now: datetime) -> tuple[bool, str | None]:
-        """The end of a log; first, whether there is nothing to wait for. While there is, the run is woken once it is read."""
+        """Return whether the log is final, and its end. If it is not final, the run is woken once the log is read."""
         uid = pod["metadata"]["uid"]
         if uid not in self._asked:
             future = self._logs.read(pod, container)
@@ -68,7 +67,7 @@ class LogsOfRun:
         return now - since >= PATIENCE, None
 
     def waits_until(self, pod: kube.Object | None) -> datetime | None:
-        """When the outcome of a pod no longer waits for its log; None where it does not wait."""
+        """When the outcome of a pod stops waiting for its log; None if it does not wait."""
         asked = self._asked.get(pod["metadata"]["uid"]) if pod is not None else None
         return None if asked is None or asked[1].done() else asked[0] + PATIENCE
 

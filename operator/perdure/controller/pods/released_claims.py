@@ -1,7 +1,7 @@
-"""The claims of runs that have closed: deleted, or kept until their run is deleted, as their workspace says.
+"""Delete the claims of closed runs, or keep them until their run is deleted, as their workspace specifies.
 
-Nothing is remembered: a label of the claim says that this is still to be decided, so a restart changes nothing. A claim that
-stays is deleted with its runs, by its owner references.
+This needs no state: a label marks claims that are not processed yet, so a restart changes nothing. Owner references delete a
+kept claim together with its runs.
 """
 
 from datetime import timedelta
@@ -21,22 +21,22 @@ from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.workspaces import is_deleted_after, pods_label
 
 LOOK_SECONDS: Final = 30.0
-"""Seconds between two looks; a claim may stay so much longer."""
+"""Seconds between two checks, and so the most that a claim stays too long."""
 
 _SELECTOR: Final = f"{labels.WORKSPACE_LABEL},{labels.STAYS_UNTIL_LABEL}={labels.RUN_CLOSED}"
 _SUCCEEDED: Final = {"Completed", "ContinuedAsNew"}
 
 
 class ReleasedClaims:
-    """Decides what happens to the claims of runs that have closed."""
+    """Deletes or keeps the claims of closed runs."""
 
     def __init__(self, client: kube.Client, directory: Directory, pod_ttl: timedelta) -> None:
-        """Begin to look after claims.
+        """Create it.
 
         Args:
             client: Reads, patches and deletes.
-            directory: Knows which runs are open.
-            pod_ttl: How long pods stay that have mounted a claim which is deleted.
+            directory: The directory, to check which runs are open.
+            pod_ttl: How long kept pods that mount a deleted claim stay.
         """
         self._client = client
         self._directory = directory
@@ -44,7 +44,7 @@ class ReleasedClaims:
         self._log = structlog.get_logger("perdure.claims")
 
     async def release_for_ever(self, served: ServedNamespaces, shards: Shards) -> None:
-        """Release claims when their runs have closed, until cancelled.
+        """Release the claims of closed runs, until cancelled.
 
         Args:
             served: The served namespaces.
@@ -59,10 +59,10 @@ class ReleasedClaims:
             await until_next_poll(LOOK_SECONDS)
 
     async def release(self, namespace: str | None) -> None:
-        """Release the claims of runs that have closed.
+        """Release the claims of closed runs.
 
         Args:
-            namespace: Where; None for all namespaces.
+            namespace: The namespace; None for all namespaces.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -88,7 +88,7 @@ class ReleasedClaims:
             try:
                 await self._client.merge(url, {"metadata": change})
             except (kube.ConflictError, kube.NotFoundError):
-                return  # as it was listed: another run may have taken it over
+                return  # another run may have taken it over since it was listed
             return
         await self._expire_pods(meta["namespace"], meta["name"])
         if await self._client.delete(url, uid=meta["uid"], version=meta["resourceVersion"]):
@@ -96,7 +96,7 @@ class ReleasedClaims:
             self._log.info("Deleted the claim of a run that has closed", **where)
 
     async def _run(self, claim: kube.Object) -> kube.Object | None:
-        """The run that a claim names, if it is one of its owners."""
+        """Read the run that a claim names, if the run is one of its owners."""
         meta = claim["metadata"]
         uid = meta["labels"].get(labels.RUN_ID_LABEL)
         name = next((each["name"] for each in meta.get("ownerReferences") or () if each.get("uid") == uid), None)
@@ -109,7 +109,7 @@ class ReleasedClaims:
         return run if run["metadata"]["uid"] == uid else None
 
     async def _expire_pods(self, namespace: str, claim: str) -> None:
-        """Have the pods deleted soon that have mounted a claim: Kubernetes keeps it until they no longer exist."""
+        """Expire the pods that mount a claim soon, because Kubernetes keeps the claim until they are deleted."""
         url, expires = kube.path(kube.CORE, namespace, "pods"), str(int((now() + self._pod_ttl).timestamp()))
         selector = f"{labels.RUN_ID_LABEL},{pods_label(claim)},!{labels.EXPIRES_LABEL}"
         async for pod in self._client.lists.each_metadata(url, labelSelector=selector):

@@ -1,7 +1,6 @@
-"""The ServiceAccount of activities with a Lease: created in each namespace that needs it, and recreated if it was deleted.
+"""Create the ServiceAccount of activities with a Lease in each namespace that needs it, and re-create it after a deletion.
 
-Its permissions are those of a ClusterRole of the chart: to read and patch Leases. An admission policy restricts them to the
-Lease of the pod.
+A ClusterRole of the chart allows it to read and patch Leases. An admission policy restricts this to the Lease of the pod.
 """
 
 from collections.abc import Callable
@@ -11,19 +10,19 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 _CHECK_AGAIN = timedelta(minutes=5)
-"""A deleted ServiceAccount or RoleBinding is created again after this time, at the next attempt with a Lease."""
+"""Time after which the next attempt with a Lease re-creates a deleted ServiceAccount or RoleBinding."""
 
 
 class ActivityIdentity:
     """Ensures that a namespace has the ServiceAccount and its RoleBinding."""
 
     def __init__(self, client: kube.Client, name: str, *, clock: Callable[[], datetime] = now) -> None:
-        """Begin without knowing any namespace.
+        """Create it without known namespaces.
 
         Args:
             client: The client of the API server.
-            name: Of the ServiceAccount, the RoleBinding, and the ClusterRole it refers to.
-            clock: The time.
+            name: Name of the ServiceAccount, the RoleBinding, and the ClusterRole.
+            clock: Returns the time.
         """
         self._client = client
         self._name = name
@@ -31,10 +30,10 @@ class ActivityIdentity:
         self._checked: dict[str, datetime] = {}
 
     async def ensure(self, namespace: str) -> None:
-        """Create what is missing.
+        """Create missing objects.
 
         Raises:
-            ApiError: The API server refuses it.
+            ApiError: The API server rejects an object.
         """
         checked = self._checked.get(namespace)
         if checked is not None and self._clock() < checked + _CHECK_AGAIN:
@@ -62,7 +61,7 @@ class ActivityIdentity:
         self._checked[namespace] = self._clock()
 
     def forget(self, namespace: str) -> None:
-        """Look again next time: the namespace may have been re-created."""
+        """Check again next time, because the namespace may have been re-created."""
         self._checked.pop(namespace, None)
 
     async def _create(self, url: str, body: kube.Object) -> None:

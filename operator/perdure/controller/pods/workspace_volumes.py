@@ -1,6 +1,6 @@
-"""The volumes of the workspaces of one run: claims are created when a pod first needs them, and adopted after a crash.
+"""The volumes of a run's workspaces. Claims are created when a pod first needs them, and adopted after a crash.
 
-A run that continues the history of another one, after a reset or a retry, also continues to use its claims: it becomes an owner.
+A run that continues the history of another one, after a reset or a retry, also becomes an owner of its claims.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,22 +26,22 @@ from perdure.runtime.workspaces import (
 )
 
 _DENIED: Final = "denied request"
-"""What an admission policy says."""
+"""Part of the message of an admission policy."""
 _TRIAL: Final = "perdure-trial"
 _LOOKS: Final = 2
-"""How often a claim is looked for again that was created since."""
+"""How often to look for a claim that another process may have created."""
 
 
 class WorkspaceVolumes:
-    """Those of one run."""
+    """The workspace volumes of one run."""
 
     def __init__(self, client: kube.Client, run: RunRef, reset: ResetOrigin | None) -> None:
-        """No workspace is known yet.
+        """Create it without workspaces.
 
         Args:
             client: Reads and creates claims.
             run: The run.
-            reset: What the run begins with of another one.
+            reset: The origin of the run, if a reset created it.
         """
         self._client = client
         self._run = run
@@ -50,11 +50,11 @@ class WorkspaceVolumes:
         self._workspaces: Mapping[str, Workspace] = {}
 
     def define(self, workspaces: Iterable[Workspace]) -> None:
-        """The definition of the run is known."""
+        """Set the workspaces of the run's definition."""
         self._workspaces = {workspace.name: workspace for workspace in workspaces}
 
     async def of(self, definition: Activity) -> Mapping[str, Volume]:
-        """The volumes of the workspaces that an activity mounts, by name. Their claims exist.
+        """Ensure the claims of the workspaces that an activity mounts, and return the volumes by name.
 
         Raises:
             AttemptImpossibleError: A claim can never be created.
@@ -93,7 +93,7 @@ class WorkspaceVolumes:
         raise AttemptBlockedError(f"PersistentVolumeClaim `{name}` was created and deleted a moment ago")
 
     async def _create(self, workspace: Workspace, body: kube.Object) -> kube.Object | None:
-        """The claim; None if another operator has just created it."""
+        """Create the claim; None if another operator has just created it."""
         what = f"the PersistentVolumeClaim of workspace `{workspace.name}`"
         try:
             return await self._client.create(f"{self._url()}?fieldValidation=Strict", body)
@@ -109,7 +109,7 @@ class WorkspaceVolumes:
             raise AttemptImpossibleError(failure) from error
 
     async def _adopt(self, workspace: Workspace, claim: kube.Object) -> None:
-        """Use a claim that exists: it is the run's own, or that of a run whose history this one continues."""
+        """Adopt an existing claim of this run, or of the run whose history this one continues."""
         meta = claim["metadata"]
         name = f"PersistentVolumeClaim `{meta['name']}` of workspace `{workspace.name}`"
         owners = meta.get("ownerReferences") or []
@@ -126,7 +126,7 @@ class WorkspaceVolumes:
             raise AttemptBlockedError(f"{name} has changed a moment ago") from None
 
     async def take_over(self) -> None:
-        """Become an owner of the claims of the run whose history this one continues: that run may be deleted next.
+        """Become an owner of the claims of the run whose history this one continues, because that run may be deleted next.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -141,10 +141,10 @@ class WorkspaceVolumes:
                 if owners & self._users and self._run.uid not in owners and not meta.get("deletionTimestamp"):
                     await self._own(workspace, meta)
             except kube.NotFoundError:
-                continue  # no attempt has needed it, or it was deleted
+                continue  # no attempt has needed it yet, or it was deleted
 
     async def _own(self, workspace: Workspace, meta: kube.Object) -> None:
-        """Become an owner of a claim, and the run whose end decides what happens to it."""
+        """Become an owner of a claim, and the run whose end releases it."""
         others = [owner for owner in meta.get("ownerReferences") or () if owner.get("uid") != self._run.uid]
         change = {
             "resourceVersion": meta["resourceVersion"],

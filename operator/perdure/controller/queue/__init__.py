@@ -1,1 +1,1 @@
-"""The work queue: typed keys, one worker for each key at a time, timers, and fairness between namespaces."""
+"""The work queue: typed keys, one worker per key at a time, timers, and fairness between namespaces."""

@@ -1,8 +1,8 @@
 """Fairness between namespaces that compete for the same workers.
 
-The tenant with the fewest items in progress goes first; among equals, the one that has waited longest for its turn. So each
-tenant gets the same share of the workers, however much it has waiting and however long its items take, and a newcomer
-waits for one item to end at most. A tenant has a bound of its own as well: what it leaves is free for the next one.
+The tenant with the fewest items in progress goes first; among equals, the one that has waited longest. So each tenant gets the
+same share of the workers, regardless of its number of waiting items and their duration, and a new tenant waits at most for one
+item to end. Each tenant also has a limit, which leaves workers free for the next tenant.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 def share(slots: int) -> int:
-    """The number of slots that one tenant may use at a time: half, so that the next tenant never waits for it."""
+    """The number of slots that one tenant may use: half of them, so that the next tenant never waits for it."""
     return max(1, slots // 2)
 
 
@@ -27,14 +27,14 @@ class FairQueue(Generic[Item]):
         """Create an empty queue.
 
         Args:
-            slots: How many items may be in progress.
-            each: How many of them may be of one tenant.
+            slots: The most items in progress.
+            each: The most items in progress per tenant.
         """
         self._slots = slots
         self._waiting: dict[str, deque[Item]] = {}
         self._busy: dict[str, int] = {}
         self._levels: list[OrderedDict[str, None]] = [OrderedDict() for _ in range(each)]
-        """The tenants that wait and may go, in order, by how many of their items are in progress."""
+        """The waiting tenants below their limit, in order, by the number of their items in progress."""
         self._depth = 0
         self._taken = 0
 
@@ -48,7 +48,7 @@ class FairQueue(Generic[Item]):
         return self._taken
 
     def put(self, tenant: str, item: Item) -> None:
-        """Add an item behind those of its tenant, not behind those of others."""
+        """Add an item behind the items of its tenant."""
         self._waiting.setdefault(tenant, deque()).append(item)
         self._depth += 1
         self._enter(tenant)
@@ -72,7 +72,7 @@ class FairQueue(Generic[Item]):
         return tenant, item
 
     def done(self, tenant: str) -> None:
-        """Note that an item of a tenant is no longer in progress."""
+        """Record that an item of a tenant is no longer in progress."""
         busy = self._busy.pop(tenant)
         if busy < len(self._levels):
             self._levels[busy].pop(tenant, None)
@@ -88,10 +88,10 @@ class FairQueue(Generic[Item]):
 
 
 class FairPool:
-    """Runs jobs of several tenants in the background, with a limit and in turn."""
+    """Runs jobs of several tenants in the background, fairly and with limits."""
 
     def __init__(self, *, slots: int, each: int) -> None:
-        """`slots` jobs at a time, `each` of one tenant."""
+        """Run up to `slots` jobs concurrently, and up to `each` per tenant."""
         self._jobs: FairQueue[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = FairQueue(
             slots=slots, each=each
         )

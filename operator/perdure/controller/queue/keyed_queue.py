@@ -1,6 +1,6 @@
 """A queue of keys: one task processes a key at a time, immediately or at a given time.
 
-The queue makes runs single-flight, and has their timer heap. `fairness` decides which namespace is next.
+The queue makes runs single-flight, and has their timer heap. `fairness` selects the next namespace.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from perdure.observe import metrics
 Key = TypeVar("Key")
 
 _LONGEST_SLEEP = timedelta(seconds=30)
-"""The heap is checked this often even if nothing is due, so that a step of the wall clock delays nothing for longer."""
+"""Longest interval between checks of the heap, which bounds the delay after a step of the wall clock."""
 _SLACK = 1_000
-"""The number of entries in the heap, beyond the armed ones, at which outdated entries are removed."""
+"""The number of outdated entries in the heap at which they are removed."""
 _FIRST_BACKOFF = timedelta(milliseconds=200)
 _LONGEST_BACKOFF = timedelta(seconds=30)
 
 
 class KeyedQueue(Generic[Key]):
-    """Calls ``work(key)`` for keys that were woken.
+    """Calls ``work(key)`` for woken keys.
 
     A key woken while it is processed is processed once more afterwards. If ``work`` raises, the key is retried with growing
     delays; other keys are not delayed. If it raises NotYetError, the key occupies no worker until the awaited result exists.
@@ -46,17 +46,17 @@ class KeyedQueue(Generic[Key]):
         admits: Callable[[Key], bool] = lambda _: True,
         remembers: Callable[[Key], bool] = lambda _: True,
     ) -> None:
-        """Create a queue that is not processed yet.
+        """Create a queue without starting it.
 
         Args:
             work: Processes a key.
-            clock: The time.
-            workers: The number of keys that are processed at the same time.
-            tenant: The tenant of a key; tenants take turns.
-            each: The number of keys of one tenant that are processed at the same time; None: as many as there are workers.
+            clock: Returns the time.
+            workers: The number of keys that are processed concurrently.
+            tenant: Returns the tenant of a key; tenants take turns.
+            each: The number of keys of one tenant that are processed concurrently; None: the number of workers.
             name: The name of the queue in metrics.
-            admits: Whether this process may process a key now, or another one does.
-            remembers: Whether a key that was not admitted is kept for `readmit`.
+            admits: Returns whether this process may process a key now.
+            remembers: Returns whether to keep a key that was not admitted for `readmit`.
         """
         self._work = work
         self._clock = clock
@@ -78,7 +78,7 @@ class KeyedQueue(Generic[Key]):
         self._admits = admits
         self._remembers = remembers
         self._refused: set[Key] = set()
-        """Keys that were due and not admitted."""
+        """Keys that were due but not admitted."""
         self._idled = asyncio.Event()
         self._log = structlog.get_logger("perdure.queue")
 
@@ -115,7 +115,7 @@ class KeyedQueue(Generic[Key]):
         if self._heap[0][2] == key:
             self._earlier.set()
         if len(self._heap) > 2 * len(self._armed) + _SLACK:
-            # Rebuilt from the armed keys: a key that was armed for the same time several times is in the heap as often.
+            # Rebuild the heap from the armed keys, because it may contain a key several times for the same time.
             self._heap = [(due, order, each) for order, (each, due) in enumerate(self._armed.items())]
             heapq.heapify(self._heap)
 
@@ -127,13 +127,13 @@ class KeyedQueue(Generic[Key]):
         self._refused.discard(key)
 
     def readmit(self) -> None:
-        """Wake the keys that were due while they were not admitted, and are now."""
+        """Wake the keys that were due while they were not admitted, if they are admitted now."""
         for key in [key for key in self._refused if self._admits(key)]:
             self._refused.discard(key)
             self.wake(key)
 
     async def drain(self) -> None:
-        """Wait until no key is processed. Keys that are still admitted are processed meanwhile."""
+        """Wait until no key is being processed. Keys that are still admitted are processed in the meantime."""
         while self._running:
             self._idled.clear()
             await self._idled.wait()

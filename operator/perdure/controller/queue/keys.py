@@ -1,7 +1,7 @@
 """The keys in the queue of the operator: one for each piece of work.
 
-Each has its namespace, for fairness, and `sharded_by`: with the namespace, this name chooses the shard, and so the member of a
-fleet that does the work. The runs of a workflow ID are in one shard, with all that belongs to them.
+Each has its namespace, for fairness, and `sharded_by`: together with the namespace, this name selects the shard, and so the
+member of a fleet that does the work. The runs of a workflow ID are in one shard, together with everything that belongs to them.
 """
 
 from dataclasses import dataclass, field
@@ -31,18 +31,18 @@ class ScheduleKey:
 
 @dataclass(frozen=True, slots=True)
 class OrphanKey:
-    """Release a pod whose run this process does not know."""
+    """Release a pod of a run that this process does not know."""
 
     namespace: str
     name: str
     uid: str
     sharded_by: str = field(compare=False)
-    """The workflow ID of its run, or the UID of one that is not known."""
+    """The workflow ID of its run, or the UID of an unknown run."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryKey:
-    """Remove a finished run, or an answered Operation, whose time to live is over."""
+    """Remove an expired finished run or answered Operation."""
 
     namespace: str
     name: str
@@ -65,7 +65,7 @@ class RetentionKey:
 
     @property
     def sharded_by(self) -> str:
-        """Nothing else: one member does it for the whole namespace."""
+        """Empty, because one member does it for the whole namespace."""
         return ""
 
 
@@ -122,5 +122,5 @@ Key = (
 
 
 def sharding_name(obj: kube.Object) -> str:
-    """What chooses the shard of an object, with its namespace: the workflow ID of a run, the name of anything else."""
+    """The name that selects the shard of an object: the workflow ID of a run, the name of any other object."""
     return str(obj["spec"].get("workflowId") or obj["metadata"]["name"])

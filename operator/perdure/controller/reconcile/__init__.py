@@ -1,1 +1,1 @@
-"""What the reconcilers of all kinds share: the reconcile loop, the inbox of requests, and the compare-and-swap write."""
+"""The shared parts of all reconcilers: the reconcile loop, the inbox of requests, and the compare-and-swap write."""

@@ -1,6 +1,6 @@
-"""Statuses that are computed from the object itself and from what others say of it: nothing but the status remembers them.
+"""Statuses that are computed from the object and from other objects, without any further state.
 
-So there is nothing to merge: if another client has written meanwhile, the status is computed again from what it has written.
+So nothing needs to be merged: if another client has written the object, the status is computed again from the new version.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ async def write_status(
     Args:
         client: Reads and writes the object.
         url: Path of the object.
-        compute: Computes the status of an object; None to leave it. Called again with the object of each new read.
+        compute: Computes the status of an object; None: do not change it. Called again after each new read.
         known: The object as it was last read; None to read it first.
 
     Returns:

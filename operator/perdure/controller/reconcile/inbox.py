@@ -1,4 +1,4 @@
-"""The pending requests of an object. Each request gets an answer, whatever it does to the object."""
+"""The pending requests of an object. Each request gets an answer, even if it makes the reconciliation fail."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from perdure.runtime.operation_requests import payload_of
 
 
 class Identified(Protocol):
-    """A request. Callers know it by its ID."""
+    """A request with an ID."""
 
     @property
     def request_id(self) -> str:
-        """Its ID."""
+        """The ID of the request."""
         ...
 
 
@@ -41,7 +41,7 @@ class Inbox(Generic[Request]):
         self._whose = whose
         self._asked: list[Asked[Request]] = []
         self.one_by_one = False
-        """Whether requests are processed one at a time: a reconciliation of several has failed, and one of them is the cause."""
+        """Whether to process requests one at a time, because one of several made a reconciliation fail."""
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -68,7 +68,7 @@ class Inbox(Generic[Request]):
         return self._asked[: 1 if self.one_by_one else None]
 
     def taken(self, asked: Sequence[Asked[Request]]) -> None:
-        """Note that requests were recorded."""
+        """Remove requests that were recorded."""
         self.one_by_one &= bool(self._asked[len(asked) :])
 
     def answer(
@@ -77,12 +77,12 @@ class Inbox(Generic[Request]):
         answers: Mapping[str, Answer],
         told: Callable[[Request, Answer], Answer] = lambda _, answer: answer,
     ) -> None:
-        """Give answers.
+        """Answer requests.
 
         Args:
             asked: The requests that were processed.
-            answers: By request ID; a request without one stays pending.
-            told: Turns an answer into the one that the caller gets.
+            answers: The answers by request ID. A request without an answer stays pending.
+            told: Converts an answer for the caller.
         """
         for each in asked:
             answer = answers.get(each.request.request_id)
@@ -90,9 +90,9 @@ class Inbox(Generic[Request]):
                 self._give(each, told(each.request, answer))
 
     def blamed(self, asked: Sequence[Asked[Request]], error: Exception) -> bool:
-        """Whether a request made a reconciliation fail. No request prevents the object from continuing.
+        """Return whether a request made a reconciliation fail. No request may block the object.
 
-        If there were several, the next reconciliations process them one at a time, and one that fails on its own is refused.
+        If there were several, the next reconciliations process them one at a time, and a request that fails alone is refused.
         """
         if not asked or may_pass(error):
             return False

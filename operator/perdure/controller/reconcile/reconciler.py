@@ -13,10 +13,10 @@ _FIRST_CONFLICT_PAUSE: Final = timedelta(milliseconds=5)
 
 
 class Reconciled(Protocol):
-    """An object of a kind that the reconciler processes."""
+    """An object that the reconciler processes."""
 
     async def reconcile(self, time: datetime) -> datetime | None:
-        """Observe, decide, commit, and apply the effects; when to call again, or None if only an event can wake the object.
+        """Observe, decide, commit, and apply the effects. Return when to call again, or None to wait for an event.
 
         Raises:
             Exception: The reconciliation failed.
@@ -28,15 +28,15 @@ class Reconciled(Protocol):
         ...
 
     async def read_again(self) -> None:
-        """Read the object: another client has written it."""
+        """Read the object, because another client has written it."""
         ...
 
     def look_again(self) -> None:
-        """Repeat what a failed reconciliation has begun: it may not be done."""
+        """Prepare to repeat the work of a failed reconciliation, which may be incomplete."""
         ...
 
     def full(self, error: kube.TooLargeError) -> None:
-        """Report that the spec leaves no room for the status. A retry would fail, too."""
+        """Report that the spec leaves no room for the status, so that a retry would fail too."""
         ...
 
     async def broken(self, error: Exception) -> None:
@@ -54,7 +54,7 @@ class Reconciler:
         self._conflicts = 0
 
     async def advance(self) -> datetime | None:
-        """Reconcile the object once; when to call again, or None if only an event can wake it.
+        """Reconcile the object once. Return when to call again, or None to wait for an event.
 
         Raises:
             NotYetError: A definition that it needs is being compiled.
@@ -64,7 +64,7 @@ class Reconciler:
             await self._one.finalize()
             return None
         try:
-            # An earlier commit may be outdated: this process may have been suspended since.
+            # An earlier commit may be outdated, because this process may have been suspended.
             self._record.doubt()
             if self._record.outdated:
                 await self._one.read_again()
@@ -72,9 +72,9 @@ class Reconciler:
         except kube.ConflictError:
             metrics.COMMIT_CONFLICTS.inc()
             self._conflicts += 1
-            self._one.look_again()  # what was observed is not committed, even if only the metadata has changed
+            self._one.look_again()  # the observations are not committed, even if only the metadata has changed
             await self._one.read_again()
-            # Immediately the first time; with growing delays if another client writes all the time.
+            # Immediately the first time; with growing delays if another client keeps writing.
             return now() + _FIRST_CONFLICT_PAUSE * ((1 << min(self._conflicts, 10)) - 2)
         except kube.TooLargeError as error:
             self._one.full(error)

@@ -2,7 +2,7 @@
 
 A write is a JSON patch of the status that also replaces `resourceVersion` with itself. If another client has written since the
 object was read, the API server returns 409 and changes nothing: the reconciliation reads the object and decides again. So two
-operators cannot corrupt a run, and after a lost response the next write finds that the last one was done.
+operators cannot corrupt a run, and after a lost response, the next write finds that the last one succeeded.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ Status = dict[str, Any]
 _DEFAULTED: Final = frozenset({"phase"})
 """Fields of a status that the API server fills in until the first write."""
 _FRESH_SECONDS: Final = 0.5
-"""How long an object counts as current, from the time its request was sent. Effects are sent within that time, also by a process
-that was suspended in between."""
+"""How long an object counts as current after its request was sent. Effects are sent within that time, even by a process that
+was suspended in between."""
 
 
 def encoded(status: Status) -> bytes:
-    """A status as it is stored."""
+    """Encode a status as it is stored."""
     return msgspec.json.encode(status)
 
 
@@ -39,7 +39,7 @@ class Record:
         self.object = obj
         self.status: Status = obj.get("status") or {}
         self.gone = False
-        """Whether it was deleted; it is never written again."""
+        """Whether the object was deleted. It is never written again."""
         self._confirmed = -math.inf
         """Loop time of the last request whose response showed that the object is current."""
         self._client = client
@@ -53,12 +53,12 @@ class Record:
         return self._newest != self._version and not kube.older(self._newest, self._version)
 
     def observe(self, obj: kube.Object) -> bool:
-        """Take a watch event; whether it is news. The watch also reports our own writes, some before their responses."""
+        """Process a watch event; return whether it is new. The watch also reports our own writes, some before their responses."""
         self._newest = obj["metadata"]["resourceVersion"]
         return self.outdated
 
     def latest(self) -> kube.Object:
-        """The object as it was last written or read here."""
+        """The last version of the object that was written or read here."""
         meta = {**self.object["metadata"], "resourceVersion": self._version}
         return {**self.object, "metadata": meta, "status": self.status}
 
@@ -81,7 +81,7 @@ class Record:
             # A deletion counts as a change by another client.
             raise kube.ConflictError(error.status, error.reason, error.message) from error
         except kube.InvalidError as error:
-            # A patch may not apply to a changed object, and the API server finds that before it compares the versions.
+            # A patch may not apply to a changed object, which the API server reports before it compares the versions.
             if await self._has_changed():
                 raise kube.ConflictError(error.status, error.reason, error.message) from error
             raise
@@ -110,19 +110,19 @@ class Record:
         self.object = {**self.object, "metadata": {**meta, **changed}}
 
     def doubt(self) -> None:
-        """Treat the object as unconfirmed: a new reconciliation begins, and the last one may be long ago."""
+        """Treat the object as unconfirmed, because a new reconciliation begins."""
         self._confirmed = -math.inf
 
     async def confirm(self, *, afresh: bool = False) -> None:
-        """Make sure that the object has not changed, before effects create, stop, release, or remove anything.
+        """Check that the object has not changed, before effects create, stop, release, or remove anything.
 
         An object that this process has just committed or confirmed needs no request.
 
         Args:
-            afresh: Always send a request: an observation may be newer than the last confirmation.
+            afresh: Whether to always send a request, because an observation may be newer than the last confirmation.
 
         Raises:
-            ConflictError: It has changed or was deleted.
+            ConflictError: The object has changed or was deleted.
         """
         if afresh:
             self.doubt()
@@ -135,7 +135,7 @@ class Record:
             self._confirmed = sent
 
     async def read_again(self) -> bool:
-        """Read the object; whether its status has changed."""
+        """Read the object, and return whether its status has changed."""
         sent = _time()
         try:
             fresh = await self._client.get(self._url)

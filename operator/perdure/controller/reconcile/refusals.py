@@ -12,7 +12,7 @@ Key = TypeVar("Key", bound=Hashable)
 _FIRST_PAUSE = timedelta(seconds=1)
 _LONGEST_PAUSE = timedelta(minutes=1)
 LONGEST_MESSAGE = 512
-"""Characters of the API server's message that are kept."""
+"""Length to which a message of the API server is truncated, in characters."""
 
 
 @dataclass(slots=True)
@@ -23,10 +23,10 @@ class _Refusal:
 
 
 class Refusals(Generic[Key]):
-    """The rejected objects of one run. They delay nothing else of the run."""
+    """The rejected objects of one run. They do not delay the rest of the run."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        """Create refusals without any object.
+        """Create it without objects.
 
         Args:
             tell: Called once for each object with the reason why it cannot be created.
@@ -35,11 +35,11 @@ class Refusals(Generic[Key]):
         self._refused: dict[Key, _Refusal] = {}
 
     def note(self, key: Key, what: str, error: kube.ApiError, now: datetime) -> None:
-        """Note that an object was rejected.
+        """Record that an object was rejected.
 
         Args:
             key: The key of the object.
-            what: The object, in messages.
+            what: The name of the object in messages.
             error: The error of the API server.
             now: The time.
         """
@@ -72,10 +72,10 @@ class Refusals(Generic[Key]):
 
 
 def pause(tries: int) -> timedelta:
-    """The delay before the next try, by the number of earlier ones."""
+    """The delay before the next try, by the number of earlier tries."""
     return min(_FIRST_PAUSE * (1 << min(tries, 10)), _LONGEST_PAUSE)
 
 
 def is_for_now(error: kube.ApiError) -> bool:
-    """Whether the same object may be accepted later: with a larger quota, another policy or a new right."""
+    """Whether the object may be accepted later, with a larger quota, another policy or a new permission."""
     return error.status == 403  # noqa: PLR2004 (Forbidden)

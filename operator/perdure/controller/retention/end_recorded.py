@@ -1,4 +1,4 @@
-"""Checks that everything that waits for the end of a run has recorded it, before the run is removed."""
+"""Check that all objects that wait for the end of a run have recorded it, before the run is removed."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,14 +12,14 @@ from perdure.schedule.run_manifests import owner_of, scheduled_by
 
 
 class EndRecorded:
-    """Reads what waits for the end of runs from the API server; each object once, so do not keep it for long."""
+    """Reads the objects that wait for the end of runs from the API server, each once. So use an instance only briefly."""
 
     def __init__(self, client: kube.Client) -> None:
         self._client = client
         self._read: dict[tuple[str, str, str], kube.Object | None] = {}
 
     async def everywhere(self, run: kube.Object) -> bool:
-        """Whether the parent of a finished run, its Schedule and the DeadLetter that it re-drives have recorded its end.
+        """Whether a finished run's parent, Schedule, and re-driven DeadLetter have recorded its end.
 
         A parent or Schedule whose status was edited may not have.
 
@@ -53,7 +53,7 @@ def _waiting(run: kube.Object) -> Iterator[tuple[str, str, str]]:
 
 
 def _waits(plural: str, owner: kube.Object, run: kube.Object) -> bool:
-    """Whether an owner of a run has yet to record its end."""
+    """Whether an owner of a run has not recorded its end yet."""
     match plural:
         case "workflowruns":
             return _waits_for_child(owner.get("status") or {}, run)

@@ -1,4 +1,4 @@
-"""Removes finished runs whose time to live is over."""
+"""Remove expired finished runs."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,19 +20,19 @@ _CHORES_PAUSE: Final = timedelta(seconds=1)
 
 
 class FinishedRuns:
-    """Removes runs whose time to live is over."""
+    """Removes expired runs."""
 
     def __init__(
         self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules, expiries: RunExpiries
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
-            client: Reads and deletes.
-            index: What is known.
-            runs: The runs that are worked on.
-            schedules: The Schedules; they remove their runs themselves.
-            expiries: When runs expire.
+            client: Reads and deletes runs.
+            index: The known objects.
+            runs: The runs that this process works on.
+            schedules: The Schedules, which remove their runs themselves.
+            expiries: The expiries of runs.
         """
         self._client = client
         self._index = index
@@ -41,9 +41,9 @@ class FinishedRuns:
         self._expiries = expiries
 
     async def remove(self, key: ExpiryKey) -> None:
-        """Remove a closed run whose time to live is over, unless its spec was changed to keep it longer.
+        """Remove an expired closed run, unless its spec was changed to keep it longer.
 
-        The runs of a Schedule are kept as long as its history limits say. One whose end is still to be recorded elsewhere waits.
+        The runs of a Schedule are kept according to its history limits. A run whose end others have not recorded yet stays.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -61,7 +61,7 @@ class FinishedRuns:
         return self._expiry(run) is not None and not has_chores(run)
 
     def _expiry(self, run: kube.Object) -> datetime | None:
-        """When a run may be removed; None if it is open, or if its status was edited: such a run is reported and stays."""
+        """When a run may be removed; None if it is open or its status was edited. An edited run is reported and stays."""
         if edited(run.get("status") or {}, OF_RUNS):
             self._runs.suspect(run)
             return None
@@ -69,7 +69,7 @@ class FinishedRuns:
         return max(over, now() + _CHORES_PAUSE) if over and has_chores(run) else over
 
     async def _has_schedule(self, entry: Entry) -> bool:
-        """Whether the Schedule that a run belongs to exists; one that no watch has shown yet is read."""
+        """Whether the Schedule of a run exists. A Schedule that no watch has shown yet is read."""
         if entry.schedule_uid not in self._index.schedules:
             url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
             try:

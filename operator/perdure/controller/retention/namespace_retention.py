@@ -1,4 +1,4 @@
-"""Limits the space of finished runs in etcd: if a namespace exceeds it, its oldest runs are removed."""
+"""Limit the space of finished runs in etcd: if a namespace exceeds it, remove its oldest runs."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -20,13 +20,13 @@ from perdure.runtime.retention import Limits, surplus
 _WAIT: Final = timedelta(seconds=10)
 """Minimum interval between two checks of a namespace, whose cost grows with the number of finished runs."""
 _GRACE: Final = timedelta(minutes=1)
-"""A run that has just finished is kept for a while, so that clients that wait for its result can read it."""
+"""How long a finished run is kept at least, so that clients that wait for its result can read it."""
 _MOST: Final = 500
-"""Maximum number of runs to remove at a time, so that other work of the namespace gets its turn."""
+"""Maximum number of runs to remove in one call, so that other work of the namespace gets its turn."""
 
 
 class NamespaceRetention:
-    """Watches over the finished runs of all namespaces."""
+    """Limits the finished runs of all namespaces."""
 
     def __init__(
         self,
@@ -38,16 +38,16 @@ class NamespaceRetention:
         is_over: Callable[[kube.Object], bool],
         holds: Callable[[str, str], bool],
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
-            client: Reads and deletes.
+            client: Reads and deletes runs.
             recorder: Records Events.
-            index: Knows the finished runs, and who waits for them.
-            limits: What each namespace may keep.
-            is_over: Whether a run as it is now has nothing left to do.
-            holds: Whether this process knows what an object waits for, given by its namespace and the name that chooses its
-                shard. What others wait for is read before a run is removed.
+            index: The finished runs, and the objects that wait for them.
+            limits: The limits of each namespace.
+            is_over: Returns whether a run has no pending work.
+            holds: Returns whether this process knows the dependencies of an object, by the namespace and the name that select
+                its shard. The dependencies of other objects are read before a run is removed.
         """
         self._client = client
         self._recorder = recorder
@@ -59,7 +59,7 @@ class NamespaceRetention:
         self._log = structlog.get_logger("perdure.retention")
 
     def observe(self, namespace: str) -> datetime | None:
-        """Note that a run of a namespace has finished or was deleted; returns when to call `enforce`, None for never."""
+        """Record that a run of a namespace has finished or was deleted; return when to call `enforce`, or None for never."""
         tally = self._index.directory.finished(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
         if namespace in self._waiting or not self._limits.exceeded_by(tally):
@@ -68,7 +68,7 @@ class NamespaceRetention:
         return now() + _WAIT
 
     async def enforce(self, namespace: str) -> datetime | None:
-        """Remove the oldest finished runs of a namespace that has too many; when to call again, None for never.
+        """Remove the oldest finished runs of a namespace with too many; return when to call again, or None for never.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -91,11 +91,11 @@ class NamespaceRetention:
         return now() + _WAIT
 
     def _is_waited_for(self, run: Entry) -> bool:
-        """Whether a finished run has pending work, or something needs its result, as far as this process knows."""
+        """Whether, according to this process, a finished run has pending work or another object needs its result."""
         if run.uid in self._index.runs or run.successor:
             return True
         if any(other.standing is Standing.WAITING for other in self._index.directory.sharing(run)):
-            return True  # it may begin with the history of this one
+            return True  # that run may begin with the history of this one
         schedule, parent = self._index.schedules.get(run.schedule_uid), self._index.runs.get(run.parent_uid)
         if schedule is not None and self._holds(run.namespace, schedule.name) and schedule.waits_for(run.first_uid):
             return True
@@ -108,7 +108,7 @@ class NamespaceRetention:
         return children is None or any(child.initiated_event_id == run.initiated_event_id for child in children)
 
     async def _remove_all(self, runs: Sequence[Entry]) -> tuple[list[Entry], Exception | None]:
-        """Remove runs; returns the removed ones and the last error. A run that cannot be removed now does not stop the rest."""
+        """Remove runs; return the removed ones and the last error. A run that cannot be removed does not block the others."""
         recorded, removed, failed = EndRecorded(self._client), list[Entry](), None
         for run in runs:
             try:
@@ -119,7 +119,7 @@ class NamespaceRetention:
         return removed, failed
 
     async def _remove(self, run: Entry, recorded: EndRecorded) -> bool:
-        """Remove a run if it is still finished and everything that waits for its end has recorded it; returns whether it did."""
+        """Remove a run if it is still finished and its end is recorded everywhere; return whether it was removed."""
         url = kube.path(kube.PERDURE, run.namespace, "workflowruns", run.name)
         try:
             obj = await self._client.get(url)

@@ -1,1 +1,1 @@
-"""One WorkflowRun: how it starts, its reconciler, its stored record, its attempts and its effects."""
+"""One WorkflowRun: its start, its reconciler, its stored record, its attempts and its effects."""

@@ -1,4 +1,4 @@
-"""The answers of a run to requests, with a warning where a workflow never waits for a signal."""
+"""The answers of a run to requests, with a warning if a workflow never waits for a signal."""
 
 from perdure.api.reasons import ConditionReason
 from perdure.controller.workflows.definitions import Definition
@@ -9,7 +9,7 @@ from perdure.runtime.attempts import RunRef
 
 
 def answered(request: inputs.Request, answer: Answer, run: RunRef, definition: Definition | None) -> Answer:
-    """The answer of a run to a request; to a signal that its workflow never waits for, with a warning."""
+    """The answer of a run to a request, with a warning for a signal that its workflow never waits for."""
     if definition is None or not isinstance(request, inputs.SignalRequested) or not answer.ok or answer.reason:
         return answer
     unknown = unknown_signal(definition.program, request.signal_name)

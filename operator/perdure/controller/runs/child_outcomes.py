@@ -1,4 +1,4 @@
-"""Finds out how the children of a run ended, for its next pass."""
+"""Find the outcomes of a run's children for its next reconciliation."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ class ChildOutcomes:
     """The outcomes of one run's children. The ``observe…`` methods are safe to call at any time."""
 
     def __init__(self, effects: Effects, pending: PendingInputs) -> None:
-        """Create it without any outcome.
+        """Create it without outcomes.
 
         Args:
             effects: The effects of the run, which start its children.
@@ -55,7 +55,7 @@ class ChildOutcomes:
         return not self._news and not self._pending
 
     def observe_child(self, uid: str) -> None:
-        """Note that a child has started or closed, or was deleted."""
+        """Record that a child has started or closed, or was deleted."""
         self._news.add(uid)
 
     def look_again(self) -> None:
@@ -63,7 +63,7 @@ class ChildOutcomes:
         self._news |= {entry.uid for entry in self._context.children()}
 
     async def gather(self, state: RunState) -> list[inputs.RunInput]:
-        """The outcomes of children and requests, as many as one pass takes; repeated until they are `committed`."""
+        """The outcomes of children and requests, up to the limit of one step. They are returned again until `committed`."""
         children = {child.initiated_event_id: child for child in state.children.values()}
         for uid in sorted(self._news):
             entry = self._context.peers.directory.get(uid)
@@ -83,7 +83,7 @@ class ChildOutcomes:
         self._pending.committed(count)
 
     async def _read(self, child: PendingChild, entry: Entry, *, exact: bool) -> list[inputs.RunInput]:  # noqa: PLR0911 (one for each case)
-        """What a run of a child's chain tells. `exact`: as the child has said it, also what is not plain JSON."""
+        """Convert a run of a child's chain to inputs. `exact`: whether to keep values that are not plain JSON."""
         number = child.initiated_event_id
         if entry.standing is Standing.WAITING:
             return []
@@ -119,7 +119,7 @@ class ChildOutcomes:
         ]
 
     async def _lost(self, state: RunState) -> list[inputs.RunInput]:
-        """The started children whose runs were deleted. Runs that no watch has shown yet are read."""
+        """The inputs for started children whose runs were deleted. Runs that no watch has shown yet are read."""
         started = {child.initiated_event_id for child in state.children.values() if child.start is None}
         if not started or started <= self._known_children():
             return []
@@ -138,11 +138,11 @@ class ChildOutcomes:
         ]
 
     def _known_children(self) -> set[int]:
-        """The events that have initiated the children whose runs are known."""
+        """The IDs of the events that initiated the children with known runs."""
         return {entry.initiated_event_id for entry in self._context.children()}
 
     async def _lost_unstarted(self, state: RunState) -> list[inputs.RunInput]:
-        """The children that were created, and deleted before they started. Checked if a child has disappeared."""
+        """The inputs for children that were deleted before they started. Checked if a child has disappeared."""
         if not self._gone:
             return []
         there = self._known_children()
@@ -157,7 +157,7 @@ class ChildOutcomes:
         ]
 
     async def _unseen(self, child: PendingChild) -> Entry | None:
-        """A child that was created and that no watch has shown yet."""
+        """Find a created child that no watch has shown yet."""
         name = child_name(self._context.run.name, child.initiated_event_id)
         try:
             found = await self._context.client.get(self._context.url(name))
@@ -182,13 +182,13 @@ def _closing_event(status: dict[str, Any]) -> ev.AnyEvent | None:
 
 
 def _result(status: dict[str, Any]) -> Any:
-    """The result of a closed run, from its last event; without its history, from its status."""
+    """The result of a closed run, from its last event, or from its status if the history is missing."""
     events = (status.get("history") or {}).get("events") or [{}]
     return events[-1].get("result", events[-1].get("details", status.get("output")))
 
 
 def successor_refused(status: dict[str, Any]) -> str:
-    """Why a run cannot continue in another one; empty if it does, or need not."""
+    """Why the next run of a chain cannot be created; empty if it exists or is not needed."""
     return str((status.get("state") or {}).get("successorRefused", ""))
 
 

@@ -40,7 +40,7 @@ class Idle:
         *,
         continue_as_new_suggested: bool = False,  # noqa: ARG002 (the protocol)
     ) -> Decision:
-        """Cancel the run if that was requested."""
+        """Cancel the run if its cancellation was requested."""
         asked = isinstance(event, ev.WorkflowExecutionCancelRequested)
         return Decision((cmd.CancelWorkflowExecution(),) if asked else (), memory)
 
@@ -72,8 +72,8 @@ def one_activity(
     Args:
         activity_id: Its ID.
         spec: The spec of its run.
-        activity: What that says of the activity.
-        extras: What a Temporal client has said beside the spec.
+        activity: The activity in the spec.
+        extras: Additional options of a Temporal client.
     """
     scheduled = cmd.ScheduleActivityTask(
         activity_id=activity_id,
@@ -96,13 +96,13 @@ def one_activity(
 def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, extras: StartExtras) -> OneOperation:
     """The decider of a standalone Nexus operation.
 
-    The request ID is a secret of the two namespaces, so it is not derived from anything that others can read. It is used once
-    the operation is scheduled.
+    Only the two namespaces may know the request ID, so it is not derived from anything that others can read. It is used once the
+    operation is scheduled.
 
     Args:
         spec: The spec of its run.
-        operation: What that says of the operation.
-        extras: What a Temporal client has said beside the spec.
+        operation: The operation in the spec.
+        extras: Additional options of a Temporal client.
     """
     scheduled = cmd.ScheduleNexusOperation(
         endpoint=operation.endpoint,
@@ -124,7 +124,7 @@ def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, ex
 def scope_of(run: kube.Object) -> RunScope:
     """The values of `run` and `schedule` in expressions.
 
-    A reset does not change them, so that decisions are repeated with the same values.
+    A reset does not change them, so that repeated decisions see the same values.
     """
     meta, continues, reset = run["metadata"], continuation_of(run), reset_of(run)
     schedule = scheduled_by(run)
@@ -156,20 +156,20 @@ def first_event(
 
     Args:
         run: The run.
-        spec: What it was asked to do.
-        workflow_type: What it runs.
-        given: Its input, defaults included.
-        now: When it begins.
-        policy: How it is retried.
-        parent: The run it is a child of.
-        continues: The run that it continues or retries; the execution timeout continues from there.
-        extras: What a Temporal client has said beside the spec, where workers decide the run; None where they do not.
-        schedule: The Schedule that has started it: code gets the outcome of the run before it.
-        principal: The user that has made it, as the API server says.
+        spec: The spec of the run.
+        workflow_type: The workflow type.
+        given: The input, including defaults.
+        now: When the run begins.
+        policy: The retry policy of the run.
+        parent: The parent of the run, if it is a child.
+        continues: The run that it continues or retries, whose execution timeout continues.
+        extras: Additional options of a Temporal client if workers decide the run; otherwise None.
+        schedule: The Schedule that started the run; code gets the outcome of its previous run.
+        principal: The user that created the run, authenticated by the API server.
     """
     beside: dict[str, Any] = {}
     if extras is not None and (spec.activity or spec.nexus_operation):
-        # Its input, header, priority and summary are in the event that schedules it.
+        # The event that schedules it has its input, header, priority and summary.
         beside = {
             "standalone": True,
             "identity": extras.identity,
@@ -225,7 +225,7 @@ def first_event(
 def _first_wait(
     spec: WorkflowRunSpec, continues: Continuation | None, cron_schedule: str, now: datetime
 ) -> timedelta | None:
-    """How long the first decision waits; for a cron schedule rounded up to whole seconds, as on Temporal's server."""
+    """How long the first decision waits; for a cron schedule, rounded up to whole seconds, as on Temporal's server."""
     if spec.activity is not None:
         return None  # the activity itself waits
     due = continues.due if continues else next_due(cron_schedule, now, now)
@@ -235,7 +235,7 @@ def _first_wait(
 
 
 def _told(failure: Mapping[str, Any] | None) -> Failure | None:
-    """A failure in the form of a status."""
+    """Read a failure in the format of a status."""
     try:
         return msgspec.convert(failure, Failure) if failure else None
     except msgspec.ValidationError:

@@ -1,11 +1,11 @@
-"""Sealing: moves a long tail of a run's history to a HistorySegment, before the commit that drops it from the status.
+"""Sealing: move a long tail of a run's history to a HistorySegment, before the commit that drops it from the status.
 
 Only committed events are sealed, not those of the current reconciliation, which may be decided differently after a crash.
-So every operator that seals, now or after a restart, has the same events for the same name. One of them may have had fewer
-events; then its segment counts.
+So every operator that seals, now or after a restart, has the same events for the same name. If one of them had fewer events,
+its segment is used.
 
     create segment n ──▶ commit: tail without its events, segments: n + 1, lastSegmentHash
-         │ killed here: the segment is found by its name, and is dropped from the tail if it is what stands there
+         │ killed here: the segment is found by its name, and its events are dropped from the tail if they are the same
 """
 
 from collections.abc import Sequence
@@ -35,15 +35,15 @@ class Sealed:
 
     status: Status
     damage: Damage | None = None
-    """What is wrong with the history; its run does not know it yet."""
+    """Damage of the history that its run does not show yet."""
 
 
 class ForeignSegmentError(Exception):
-    """Another object has the name of a segment to create. The message says what to do."""
+    """Another object has the name of a new segment. The message says what to do."""
 
 
 async def past_of(client: kube.Client, run: kube.Object) -> Past:
-    """The whole history of a run, and its damage, if any.
+    """Read the whole history of a run, and its damage, if any.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -96,7 +96,7 @@ class Segments:
                 wrong = f"{wrong}; delete it, so that the history can be sealed"
                 return _told(status, segments.changed(segment["metadata"]["name"], wrong), now)
         except kube.ApiError as error:
-            # A quota, a policy, a missing role. The tail keeps growing meanwhile; how large it may become is bounded.
+            # A quota, a policy, or a missing role. Meanwhile the tail grows up to a limit.
             for_now = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS
             if for_now and not isinstance(error, kube.TooLargeError):
                 raise
@@ -110,7 +110,7 @@ class Segments:
         """Create the segments of the history that a run starts with, unless they exist.
 
         Raises:
-            ForeignSegmentError: There is another one of that name.
+            ForeignSegmentError: Another object has the name of a segment.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         for segment in chained:

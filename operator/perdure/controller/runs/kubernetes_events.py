@@ -48,7 +48,7 @@ class RunEventRecorder:
         }
 
     def warn(self, reason: EventReason, note: str, action: str) -> None:
-        """Say what is wrong."""
+        """Record a warning."""
         self._record("Warning", reason, note, action)
 
     def pod_refused(self, note: str, pod: str) -> None:
@@ -68,13 +68,13 @@ class RunEventRecorder:
     def committed(
         self, before: RunState | None, transition: RunTransition, progress: str, definition: Definition | None = None
     ) -> None:
-        """Say what a commit has changed.
+        """Record the changes of a commit.
 
         Args:
-            before: Where the run stood; None before it started.
-            transition: What was committed.
-            progress: How many steps are done, for the end.
-            definition: What the run runs, where that are steps.
+            before: The previous state; None before the run started.
+            transition: The committed transition.
+            progress: The number of completed steps, for the final Event.
+            definition: The definition of the run, if it has steps.
         """
         after = transition.state
         if before is None:
@@ -103,7 +103,7 @@ class RunEventRecorder:
         return "The run has started" + (f", with the workflow id `{own}`" if own != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
-        """Record requests, and what someone must attend to."""
+        """Record requests, and events that need attention."""
         match event:
             case ev.WorkflowExecutionCancelRequested():
                 self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Asked to cancel itself", event), "Cancel")
@@ -118,7 +118,7 @@ class RunEventRecorder:
                 pass
 
     def _doubt(self, definition: Definition, event: ev.ActivityTaskCompleted) -> None:
-        """Record what is doubtful about a result; once for all items of a loop."""
+        """Record a doubtful result, once for all items of a loop."""
         step, _, rest = event.activity_id.partition("[")
         doubtful = doubt(definition.program, event.activity_id, event.result)
         if doubtful and (step, rest.partition("/")[2]) not in self._doubted:

@@ -1,12 +1,12 @@
 """Resets: create a new run that starts with a part of another run's history.
 
-    reset(…) ─▶ WorkflowRun `<run>-reset-<hash>`, with what it begins with in an annotation       (asked for by an Operation)
-                   │ its own first pass
+    reset(…) ─▶ WorkflowRun `<run>-reset-<hash>`, with its origin in an annotation                (requested by an Operation)
+                   │ its own first reconciliation
                    ▼
-    fork the history ─▶ have the open run of the workflow id closed ─▶ take over its children ─▶ write the segments ─▶ commit
+    fork the history ─▶ close the open run of the workflow ID ─▶ take over its children ─▶ write the segments ─▶ commit
 
-The name of the new run is a lock, made of the request's ID: however often it is requested, and whichever operator is killed
-meanwhile, there is one. From then on, everything concerns only that run; the next operator finds each finished step of its start.
+The name of the new run is a lock that contains the request's ID. So there is one new run, even if the request is repeated or an
+operator is killed. The rest concerns only that run, and the next operator finds each finished step of its start.
 """
 
 import asyncio
@@ -46,16 +46,16 @@ _NOTHING_DECIDED = "the run has not started: nothing was decided yet"
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The run that a reset has created."""
+    """The result of a reset: the new run."""
 
     name: str
     run_id: str
     event_id: int
-    """The last event that it takes over."""
+    """The last event that the new run takes over."""
     kept: int = 0
-    """How many later results it keeps."""
+    """The number of later results that it keeps."""
     left_out: int = 0
-    """How many more it does not keep, because they are too large together; known only when it is created."""
+    """The number of further results that are too large to keep; known only at the creation of the run."""
 
 
 async def reset(
@@ -75,14 +75,14 @@ async def reset(
         client: The client of the API server.
         definitions: Finds and compiles definitions.
         run: The WorkflowRun to reset; open or closed.
-        wanted: To where, and how.
-        request_id: UID of the Operation that asks for it.
+        wanted: The parameters of the reset or retry.
+        request_id: UID of the Operation that requests it.
         overrides: The changes of the versioning override of the new run; None removes it.
-        identity: Who asks, as they say.
-        principal: Who asks, as the API server says; empty where that is not known.
+        identity: The caller's own name for itself.
+        principal: The user that the API server authenticated; empty if unknown.
 
     Raises:
-        RefusedError: It cannot be reset to there.
+        RefusedError: The run cannot be reset to this point.
         NotYetError: The definition of the run is being compiled.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
@@ -131,8 +131,8 @@ def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str
 
     Args:
         run: Name of the run that is reset or retried.
-        wanted: Which of both.
-        request_id: UID of the Operation that asks for it.
+        wanted: The reset or the retry.
+        request_id: UID of the Operation that requests it.
     """
     return reset_name(run, request_id, "retry" if isinstance(wanted, operation.Retry) else "reset")
 
@@ -151,7 +151,7 @@ async def _redo(
     """The steps that a retry repeats.
 
     Raises:
-        RefusedError: The run is open, or continued; workers decide it; or there is nothing to do again.
+        RefusedError: The run is open or has continued, workers decide it, or there is nothing to repeat.
     """
     name, first, last = base["metadata"]["name"], events[0], events[-1]
     reason = ConditionReason.RESET_POINT_NOT_FOUND
@@ -189,7 +189,7 @@ async def _point(
     if not points:
         raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
     if wanted.event_id is not None:
-        # That a task was scheduled stands for its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
+        # The scheduling of a task counts as its start, as on Temporal's server (service/history/ndc/workflow_resetter.go).
         return wanted.event_id + _schedules_task(events, wanted.event_id)
     if wanted.to is ResetPoint.FIRST_WORKFLOW_TASK:
         return points[0]
@@ -197,7 +197,7 @@ async def _point(
 
 
 async def _last_task(definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent]) -> int | None:
-    """The newest decision from which a YAML run can end differently; None if no definition reproduces its history."""
+    """The latest decision from which a YAML run can end differently; None if no definition reproduces its history."""
     first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
     async for definition in _definitions(definitions, base, spec):
@@ -210,21 +210,21 @@ async def _last_task(definitions: Definitions, base: kube.Object, events: Sequen
 
 
 def _schedules_task(events: Sequence[ev.AnyEvent], event_id: int) -> bool:
-    """Whether a workflow task is scheduled by an event, and started by the one after it."""
+    """Whether an event schedules a workflow task, and the next event starts it."""
     pair = [type(event) for event in events[event_id - 1 : event_id + 1]]
     return pair == [ev.WorkflowTaskScheduled, ev.WorkflowTaskStarted]
 
 
 def _is_code(events: Sequence[ev.AnyEvent]) -> bool:
-    """Whether workers decide a run, as its first event says."""
+    """Whether workers decide a run, according to its first event."""
     return isinstance(events[0], ev.WorkflowExecutionStarted) and bool(events[0].task_queue)
 
 
 async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
-    """All events of a run.
+    """Read all events of a run.
 
     Raises:
-        RefusedError: It has none yet, some are gone, or its status was edited.
+        RefusedError: The run has no events yet, some are missing, or its status was edited.
     """
     if wrong := edited(run.get("status") or {}, OF_RUNS):
         raise RefusedError(
@@ -239,7 +239,7 @@ async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
     return past.events
 
 
-# The new run, at its beginning
+# The start of the new run
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,15 +247,15 @@ class Fork:
     """The start of a run that continues another one's history."""
 
     base: kube.Object
-    """The run that was reset, as it was read."""
+    """The object of the run that was reset."""
     events: list[dict[str, Any]]
-    """The events that are taken over, in stored form."""
+    """The events to take over, in stored form."""
     later: tuple[ev.AnyEvent, ...]
-    """The events after these."""
+    """The events after the point."""
     state: RunState
-    """At the point."""
+    """The state at the point."""
     definition: Definition | None
-    """None: workers decide."""
+    """The definition; None if workers decide."""
 
     @property
     def final(self) -> bool:
@@ -264,7 +264,7 @@ class Fork:
 
     @property
     def requests(self) -> tuple[str, ...]:
-        """Requests that the other run has processed, and whose senders may not have the answer yet."""
+        """IDs of requests that the other run has processed, but whose senders may not have the answer yet."""
         return tuple(((self.base.get("status") or {}).get("state") or {}).get("requests") or ())
 
     def event(self, run: RunRef, asked: ResetOrigin, now: datetime) -> ev.WorkflowTaskFailed:
@@ -290,7 +290,7 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
     """The starting point of a run that a reset has created.
 
     Raises:
-        RefusedError: What it was to begin with is gone, or is not decided so any more.
+        RefusedError: The original history is missing, or no definition reproduces it anymore.
         NotYetError: The definition of the run is being compiled.
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
@@ -309,12 +309,12 @@ async def fork_of(client: kube.Client, definitions: Definitions, run: kube.Objec
 async def _fork(
     definitions: Definitions, base: kube.Object, events: Sequence[ev.AnyEvent], point: int
 ) -> tuple[RunState, Definition | None]:
-    """The state at a point of a history, by the current Workflow if it makes the same decisions up to there.
+    """The state at a point of a history, with the current Workflow if it makes the same decisions up to that point.
 
-    Otherwise by the definition that the run was pinned to. Workers check for themselves whether code makes the same decisions.
+    Otherwise, use the definition that the run was pinned to. Workers check themselves whether code makes the same decisions.
 
     Raises:
-        RefusedError: Nothing is decided at that point; or neither definition decides the same.
+        RefusedError: The point is not a decision, or neither definition makes the same decisions.
     """
     first, spec = events[0], _spec_of(base)
     assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -332,7 +332,7 @@ async def _fork(
             start_time=first.event_time,
         )
         try:
-            # A long history takes seconds: everything else continues meanwhile.
+            # A long history takes seconds, so let other tasks run in between.
             return await asyncio.to_thread(history.fork, events, point, decider), definition
         except ValueError as error:
             raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error

@@ -1,4 +1,4 @@
-"""Composes the status of a run from the engine's state, for people and for the next restart. Pure."""
+"""Compose the status of a run from the engine's state, for users and for the next restart. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ _TELLING = {
         ConditionReason.LIMIT_REACHED,
     )
 }
-"""Types of failures of runs that never started to work: they are the reason of the condition."""
+"""Failure types of runs that never started. They become the reason of the condition."""
 
 _Entry = TypeVar("_Entry")
 
@@ -89,7 +89,7 @@ class RunFacts:
 
 
 def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str, now: datetime) -> Status:
-    """The status of a run that cannot start or continue until someone acts, with the reason."""
+    """Return the status of a run that cannot start or continue until someone acts, with the reason."""
     return {
         **old,
         "observedGeneration": facts.generation,
@@ -99,11 +99,11 @@ def waiting(old: Status, facts: RunFacts, reason: ConditionReason, message: str,
 
 
 def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[AnyEvent], now: datetime) -> Status:
-    """The status of a run that has started.
+    """Compose the status of a started run.
 
     Args:
-        old: The status so far; its history is continued.
-        facts: What the status shows in addition to the state.
+        old: The current status, whose history continues.
+        facts: The facts for the status, in addition to the state.
         state: The state of the run.
         new_events: Events to append to the history.
         now: The time of this write.
@@ -141,7 +141,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
         status["output"] = plain(closing.result) if state.for_clients else closing.result
     if failure:
         status["failure"] = as_json(failure)
-    if state.closed and not closing:  # closed earlier: only what is left to be done has changed
+    if state.closed and not closing:  # closed earlier: only pending work has changed
         status |= {key: old[key] for key in ("output", "failure") if key in old}
     return status
 
@@ -180,7 +180,7 @@ class DamagedStateError(Exception):
 
 
 _RESTORE = "restore the status, or delete the run"
-"""What to do about a status that cannot be read."""
+"""How to fix an unreadable status."""
 
 
 def next_event_id(status: Status) -> int:
@@ -193,7 +193,7 @@ def stored_state(status: Status) -> RunState | None:
     """Read the state of a run from its status; None if it has not started.
 
     Raises:
-        DamagedStateError: It does not say.
+        DamagedStateError: The state is missing or not valid.
     """
     stored, following = status.get("state"), next_event_id(status)
     if stored is None and following == 1:
@@ -214,13 +214,13 @@ def stored_state(status: Status) -> RunState | None:
 
 
 def is_stuck(status: Status) -> bool:
-    """Whether a status says that the run cannot be processed: it was found damaged, or the operator failed."""
+    """Whether a status says that the run cannot be processed because it is damaged or the operator failed."""
     stuck = ConditionReason.STATE_DAMAGED, ConditionReason.INTERNAL_ERROR
     return any(c.get("reason") in stuck for c in status.get("conditions") or ())
 
 
 def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> Status:
-    """The status of a run that is no longer damaged: it shows the state again."""
+    """Return the status of a run after a repair, composed from its state again."""
     if not state.closed:
         return compose(old, facts, state, (), now)
     closing = history.decode_events(old["history"]["events"][-1:])
@@ -229,7 +229,7 @@ def repaired(old: Status, facts: RunFacts, state: RunState, now: datetime) -> St
 
 
 def message_of(status: Status, reason: ConditionReason) -> str:
-    """The message of the condition that a status has for a reason; empty where it has none."""
+    """The message of a status's condition with a reason; empty if there is none."""
     found = (c["message"] for c in status.get("conditions") or () if c.get("reason") == reason)
     return next(found, "")
 
@@ -246,7 +246,7 @@ def too_large(text: bytes) -> str | None:
 
 
 def refused_as_too_large(message: str) -> str:
-    """The message for a run whose object the API server or etcd has rejected for its size; `message` is theirs."""
+    """The message for a run whose object the API server or etcd rejects as too large; `message` is their message."""
     return (
         "the run's object, which holds its spec, history and outputs, would become larger than the API server takes "
         f"({message}): give the run and its activities less, or divide the work into several runs"
@@ -254,7 +254,7 @@ def refused_as_too_large(message: str) -> str:
 
 
 def bare(status: Status) -> Status:
-    """The minimal status of a closed run that is too large: only how it ended."""
+    """The minimal status of a closed run that is too large, with only its outcome."""
     state = {key: value for key, value in status["state"].items() if key != "memory"}
     kept = {key: value for key, value in status.items() if key != "definition"}
     return {**kept, "state": state, "history": {**status["history"], "events": []}}
@@ -287,7 +287,7 @@ def _verdicts(
 
 
 def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delayed: bool) -> _Verdict:
-    """How a run has ended, or what blocks it."""
+    """The condition for the outcome of a run, or for the reason why it is blocked."""
     succeeded, reason = _SUCCEEDED[state.status]
     message = failure.full_message if failure else "" if state.closed else _waits_for(facts.awaited)
     if failure and failure.type in _TELLING:

@@ -36,7 +36,8 @@ class PodReports:
                 self._attempts.heartbeat(activity, item)
             case inp.AttemptCompleted():
                 activity = self._attempts.start(activity, item.started_time or self._ledger.now)
-                self._closing.close(activity, ev.ActivityTaskCompleted, result=item.result)
+                artifacts = dict(item.artifacts)
+                self._closing.close(activity, ev.ActivityTaskCompleted, result=item.result, artifacts=artifacts)
             case inp.AttemptFailed():
                 activity = self._attempts.start(activity, item.started_time)
                 if item.failure.kind is FailureKind.TIMEOUT:

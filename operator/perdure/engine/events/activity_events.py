@@ -3,6 +3,8 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from perdure.engine.events.event import CommandEvent, Event
 from perdure.engine.failures import Failure, RetryState
 from perdure.engine.retry import RetryPolicy
@@ -60,6 +62,8 @@ class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
     """An activity's last attempt succeeded."""
 
     result: Any = None
+    artifacts: dict[str, Any] = msgspec.field(default_factory=dict)
+    """References to its output artifacts, by name."""
 
 
 class ActivityTaskFailed(_ActivityClosed, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """Observations of the pod of an attempt."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -50,6 +51,8 @@ class AttemptCompleted:
     scheduled_event_id: int
     attempt: int
     result: Any = None
+    artifacts: Mapping[str, Any] = field(default_factory=dict)
+    """References to its output artifacts, by name."""
     started_time: datetime | None = None
 
 

@@ -1,1 +1,1 @@
-"""Temporal's HTTP API: the RPCs as JSON, at the paths that Temporal's API gives them."""
+"""Temporal's HTTP API: the RPCs as JSON, at the paths from Temporal's API."""

@@ -15,23 +15,23 @@ _METHODS = ("get", "put", "post", "delete", "patch")
 
 @dataclass(frozen=True, slots=True)
 class HttpRoute:
-    """A method and a path at which an RPC is served."""
+    """The method and the path of an RPC."""
 
     service: str
     rpc: str
     method: str
     segments: tuple[str, ...]
-    """Of the path. One in braces, such as ``{execution.workflow_id}``, takes any value for that field of the request."""
+    """The segments of the path. A segment in braces, such as ``{execution.workflow_id}``, matches any value of that field."""
     body: bool
-    """Whether the request is in the body. If not, its fields are in the query."""
+    """Whether the request is in the body; otherwise, its fields are in the query."""
 
     @property
     def literals(self) -> int:
-        """How many segments take one value only."""
+        """The number of segments without braces."""
         return sum(not each.startswith("{") for each in self.segments)
 
     def values(self, path: Iterable[str]) -> dict[str, str] | None:
-        """The values of fields, by their names, in the segments of a path; None: the path is another one."""
+        """Return the values of fields in a path, by field name; None if the path does not match."""
         found = {}
         for segment, given in zip(self.segments, path, strict=True):
             if segment.startswith("{"):
@@ -45,7 +45,7 @@ class HttpRoute:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A route that fits a request."""
+    """A route that matches a request."""
 
     route: HttpRoute
     values: Mapping[str, str]
@@ -64,10 +64,10 @@ class Routes:
             yield from each
 
     def match(self, path: str) -> dict[str, Match]:
-        """The routes of a path, by the HTTP method. A segment may contain an escaped slash.
+        """Return the routes of a path by HTTP method. A segment may contain an escaped slash.
 
         Args:
-            path: As the client sends it, such as ``/api/v1/namespaces/default/workflows``.
+            path: The path from the client, such as ``/api/v1/namespaces/default/workflows``.
         """
         segments = [unquote(segment) for segment in path.removeprefix("/").split("/")]
         found: dict[str, Match] = {}

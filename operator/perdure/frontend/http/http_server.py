@@ -1,4 +1,4 @@
-"""Serves Temporal's HTTP API: each request becomes a call of the RPC that its path names."""
+"""Serve Temporal's HTTP API: each request becomes a call of the RPC in its path."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ _CODES = {
     grpc.StatusCode.UNIMPLEMENTED: 501,
     grpc.StatusCode.UNAVAILABLE: 503,
 }
-"""As grpc-gateway translates them; all others are 500."""
+"""The HTTP status of gRPC codes, as in grpc-gateway; all other codes are 500."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ _FORMS = {form.media_type: form for form in (Form(s, p) for s in (True, False) f
 
 
 def _forms(request: web.BaseRequest) -> tuple[Form, Form]:
-    """The form of the request and that of the response."""
+    """Return the formats of the request and the response."""
     given = _FORMS.get(request.content_type, Form())
     asked = Form("noPayloadShorthand" not in request.query, "pretty" in request.query)
     return given, asked if asked != Form() else _FORMS.get(request.headers.get(hdrs.ACCEPT, ""), given)
 
 
 class _HttpCall(IncomingRequest):
-    """An RPC as an HTTP request gives it."""
+    """An RPC that arrived as an HTTP request."""
 
     def __init__(self, request: web.BaseRequest, rpc: Rpc, match: Match, converter: "_Converter") -> None:
         super().__init__(request)
@@ -81,7 +81,7 @@ class _HttpCall(IncomingRequest):
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the caller gives up, as its header ``Grpc-Timeout`` says."""
+        """The time until the caller gives up, from its header ``Grpc-Timeout``."""
         given = _TIMEOUT.fullmatch(self._request.headers.get("grpc-timeout", ""))
         return int(given[1]) * _UNITS[given[2]] if given else None
 
@@ -116,9 +116,9 @@ class _HttpCall(IncomingRequest):
 
 
 class _Converter:
-    """Converts between JSON and messages; long messages in one thread, so that the event loop gets its share of the processor.
+    """Converts between JSON and messages. Large messages use one thread, so that the event loop gets its share of the CPU.
 
-    The thread has one message of each namespace to convert, so that many of one do not delay those of others.
+    The thread gets one message of each namespace at a time, so that many messages of one do not delay those of others.
     """
 
     def __init__(self, thread: ThreadPoolExecutor) -> None:
@@ -168,7 +168,7 @@ class Gateway:
 
     @cached_property
     def _document(self) -> bytes:
-        """The description of the API; it says nothing about users, and needs no token."""
+        """The description of the API. It contains no user data, and needs no token."""
         return json.dumps(openapi.document(self._routes, self._rpcs.keys()), separators=(",", ":")).encode()
 
     async def _answer(self, request: web.BaseRequest) -> tuple[Message, str]:
@@ -202,7 +202,7 @@ class _LimitedServer(web.Server):
         self._limit = limit
 
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
-        """A connection was accepted."""
+        """Handle an accepted connection."""
         super().connection_made(handler, transport)
         if len(self.connections) > self._limit:
             transport.abort()
@@ -218,15 +218,15 @@ async def serve_http(
     secured: ssl.SSLContext | None,
     connections: int,
 ) -> AsyncIterator[None]:
-    """Serve the HTTP API for the length of the block.
+    """Serve the HTTP API within the block.
 
     Args:
-        rpcs: What is offered.
+        rpcs: The served RPCs.
         nexus: Serves the paths of Nexus.
         webhooks: Serves the paths of Webhooks; None: they are not served.
-        listening: Where; it is closed at the end.
-        secured: TLS; None: there is none.
-        connections: How many there may be at the same time.
+        listening: The listening socket, which is closed at the end.
+        secured: The TLS context; None: no TLS.
+        connections: The maximum number of connections.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="json") as thread:
         protocol = _LimitedServer(Gateway(rpcs, nexus, webhooks, _Converter(thread)).handle, connections)

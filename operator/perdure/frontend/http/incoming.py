@@ -12,7 +12,7 @@ from perdure.frontend.errors import RpcError, denied, invalid
 
 _FORWARDED = ("authorization", "client-name", "client-version", "supported-features")
 _PREFIX = "grpc-metadata-"
-"""Of headers that become metadata of the call without it."""
+"""The prefix of headers that become metadata of the call, without the prefix."""
 
 
 class IncomingRequest:
@@ -48,10 +48,10 @@ class IncomingRequest:
 
 
 def refuse_web_pages(request: web.BaseRequest) -> None:
-    """Refuse a request that a web page sends.
+    """Reject a request from a web page.
 
     Raises:
-        RpcError: one does.
+        RpcError: A web page sent the request.
     """
     if hdrs.ORIGIN in request.headers:
         raise denied("web pages cannot call the HTTP API: the request has the header `Origin`")

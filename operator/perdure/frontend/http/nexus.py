@@ -1,4 +1,4 @@
-"""Serves calls of Nexus handlers (github.com/nexus-rpc/api) at the paths of Temporal's server."""
+"""Serve calls of Nexus handlers (github.com/nexus-rpc/api) at the paths of Temporal's server."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from perdure.frontend.nexus_headers import SERVERS_HEADERS
 from perdure.frontend.rpc import Rpc
 
 _PATHS: Final = ("/nexus/", "/namespaces/")
-"""What Temporal's server serves below: calls of handlers, and completion callbacks."""
+"""The prefixes of Temporal's server for calls of handlers and for completion callbacks."""
 _PATH: Final = re.compile(
     r"/(?:nexus/endpoints/(?P<endpoint>[^/]+)/services|namespaces/(?P<namespace>[^/]+)/task-queues/(?P<queue>[^/]+)/nexus-services)"
     r"/(?P<service>[^/]+)/(?P<operation>[^/]+)(?P<cancel>/cancel)?"
@@ -42,7 +42,7 @@ _KEPT_BACK: Final = SERVERS_HEADERS | {
     "proxy-authorization",
     "transfer-encoding",
 }
-"""Headers that handlers do not get: credentials, those of the connection, and those that only the server sets."""
+"""Headers that handlers do not get: credentials, connection headers, and headers that only the server sets."""
 _UNSUCCESSFUL: Final = HTTPStatus.FAILED_DEPENDENCY
 _OF_WORKER: Final = {"Temporal-Nexus-Failure-Source": "worker"}
 _STATUSES: Final = {
@@ -58,7 +58,7 @@ _STATUSES: Final = {
     "UNAVAILABLE": 503,
     "UPSTREAM_TIMEOUT": 520,
 }
-"""By the type of a handler error; all others are 500."""
+"""The HTTP status by the type of a handler error; all other types are 500."""
 _KINDS: Final = {
     grpc.StatusCode.ABORTED: "UNAVAILABLE",
     grpc.StatusCode.ALREADY_EXISTS: "BAD_REQUEST",
@@ -73,11 +73,11 @@ _KINDS: Final = {
     grpc.StatusCode.UNAVAILABLE: "UNAVAILABLE",
     grpc.StatusCode.UNIMPLEMENTED: "NOT_IMPLEMENTED",
 }
-"""The types of handler errors that stand for codes of RPCs; all others are INTERNAL."""
+"""The types of handler errors for RPC codes; all other codes are INTERNAL."""
 
 
 class NexusGateway:
-    """Answers requests to call handlers, which pass the same door as RPCs."""
+    """Serves requests to call handlers, with the same admission as for RPCs."""
 
     def __init__(self, rpc: Rpc, endpoints: EndpointRegistry) -> None:
         """Call handlers through `rpc`."""
@@ -95,7 +95,7 @@ class NexusGateway:
         try:
             refuse_web_pages(request)
             answer: Answer = await self._rpc.answer(_NexusCall(request, self._called(request), self._endpoints))
-            return _response(answer, whole=whole)
+            return _checked(_response(answer, whole=whole))
         except RpcError as error:
             kind = _KINDS.get(error.code, "INTERNAL")
             headers = _OF_WORKER if kind == "UPSTREAM_TIMEOUT" else {}
@@ -106,7 +106,7 @@ class NexusGateway:
         """The target of a request.
 
         Raises:
-            RpcError: there is no such target.
+            RpcError: The target does not exist.
         """
         path = request.rel_url.raw_path
         if _CALLBACK.fullmatch(path):
@@ -127,7 +127,7 @@ class _Called:
     """The parts of a path."""
 
     endpoint: str
-    """Its ID; empty if the path names a namespace and a task queue."""
+    """ID of the endpoint; empty if the path names a namespace and a task queue."""
     namespace: str
     queue: str
     service: str
@@ -137,13 +137,13 @@ class _Called:
 
 
 class _NexusCall(IncomingRequest):
-    """The call of a handler as an HTTP request gives it."""
+    """The call of a handler that arrived as an HTTP request."""
 
     def __init__(self, request: web.BaseRequest, called: _Called, endpoints: EndpointRegistry) -> None:
-        """Read nothing yet.
+        """Create the call without reading its body.
 
         Raises:
-            RpcError: its timeout cannot be read.
+            RpcError: The timeout is not valid.
         """
         super().__init__(request)
         self._called = called
@@ -194,7 +194,7 @@ def _takes_temporal_failures(request: web.BaseRequest) -> bool:
 
 
 def _headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The headers that a handler gets, in lower case."""
+    """Yield the headers for the handler, in lower case."""
     for name, value in headers.items():
         lower = name.lower()
         if lower not in _KEPT_BACK and not lower.startswith((_CONTENT, _CALLBACK_HEADER)):
@@ -202,7 +202,7 @@ def _headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _stripped(headers: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
-    """The headers with a prefix, in lower case and without it."""
+    """Yield the headers with a prefix, in lower case and without the prefix."""
     for name, value in headers.items():
         if name.lower().startswith(prefix):
             yield name.lower().removeprefix(prefix), value
@@ -212,7 +212,7 @@ def _links(text: str) -> Iterator[Link]:
     """The links of a request.
 
     Raises:
-        RpcError: they cannot be read.
+        RpcError: The links are not valid.
     """
     for each in filter(None, text.split(",")):
         found = _LINK.fullmatch(each)
@@ -221,15 +221,27 @@ def _links(text: str) -> Iterator[Link]:
         yield Link(url=found[1], type=found[2])
 
 
-# What a handler answers
+# Responses of handlers
+
+
+def _checked(response: web.Response) -> web.Response:
+    """Return the response if it can be sent.
+
+    Raises:
+        RpcError: A header has control characters, which a handler has chosen.
+    """
+    for name, value in response.headers.items():
+        if nexus_content.has_control_characters(name + value):
+            raise RpcError(grpc.StatusCode.INTERNAL, f"the handler's response has control characters in {name}")
+    return response
 
 
 def _response(answer: Answer, *, whole: bool) -> web.Response:
     """The response to a client.
 
     Args:
-        answer: The worker's.
-        whole: Whether the client reads failures with their wrappers.
+        answer: The worker's response.
+        whole: Whether the client understands wrapped failures.
     """
     if isinstance(answer, RespondNexusTaskFailedRequest):
         return _handler_failed(answer, whole=whole)

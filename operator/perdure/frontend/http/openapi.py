@@ -1,4 +1,4 @@
-"""The OpenAPI document of the HTTP API, made from the descriptors of Temporal's messages. Pure."""
+"""Generate the OpenAPI document of the HTTP API from the descriptors of Temporal's messages. Pure."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -15,9 +15,9 @@ PATH: Final = "/api/v1/openapi.json"
 RESULT_PATH: Final = "/perdure/v1/namespaces/{namespace}/workflows/{workflow_id}/result"
 WEBHOOK_PATH: Final = "/webhooks/{namespace}/{name}"
 _PREFIX: Final = "api/v1/"
-"""Paths without it are Temporal's for gRPC gateways; they serve the same."""
+"""The prefix of documented paths. Paths without it, for gRPC gateways, serve the same."""
 _DEEPEST: Final = 3
-"""Levels of messages whose fields are query parameters."""
+"""The depth of nested messages whose fields are query parameters."""
 
 _INT32: Final = (FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SFIXED32)
 _UINT32: Final = (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32)
@@ -58,7 +58,7 @@ _KNOWN: Final[Mapping[str, Json]] = {
         "type": ["array", "object"],
     },
 }
-"""Messages whose JSON is not an object with their fields."""
+"""The schemas of messages whose JSON is not an object with their fields."""
 
 _WORDS: Final = {"type": "string"}
 
@@ -68,7 +68,7 @@ def document(routes: Iterable[HttpRoute], offered: Container[tuple[str, str]]) -
 
     Args:
         routes: All paths.
-        offered: The RPCs that are offered, by service and name.
+        offered: The served RPCs, by service and name.
 
     Returns:
         An OpenAPI 3.1 document.
@@ -122,7 +122,7 @@ def _in_query(kind: Descriptor, route: HttpRoute) -> Iterator[Json]:
 
 
 def _parameters(kind: Descriptor, levels: int) -> Iterator[tuple[str, str, Json]]:
-    """The fields of a message: their path as in the options of the service, their name in a query, and their schema."""
+    """Yield the fields of a message: path in the options of the service, name in a query, and schema."""
     for field in kind.fields:
         inner = field.message_type
         if inner is not None and (field.is_repeated or inner.full_name in _KNOWN):
@@ -153,10 +153,10 @@ class _Schemas:
         self.made: dict[str, Json] = {}
 
     def of(self, kind: Descriptor) -> Json:
-        """A reference to the schema of a message."""
+        """Return a reference to the schema of a message."""
         name = kind.full_name
         if name not in self.made:
-            self.made[name] = {}  # messages can contain themselves
+            self.made[name] = {}  # messages can be recursive
             self.made[name] = _KNOWN.get(name) or {
                 "type": "object",
                 "properties": {field.camelcase_name: self._field(field) for field in kind.fields},

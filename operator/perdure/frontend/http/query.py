@@ -10,19 +10,19 @@ from multidict import MultiMapping
 from perdure.frontend.http.shorthand import MalformedError
 
 _FORM = frozenset({"pretty", "noPayloadShorthand"})
-"""Parameters that are about the form of the response."""
+"""Parameters for the format of the response."""
 _BOOLEANS: Mapping[str, bool] = {"true": True, "1": True, "false": False, "0": False, "": True}
 
 
 def from_query(query: MultiMapping[str], kind: Any) -> dict[str, Any]:
-    """The JSON of a request from its parameters.
+    """Convert query parameters to the JSON of a request.
 
     Args:
-        query: Names of fields, those of inner messages with dots, in either spelling; and values.
-        kind: Of the request.
+        query: Field names, with dots for nested messages, in either spelling, and their values.
+        kind: The message type of the request.
 
     Raises:
-        MalformedError: a parameter is no field, or has another type.
+        MalformedError: A parameter is not a field, or its value has the wrong type.
     """
     made: dict[str, Any] = {}
     for name in dict.fromkeys(query):

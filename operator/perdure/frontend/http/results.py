@@ -1,4 +1,4 @@
-"""The result of a run by one HTTP request: it waits until the run closes, and follows the runs that continue it."""
+"""Return the result of a run in one HTTP request, which waits until the run and the runs that continue it close."""
 
 import asyncio
 import json
@@ -20,10 +20,10 @@ from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
 from perdure.frontend.rpc import Rpc
 
 HISTORY: Final = ("temporal.api.workflowservice.v1.WorkflowService", "GetWorkflowExecutionHistory")
-"""The RPC that returns results: callers need the permission for it."""
+"""The RPC whose permission callers of this request need."""
 _PATH: Final = re.compile(r"/perdure/v1/namespaces/(?P<namespace>[^/]+)/workflows/(?P<workflow_id>[^/]+)/result")
 _LONGEST: Final = 600.0
-"""Seconds that one request waits at most."""
+"""The longest wait of one request, in seconds."""
 _STATUSES: Final[Mapping[str, str]] = {
     "workflow_execution_completed_event_attributes": "COMPLETED",
     "workflow_execution_failed_event_attributes": "FAILED",
@@ -32,11 +32,11 @@ _STATUSES: Final[Mapping[str, str]] = {
     "workflow_execution_continued_as_new_event_attributes": "CONTINUED_AS_NEW",
     "workflow_execution_timed_out_event_attributes": "TIMED_OUT",
 }
-"""By the attributes of the last event."""
+"""The response status by the attributes of the last event."""
 
 
 class _HistoryCall(IncomingRequest):
-    """A call for the history of a run, on behalf of the client that asks for its result."""
+    """A call for the history of a run, on behalf of the client that requests its result."""
 
     def __init__(self, request: web.BaseRequest, message: GetWorkflowExecutionHistoryRequest, seconds: float) -> None:
         super().__init__(request)
@@ -44,7 +44,7 @@ class _HistoryCall(IncomingRequest):
         self.seconds_left: float | None = seconds
 
     async def decode(self, _: bytes) -> Any:
-        """Return the message, which no body has."""
+        """Return the message, which does not come from a body."""
         return self._message
 
 
@@ -67,7 +67,7 @@ class Results:
             The HTTP status, and the response.
 
         Raises:
-            RpcError: it cannot be read.
+            RpcError: The result cannot be read.
         """
         refuse_web_pages(request)
         found = _PATH.fullmatch(request.rel_url.raw_path)
@@ -108,7 +108,7 @@ def _seconds(text: str) -> float:
 
 
 def _closed(events: Sequence[HistoryEvent]) -> tuple[HistoryEvent, str] | None:
-    """The event that closed a run, and the name of its attributes; None if none did."""
+    """The event that closed a run, and the name of its attributes; None if the run is open."""
     if not events:
         return None
     attributes = str(events[-1].WhichOneof("attributes"))

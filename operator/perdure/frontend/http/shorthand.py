@@ -1,7 +1,7 @@
-"""Messages as JSON in the form of Temporal's HTTP API, which writes payloads by their values ("shorthand"). Pure.
+"""Messages as JSON in the format of Temporal's HTTP API, which writes payloads as their values ("shorthand"). Pure.
 
 The JSON of a payload is ``{"metadata": {"encoding": …}, "data": …}`` with Base64; its shorthand is the value that a JSON
-converter has encoded. Those of a message are exchanged for each other here, before it is parsed and after it was printed.
+converter has encoded. This module converts between the two, before a message is parsed and after it is printed.
 """
 
 import base64
@@ -25,19 +25,19 @@ Exchange = Callable[[Any], Any]
 
 
 class MalformedError(ValueError):
-    """The text is not the JSON of such a message; the message says why."""
+    """The text is not valid JSON of a message; the error message says why."""
 
 
 def read(text: bytes, message: Message, *, shorthand: bool) -> None:
     """Fill in a message from its JSON.
 
     Args:
-        text: UTF-8; empty: nothing is filled in.
-        message: What is filled in.
-        shorthand: Whether payloads may be written by their values.
+        text: The JSON as UTF-8; if it is empty, the message does not change.
+        message: The message to fill in.
+        shorthand: Whether payloads may be written as their values.
 
     Raises:
-        MalformedError: the text is something else, or its lists and maps have too many items.
+        MalformedError: The text is not valid JSON of the message, or its lists and maps have too many items.
     """
     if not text.strip():
         return
@@ -57,7 +57,7 @@ def fill(message: Message, value: dict[str, Any]) -> None:
     """Fill in fields of a message from a JSON object without shorthand.
 
     Raises:
-        MalformedError: the message has no such fields, or they have other types.
+        MalformedError: The message does not have a field, or a value has the wrong type.
     """
     try:
         ParseDict(value, message)
@@ -70,8 +70,8 @@ def write(message: Message, *, shorthand: bool, pretty: bool) -> bytes:
 
     Args:
         message: The message.
-        shorthand: Whether to write the payloads by their values where these are JSON.
-        pretty: Whether to indent it.
+        shorthand: Whether to write payloads with JSON as their values.
+        pretty: Whether to indent the JSON.
     """
     value = MessageToDict(message)
     if shorthand:
@@ -80,22 +80,22 @@ def write(message: Message, *, shorthand: bool, pretty: bool) -> bytes:
     return json.dumps(value, ensure_ascii=False, **layout).encode("utf-8", "replace")
 
 
-def _kind(message: Message) -> Descriptor:  # protobuf declares two classes for it, which are one
+def _kind(message: Message) -> Descriptor:  # protobuf declares two identical classes for it
     kind: Any = message.DESCRIPTOR
     found: Descriptor = kind
     return found
 
 
 class _Exchanger:
-    """Exchanges the payloads in the JSON of one message."""
+    """Converts the payloads in the JSON of one message."""
 
     def __init__(self, payload: Exchange, parts: float = inf) -> None:
-        """`payload` exchanges one; the message may have so many parts."""
+        """`payload` converts one payload. `parts` limits the items in all lists and maps of the message."""
         self._payload = payload
         self._parts = parts
 
     def message(self, value: Any, kind: Descriptor) -> Any:
-        """The JSON of a message with each of its payloads exchanged."""
+        """Convert each payload in the JSON of a message."""
         if kind.full_name == _PAYLOAD:
             return self._payload(value)
         if kind.full_name == _PAYLOADS:
@@ -105,7 +105,7 @@ class _Exchanger:
         return {name: self._of_field(each, _field(kind, name)) for name, each in value.items()}
 
     def _list(self, value: Any) -> Any:
-        """Several payloads: with shorthand they are a list of values."""
+        """Convert several payloads, whose shorthand is a list of values."""
         self._count(value.get("payloads") if isinstance(value, dict) else value)
         if self._payload is _kept:
             return value
@@ -139,7 +139,7 @@ class _Exchanger:
         return self.message(value, kind)
 
     def _count(self, value: Any) -> None:
-        """Count the parts of a list or a map before anything is done with them."""
+        """Count the items of a list or a map before they are converted."""
         if isinstance(value, (list, dict)):
             self._parts -= len(value)
             if self._parts < 0:
@@ -151,7 +151,7 @@ def _field(kind: Descriptor, name: str) -> FieldDescriptor | None:
 
 
 def _enum(value: Any, kind: EnumDescriptor) -> Any:
-    """A value of an enum by its whole name; ``AllowDuplicate`` is also understood."""
+    """Convert an enum value to its full name; ``AllowDuplicate`` is also accepted."""
     if not isinstance(value, str) or value in kind.values_by_name:
         return value
     whole = f"{_screaming(kind.name)}_{_screaming(value)}"
@@ -167,7 +167,7 @@ def _kept(value: Any) -> Any:
 
 
 def _expanded(value: Any) -> Any:
-    """A payload from its shorthand, unless it is whole already."""
+    """Convert a shorthand to a payload, unless it is already a payload."""
     if value is None:
         return _whole(_NULL)
     if isinstance(value, dict):
@@ -180,7 +180,7 @@ def _expanded(value: Any) -> Any:
 
 
 def _abbreviated(value: Any) -> Any:
-    """The shorthand of a payload; the payload where it has none."""
+    """Return the shorthand of a payload, or the payload itself if it has none."""
     metadata = {key: base64.b64decode(each) for key, each in value.get("metadata", {}).items()}
     encoding = metadata.pop("encoding", b"").decode("utf-8", "replace")
     kind = metadata.pop("messageType", b"").decode("utf-8", "replace")
@@ -196,7 +196,7 @@ def _abbreviated(value: Any) -> Any:
 
 
 def _is_whole(value: dict[str, Any]) -> bool:
-    """Whether an object is a payload rather than a value: it has metadata with an encoding, and data unless that is null."""
+    """Whether an object is a payload and not a value: it has metadata with an encoding, and data unless the value is null."""
     metadata, data = value.get("metadata"), value.get("data")
     if not isinstance(metadata, dict) or "encoding" not in metadata:
         return False
@@ -210,7 +210,7 @@ def _is_null(value: dict[str, Any]) -> bool:
 
 
 def _is_base64(text: Any) -> bool:
-    """Whether a value is Base64, of either alphabet and with or without padding."""
+    """Whether a value is Base64, in either alphabet and with or without padding."""
     if not isinstance(text, str):
         return False
     try:
@@ -224,7 +224,7 @@ _NOTHING = object()
 
 
 def _whole(encoding: str, value: Any = _NOTHING, **metadata: str) -> dict[str, Any]:
-    """A payload."""
+    """Build a payload."""
     made: dict[str, Any] = {
         "metadata": {key: _encoded(each) for key, each in {"encoding": encoding, **metadata}.items()}
     }

@@ -1,4 +1,4 @@
-"""Receives webhook requests: signed HTTP requests without a token, at `/webhooks/<namespace>/<name>`.
+"""Receive webhook requests: signed HTTP requests without a token, at `/webhooks/<namespace>/<name>`.
 
 A sender without the secret learns nothing: requests to a Webhook that does not exist, with a wrong signature, or with an
 old timestamp get the same response after the same time.
@@ -29,7 +29,7 @@ PREFIX: Final = "/webhooks/"
 _PATH: Final = re.compile(r"/webhooks/(?P<namespace>[^/]+)/(?P<name>[^/]+)")
 _READ_SECONDS: Final = 10.0
 _REFUSAL_SECONDS: Final = 0.5
-"""Seconds from the arrival of a request to its rejection. A secret is read in less time."""
+"""Seconds from the arrival of a request to its rejection, which is longer than reading a Secret takes."""
 _MOST_THROTTLES: Final = 10_000
 _STATUSES: Final = {
     DeliveryOutcome.CREATED: HTTPStatus.ACCEPTED,
@@ -66,7 +66,7 @@ class WebhookGateway:
         self._places = Places("webhook requests", each=200, total=200)
         self._refusals = Places("refused webhook requests", each=500, total=500)
         self._throttles: dict[str, Throttle] = {}
-        """By the UID of the Webhook."""
+        """The throttles by UID of the Webhook."""
         self._log = structlog.get_logger("perdure.webhooks")
 
     @staticmethod
@@ -161,7 +161,7 @@ async def _body(request: web.BaseRequest) -> bytes:
     """Read the body.
 
     Raises:
-        _RejectedError: it is too large, or does not arrive in time.
+        _RejectedError: It is too large, or does not arrive in time.
     """
     too_large = _RejectedError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Unusable", f"the body must have at most {MAX_BODY} bytes"

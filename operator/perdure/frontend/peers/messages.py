@@ -8,13 +8,17 @@ from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer
 
 SERVICE: Final = "perdure.fleet.Peer"
-OFFER, TAKE, RETURN, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload"))
-"""Paths: what one member has to be done in another one's task queues, a worker gets it, or does not receive it, and settings were
-changed."""
+OFFER, TAKE, RETURN, RELOAD, RECHECK = (
+    f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload", "Recheck")
+)
+"""Paths of calls: offer tasks for a member's task queues, take an offered task, return it, announce changed settings, and check
+again whether the client of a forwarded poll may still make it."""
 MEMBER: Final = "perdure-member"
-"""Header: the member that calls."""
+"""Header with the calling member."""
 PRINCIPAL: Final = "perdure-principal-bin"
-"""Header: the user that has called the member, which has authenticated and authorized it."""
+"""Header with the user that called the member, which has authenticated and authorized the user."""
+CALL: Final = "perdure-call"
+"""Header with the ID of a forwarded call, for `RECHECK`."""
 PINGS: Final = [
     ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -22,18 +26,20 @@ PINGS: Final = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
-"""Options of both sides: each notices within six seconds that the other has vanished, before the Lease of that one expires. So no
-task goes to a poll that came through a member that has lost its network."""
+"""Options of both sides: each detects within six seconds that the other is unreachable, before the other's Lease expires. So no
+task goes to a poll through a member without network."""
+SIZES: Final = [("grpc.max_metadata_size", 64 * 1024), ("grpc.absolute_max_metadata_size", 64 * 1024)]
+"""Options of both sides: room for the headers of a client next to those of members, and for the details of an error."""
 ANSWER: Final = "perdure-answer"
-"""Trailer of errors: what the member says, in contrast to one that was not reached."""
+"""Trailer of errors that come from the member itself, and not from a failed connection."""
 HANDLED, NOT_OWNER = "handled", "not-owner"
-"""The error is the answer; or the member does not own what the RPC is about, and has done nothing."""
+"""Values: the error is the response to the RPC, or the member does not own the shard of the RPC and has done nothing."""
 
 Message = TypeVar("Message")
 
 
 class OfferTaken(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker gets what was offered."""
+    """A worker takes an offered task."""
 
     kind: Kind
     offer: Offer
@@ -41,14 +47,14 @@ class OfferTaken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pack(message: object) -> bytes:
-    """A message as bytes."""
+    """Encode a message."""
     return msgspec.msgpack.encode(message)
 
 
 def unpack(raw: bytes, kind: type[Message]) -> Message:
-    """A message of a kind.
+    """Decode a message.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: The message has another type.
     """
     return msgspec.msgpack.decode(raw, type=kind)

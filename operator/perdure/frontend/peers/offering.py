@@ -1,4 +1,4 @@
-"""Sends the offers of this member's runs to the members that own the task queues."""
+"""Send the offers of this member's runs to the members that own the task queues."""
 
 import asyncio
 import uuid
@@ -21,22 +21,22 @@ _POLL_RESPONSES: Final = {
     Kind.NEXUS: response_of("PollNexusTaskQueue"),
 }
 _SECONDS: Final = 5.0
-"""How long a batch may take."""
+"""Timeout of a batch, in seconds."""
 _LEAST_OFTEN_SECONDS: Final = 2.0
-"""How often a member learns which task queues of the others are polled."""
+"""The longest interval between updates about the polled task queues of other members, in seconds."""
 _RETRY_SECONDS: Final = 0.2
 _MANY: Final = 2_000
-"""Keys in one batch."""
+"""Maximum number of keys in one batch."""
 
 
 class _Link:
-    """The offers that were not sent to another member yet."""
+    """The offers that are not sent to another member yet."""
 
     def __init__(self) -> None:
         self.keys: dict[str, None] = {}
-        """In order."""
+        """The keys of changed offers, in order."""
         self.whole = True
-        """Whether it needs all offers."""
+        """Whether the member needs all offers."""
         self.changed = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
 
@@ -52,7 +52,7 @@ class FleetMembers:
     """The other members of the fleet, for `Matching`."""
 
     def __init__(self, core: Core, client: PeerClient) -> None:
-        """`client` calls them."""
+        """`client` calls the other members."""
         self._core = core
         self._client = client
         self._shards = core.runs.manager.shards
@@ -65,7 +65,7 @@ class FleetMembers:
         return self._shards.owner(queue_shard(queue.namespace, queue.name))
 
     def offer(self, member: str, key: str) -> None:
-        """Have the offers of a key sent to a member soon."""
+        """Schedule sending the offers of a key to a member."""
         link = self._links.get(member)
         if link is not None:
             link.keys[key] = None
@@ -75,15 +75,15 @@ class FleetMembers:
         """Get the task of an offer from another member; None if it is withdrawn.
 
         Raises:
-            UnreachedError: the member is not reached, or has lost the run.
-            RpcError: the member could not hand it out.
+            UnreachedError: The member cannot be reached, or has lost the run.
+            RpcError: The member could not hand out the task.
         """
         message = OfferTaken(kind=kind, offer=offer, poller=poller)
         try:
             raw = await self._client.call(offer.member, TAKE, message, encode=pack, decode=bytes, seconds=None)
         except (
             asyncio.CancelledError
-        ):  # the worker has gone, or the queue has another owner: the response may be on its way
+        ):  # the worker has disconnected, or the queue has another owner; the response may be on its way
             self._return(offer.member, message)
             raise
         except (PeerLostError, NotOwnerError) as error:
@@ -92,10 +92,10 @@ class FleetMembers:
         return _POLL_RESPONSES[kind].FromString(raw) if raw else None
 
     def _return(self, member: str, message: OfferTaken) -> None:
-        """Give back to a member what it may have handed out in vain."""
+        """Return a task that a member may have handed out in vain."""
 
         async def give_back() -> None:
-            with suppress(PeerLostError, NotOwnerError, RpcError):  # a member that is lost has lost that, too
+            with suppress(PeerLostError, NotOwnerError, RpcError):  # a lost member has lost the task, too
                 await self._client.call(member, RETURN, message, encode=pack, decode=bytes, seconds=_SECONDS)
 
         returning = asyncio.get_running_loop().create_task(give_back(), name="returned")
@@ -161,7 +161,7 @@ class FleetMembers:
         await self._read_routing(matching.namespaces())
 
     async def _read_routing(self, namespaces: Iterable[str]) -> None:
-        """Read the worker deployments: without them it is not known which workers get the tasks."""
+        """Read the worker deployments, which determine the workers that get the tasks."""
         for namespace in namespaces:
             with suppress(RpcError):
                 await self._core.deployments.load(namespace)

@@ -1,4 +1,4 @@
-"""Calls other members of the fleet."""
+"""Call other members of the fleet."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,25 +12,29 @@ from temporalio.api.common.v1 import GrpcStatus
 
 from perdure.frontend.door import MAX_ANSWER, MAX_READ
 from perdure.frontend.errors import RpcError
-from perdure.frontend.peers.messages import ANSWER, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL
+from perdure.frontend.peers.messages import ANSWER, CALL, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL, SIZES
 from perdure.frontend.tls import Served
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
-_RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", MEMBER, PRINCIPAL})
+_RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", CALL, MEMBER, PRINCIPAL})
 """Headers of a caller that are not passed on."""
 _OPTIONS: Final = [
     ("grpc.max_send_message_length", MAX_READ),
     ("grpc.max_receive_message_length", MAX_ANSWER),
     ("grpc.use_local_subchannel_pool", 1),
     *PINGS,
+    *SIZES,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 
+_OF_CALLS: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED})
+"""Codes with which gRPC itself ends a call that takes too long or is too large. Another member would not do better."""
+
 
 class PeerLostError(Exception):
-    """A member could not be reached, or ended before it responded."""
+    """A member could not be reached, or stopped before it responded."""
 
 
 class NotOwnerError(Exception):
@@ -38,7 +42,7 @@ class NotOwnerError(Exception):
 
 
 class ForwardedError(RpcError):
-    """The error with which another member has answered an RPC."""
+    """The error that another member returned for an RPC."""
 
     def __init__(self, code: grpc.StatusCode, message: str, status: GrpcStatus | None) -> None:
         """`status` has the details; None if there are none."""
@@ -46,7 +50,7 @@ class ForwardedError(RpcError):
         self._status = status
 
     def status(self) -> GrpcStatus:
-        """The status as the other member has sent it."""
+        """The status from the other member."""
         return self._status if self._status is not None else super().status()
 
 
@@ -55,9 +59,9 @@ class PeerIdentity:
     """The credentials with which this process calls other members, and the certificate for encryption."""
 
     name: str
-    """This member."""
+    """The name of this member."""
     token: Path | None = None
-    """A file with a token of the ServiceAccount, for the audience of members; None without authentication."""
+    """File with a token of the ServiceAccount for the audience of members; None without authentication."""
     served: Served | None = None
     """The certificate, which all members share; None without encryption."""
 
@@ -66,11 +70,11 @@ class PeerClient:
     """The connections to other members."""
 
     def __init__(self, identity: PeerIdentity, addresses: Callable[[], Mapping[str, str]]) -> None:
-        """`addresses` returns where the other members are reached, by name."""
+        """`addresses` returns the addresses of the other members by name."""
         self._identity = identity
         self.addresses = addresses
         self._channels: dict[tuple[str, bytes], Any] = {}
-        """By address and certificate."""
+        """The channels by address and certificate."""
 
     async def call(
         self,
@@ -83,30 +87,32 @@ class PeerClient:
         seconds: float | None,
         metadata: tuple[tuple[str, str | bytes], ...] = (),
         principal: str = "",
+        call_id: str = "",
     ) -> Any:
         """Call a member.
 
         Args:
-            member: Its name.
-            path: Of the RPC.
+            member: The name of the member.
+            path: The path of the RPC.
             request: The message.
-            encode: Makes bytes of it.
-            decode: Makes a message of the response.
-            seconds: How long to wait; None: for ever.
-            metadata: Headers of the client whose RPC is forwarded.
-            principal: The user that has called.
+            encode: Encodes the message.
+            decode: Decodes the response.
+            seconds: The timeout; None: no timeout.
+            metadata: The headers of the client whose RPC is forwarded.
+            principal: The user that made the call.
+            call_id: The ID of the forwarded call.
 
         Raises:
-            PeerLostError: the member was not reached, or has ended, or this one has no token to show.
-            NotOwnerError: it has refused to handle the RPC, and done nothing.
-            RpcError: its answer.
+            PeerLostError: The member could not be reached or has stopped, or this member has no token.
+            NotOwnerError: The member has rejected the RPC, and has done nothing.
+            RpcError: The error that the member returned.
         """
         address = self.addresses().get(member, "")
         if not address:
             raise PeerLostError(f"{member} has left the fleet")
         rpc = self._channel(address).unary_unary(path, request_serializer=encode, response_deserializer=decode)
         try:
-            headers = self._headers(metadata, principal)
+            headers = self._headers(metadata, principal, call_id)
         except OSError as error:
             raise PeerLostError(f"the token for other operators cannot be read: {error}") from error
         try:
@@ -114,9 +120,11 @@ class PeerClient:
         except grpc.aio.AioRpcError as error:
             raise _failure(member, error) from None
 
-    def _headers(self, metadata: tuple[tuple[str, str | bytes], ...], principal: str) -> list[tuple[str, str | bytes]]:
+    def _headers(
+        self, metadata: tuple[tuple[str, str | bytes], ...], principal: str, call_id: str
+    ) -> list[tuple[str, str | bytes]]:
         passed = [(key, value) for key, value in metadata if key not in _RESERVED and not key.startswith("grpc-")]
-        headers = [*passed, (MEMBER, self._identity.name), (PRINCIPAL, principal.encode())]
+        headers = [*passed, (MEMBER, self._identity.name), (PRINCIPAL, principal.encode()), (CALL, call_id)]
         if self._identity.token is not None:
             headers.append(("authorization", f"Bearer {self._identity.token.read_text(encoding='ascii').strip()}"))
         return headers
@@ -148,7 +156,7 @@ def _failure(member: str, error: grpc.aio.AioRpcError) -> Exception:
     answer = trailers.get(ANSWER)
     if answer == NOT_OWNER:
         return NotOwnerError(member)
-    if answer != HANDLED and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+    if answer != HANDLED and error.code() not in _OF_CALLS:
         return PeerLostError(f"{member}: {error.code().name}: {error.details()}")
     status, raw = None, trailers.get(_STATUS_DETAILS)
     if isinstance(raw, bytes):

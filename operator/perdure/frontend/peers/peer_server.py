@@ -1,10 +1,12 @@
-"""Serves other members of the fleet at a separate port."""
+"""Serve other members of the fleet at a separate port."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -18,15 +20,18 @@ from perdure.frontend.errors import RpcError, denied, invalid
 from perdure.frontend.matching import OfferBatch
 from perdure.frontend.peers.messages import (
     ANSWER,
+    CALL,
     HANDLED,
     MEMBER,
     NOT_OWNER,
     OFFER,
     PINGS,
     PRINCIPAL,
+    RECHECK,
     RELOAD,
     RETURN,
     SERVICE,
+    SIZES,
     TAKE,
     OfferTaken,
     pack,
@@ -49,14 +54,14 @@ _STOP_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerSettings:
-    """How a member is reached by others."""
+    """The address and credentials of a member for others."""
 
     member: str
-    """Its name."""
+    """The name of the member."""
     address: str
-    """Where it listens, such as ``0.0.0.0:7234``."""
+    """The address it listens on, such as ``0.0.0.0:7234``."""
     audience: str
-    """Of the tokens that members show each other."""
+    """The audience of the tokens of members."""
     token: str
     """Path of this member's token."""
 
@@ -65,14 +70,14 @@ class PeerServer:
     """Handles the calls of other members."""
 
     def __init__(self, core: Core, router: Router, handlers: Mapping[str, Handler], door: Door, user: str) -> None:
-        """Answer nobody yet.
+        """Create a server without starting it.
 
         Args:
-            core: What the frontend knows.
-            router: Handles what is forwarded.
-            handlers: By RPC.
+            core: The state of the frontend.
+            router: Handles forwarded RPCs.
+            handlers: The handlers by RPC.
             door: Authenticates members.
-            user: The user that all members are; empty without authentication.
+            user: The user of all members; empty without authentication.
         """
         self._core = core
         self._router = router
@@ -81,7 +86,7 @@ class PeerServer:
         self._user = user
 
     def generic_handlers(self) -> tuple[grpc.GenericRpcHandler, ...]:
-        """What gRPC calls."""
+        """The handlers for gRPC."""
         found: dict[str, dict[str, _Answer]] = {SERVICE: {}}
         for path, answer in self._own():
             found[SERVICE][path.rpartition("/")[2]] = answer
@@ -99,18 +104,24 @@ class PeerServer:
         )
 
     def _own(self) -> tuple[tuple[str, _Answer], ...]:
-        """What members ask of each other, by path."""
-        return (OFFER, self._offer), (TAKE, self._take), (RETURN, self._take_back), (RELOAD, self._reload)
+        """The handlers of calls between members, by path."""
+        return (
+            (OFFER, self._offer),
+            (TAKE, self._take),
+            (RETURN, self._take_back),
+            (RELOAD, self._reload),
+            (RECHECK, self._recheck),
+        )
 
     def _served(self, name: str, answer: _Answer) -> Callable[[Any, Any], Awaitable[bytes]]:
         async def serve_one(_: Any, context: Any) -> bytes:
             try:
                 await self._authenticate(context)
             except RpcError as error:
-                # The member is refused, not the user: without the trailer, this is no answer to the RPC.
+                # This rejects the member, not the user: without the trailer, it is not a response to the RPC.
                 await context.abort(error.code, error.message)
             try:
-                raw = await context.read()  # only now: of a stranger nothing is read
+                raw = await context.read()  # only now, so that nothing is read from a stranger
                 if not isinstance(raw, bytes):
                     raise invalid("the call has no message")  # noqa: TRY301 (answered like the others)
                 return await answer(raw, context)
@@ -130,7 +141,7 @@ class PeerServer:
         """Check that the caller is a member.
 
         Raises:
-            RpcError: it is not.
+            RpcError: The caller is not a member.
         """
         user = await self._door.authenticate(tuple(context.invocation_metadata() or ()), peer_of(context.peer()))
         if user is not None and user.name != self._user:
@@ -142,7 +153,8 @@ class PeerServer:
         async def answer(raw: bytes, context: Any) -> bytes:
             metadata = tuple(context.invocation_metadata() or ())
             principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
-            call = CallContext(context.time_remaining(), metadata, principal, member=member)
+            recheck = partial(self._router.recheck_at, member, _header(metadata, CALL), monotonic())
+            call = CallContext(context.time_remaining(), metadata, principal, recheck, member)
             await self._core.runs.manager.first_lists.wait()
             response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
             made: bytes = response.SerializeToString()
@@ -170,14 +182,20 @@ class PeerServer:
         return b"" if given is None else bytes(given.SerializeToString())
 
     async def _take_back(self, raw: bytes, context: Any) -> bytes:
-        """A worker that polls at another member did not receive what it has taken."""
+        """Take back a task that a worker at another member did not receive."""
         del context
         returned = unpack(raw, OfferTaken)
         self._core.matching.take_back(returned.kind, replace(returned.offer, member=""), returned.poller)
         return b""
 
+    async def _recheck(self, raw: bytes, context: Any) -> bytes:
+        """Check again whether the worker whose poll this member has forwarded may poll."""
+        del context
+        await self._router.recheck(raw.decode())
+        return b""
+
     async def _reload(self, raw: bytes, context: Any) -> bytes:
-        """Read settings again that another member has changed: those of a namespace, or of all."""
+        """Reload settings that another member has changed: those of a namespace, or of all namespaces."""
         del context
         await self._core.reload(raw.decode())
         return b""
@@ -192,12 +210,12 @@ def _header(metadata: tuple[tuple[str, str | bytes], ...], name: str) -> str:
 async def peered(
     core: Core, handlers: Mapping[str, Handler], settings: PeerSettings, served: Served | None, door: Door
 ) -> AsyncIterator[dict[str, Handler]]:
-    """Answer other members for the length of the block; gives handlers that forward to them.
+    """Serve other members within the block; yield handlers that forward RPCs to them.
 
     Args:
-        core: What the frontend knows.
-        handlers: By RPC; they handle what this member owns.
-        settings: Where and how.
+        core: The state of the frontend.
+        handlers: The handlers by RPC, for the shards of this member.
+        settings: The address and credentials of this member.
         served: The certificate that all members share; None without encryption.
         door: Authenticates members.
     """
@@ -240,6 +258,7 @@ def _options() -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
         *PINGS,
+        *SIZES,
         ("grpc.http2.lookahead_bytes", 16 * 1024),
         ("grpc.http2.bdp_probe", 0),
     ]

@@ -1,6 +1,7 @@
-"""Routes each RPC to the member of the fleet that owns its shard."""
+"""Route each RPC to the member of the fleet that owns its shard."""
 
 import asyncio
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -8,9 +9,9 @@ from time import monotonic
 from typing import Any, Final
 
 from perdure.frontend.core import Core
-from perdure.frontend.door import WAITING
-from perdure.frontend.errors import RpcError, unavailable
-from perdure.frontend.peers.messages import RELOAD
+from perdure.frontend.door import POLLS, WAITING
+from perdure.frontend.errors import RpcError, not_found, unavailable
+from perdure.frontend.peers.messages import RECHECK, RELOAD
 from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.rpc import Handler
@@ -19,15 +20,20 @@ from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.observe import metrics
 
 _PATIENCE_SECONDS: Final = 20.0
-"""How long an RPC waits for an owner: longer than the take-over of the shards of a killed member."""
+"""How long an RPC waits for an owner, which is longer than taking over the shards of a killed member."""
 _LOOK_SECONDS: Final = 0.2
-"""How long an RPC waits before it looks for an owner again, unless the fleet changes earlier."""
+"""How long an RPC waits before it checks for an owner again, unless the fleet changes earlier."""
 _NEWS_SECONDS: Final = 2.0
-"""How long a member that has changed settings waits for the others to read them."""
+"""How long a member waits for the others to read settings that it has changed."""
+
+_CHECKED_SECONDS: Final = 5.0
+"""How long after a poll was forwarded the check at its beginning is sufficient."""
+_RECHECK_SECONDS: Final = 5.0
+"""How long another check may take."""
 
 
 class Router:
-    """Forwards RPCs, and handles those about what this member owns."""
+    """Forwards RPCs, and handles the RPCs of shards that this member owns."""
 
     def __init__(self, core: Core, client: PeerClient) -> None:
         """`client` calls the other members."""
@@ -35,11 +41,13 @@ class Router:
         self._client = client
         self._shards = core.runs.manager.shards
         self._handled: dict[asyncio.Future[None], int] = {}
-        """What ends an RPC that is being handled here, with its shard."""
+        """The future that ends each RPC in progress, with the shard of the RPC."""
+        self._callers: dict[str, CallContext] = {}
+        """The forwarded polls, by the IDs of their calls."""
         self._changed = asyncio.Event()
 
     def routed(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """Handlers that forward each RPC to where it can be handled."""
+        """Return handlers that forward each RPC to the member that can handle it."""
         return {rpc: self._routed(rpc, handler) for rpc, handler in handlers.items()}
 
     def _routed(self, rpc: str, handler: Handler) -> Handler:
@@ -68,10 +76,10 @@ class Router:
     # Forwarding
 
     async def _at_owner(self, shard: int, rpc: str, handler: Handler, request: Any, call: CallContext) -> Any:
-        """Have the owner of the shard handle an RPC; retry while the owner changes and the caller waits.
+        """Let the owner of the shard handle an RPC, and retry while the owner changes and the caller waits.
 
         Raises:
-            RpcError: what the owner answers; UNAVAILABLE if there is none for too long.
+            RpcError: The error of the owner; UNAVAILABLE if there is no owner for too long.
         """
         began = monotonic()
         until = began + call.within(LONGEST_POLL if rpc in WAITING else _PATIENCE_SECONDS)
@@ -92,28 +100,64 @@ class Router:
     async def _forward(self, member: str, rpc: str, request: Any, call: CallContext) -> Any:
         response = response_of(rpc)
         metrics.FLEET_FORWARDED_RPCS.labels(rpc=rpc).inc()
-        return await self._client.call(
-            member,
-            f"/{service_of(rpc)}/{rpc}",
-            request,
-            encode=type(request).SerializeToString,
-            decode=response.FromString,
-            seconds=call.seconds_left,
-            metadata=tuple(call.metadata),
-            principal=call.principal,
-        )
+        call_id = uuid.uuid4().hex
+        if rpc in POLLS:
+            self._callers[call_id] = call
+        try:
+            return await self._client.call(
+                member,
+                f"/{service_of(rpc)}/{rpc}",
+                request,
+                encode=type(request).SerializeToString,
+                decode=response.FromString,
+                seconds=call.seconds_left,
+                metadata=tuple(call.metadata),
+                principal=call.principal,
+                call_id=call_id,
+            )
+        finally:
+            self._callers.pop(call_id, None)
+
+    async def recheck(self, call_id: str) -> None:
+        """Check whether the client of a forwarded poll still waits and may still poll.
+
+        Raises:
+            RpcError: It does not, or may not.
+        """
+        call = self._callers.get(call_id)
+        if call is None:
+            raise not_found("the worker no longer waits")
+        await call.recheck()
+
+    async def recheck_at(self, member: str, call_id: str, began: float) -> None:
+        """Have the member that forwarded a poll check again whether the worker may poll, unless it did so a moment ago.
+
+        Args:
+            member: The member.
+            call_id: The ID that it has given the poll; empty if it is too old to check again.
+            began: When the poll arrived, on the monotonic clock, in seconds.
+
+        Raises:
+            RpcError: The worker may not poll any more, or the member cannot be reached.
+        """
+        if not call_id or monotonic() - began < _CHECKED_SECONDS:
+            return
+        try:
+            await self._client.call(member, RECHECK, call_id, encode=str.encode, decode=bytes, seconds=_RECHECK_SECONDS)
+        except (NotOwnerError, PeerLostError) as error:
+            raise unavailable(str(error)) from error
 
     async def _at_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
-        """Have all other members handle an RPC, too; one that cannot be reached has nothing that it is about, or loses it."""
+        """Let all other members handle an RPC, too. An unreachable member does not need it, or loses the affected state."""
         short = replace(call, seconds_left=call.within(_NEWS_SECONDS))
         others = list(self._shards.others)
         await asyncio.gather(*(self._forward(each, rpc, request, short) for each in others), return_exceptions=True)
 
     async def _announce(self, namespace: str) -> None:
-        """Have all other members read the settings of a namespace again."""
+        """Let all other members reload the settings of a namespace."""
 
         async def tell(member: str) -> None:
-            with suppress(NotOwnerError, PeerLostError, RpcError):  # it reads them again within a minute
+            with suppress(NotOwnerError, PeerLostError, RpcError):  # it reloads them within a minute
                 await self._client.call(
                     member, RELOAD, namespace, encode=str.encode, decode=bytes, seconds=_NEWS_SECONDS
                 )
@@ -132,14 +176,14 @@ class Router:
         """Handle an RPC that another member has forwarded.
 
         Raises:
-            NotOwnerError: this member does not own what it is about.
-            RpcError: the answer.
+            NotOwnerError: This member does not own the shard of the RPC.
+            RpcError: The RPC failed.
         """
         shard = self._shard_of(rpc, request)
         return await (handler(request, call) if shard is None else self._here(shard, handler, request, call))
 
     async def _here(self, shard: int, handler: Handler, request: Any, call: CallContext) -> Any:
-        """Handle an RPC about a shard that this member owns, for as long as it owns it."""
+        """Handle an RPC while this member owns its shard."""
         if not self._shards.owns_shard(shard):
             raise NotOwnerError(f"this operator does not own shard {shard}")
         work = asyncio.ensure_future(handler(request, call))
@@ -158,7 +202,7 @@ class Router:
 
     @contextmanager
     def _lost(self, shard: int) -> Iterator["asyncio.Future[None]"]:
-        """Gives what is done once this member no longer owns a shard."""
+        """Yield a future that is done once this member no longer owns a shard."""
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._handled[lost] = shard
         try:
@@ -167,7 +211,7 @@ class Router:
             del self._handled[lost]
 
     def reassign(self) -> None:
-        """The fleet has changed: end what others handle from now on, and look again for owners."""
+        """Apply a change of the fleet: end RPCs that others handle now, and look for owners again."""
         self._changed.set()
         for lost, shard in self._handled.items():
             if not lost.done() and not self._shards.owns_shard(shard):

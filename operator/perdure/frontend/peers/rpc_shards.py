@@ -1,4 +1,4 @@
-"""Which shard an RPC is about: the member of the fleet that owns the shard handles the RPC. Pure."""
+"""Determine the shard of an RPC, which the member of the fleet that owns the shard handles. Pure."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,7 +15,7 @@ from perdure.frontend.matching import queue_shard
 from perdure.frontend.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
 
 EVERYWHERE: Final = frozenset({"RecordWorkerHeartbeat", "ShutdownWorker"})
-"""RPCs that concern all members: any of them may have tasks for the worker."""
+"""RPCs for all members, because any of them may have tasks for the worker."""
 SETTINGS: Final = frozenset(
     {
         "AddSearchAttributes",
@@ -32,23 +32,23 @@ SETTINGS: Final = frozenset(
         "UpdateWorkerDeploymentVersionMetadata",
     }
 )
-"""RPCs that change what each member has read from a ConfigMap."""
+"""RPCs that change a ConfigMap that each member caches."""
 _QUEUES: Final = frozenset(
     {"DescribeTaskQueue", "PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"}
 )
 """RPCs about a task queue."""
 _EXECUTIONS: Final = ("execution", "workflow_execution")
 _NAMES: Final = ("workflow_id", "activity_id", "operation_id")
-"""Fields with a workflow ID, or what takes its place, in order of precedence."""
+"""Fields with a workflow ID or an equivalent ID, in order of precedence."""
 
 
 def shard_of_rpc(rpc: str, request: Any, workflow_of: Callable[[str], str]) -> int | None:
-    """The shard of what an RPC is about: a run, a Schedule, or a task queue. None if any member can handle it.
+    """The shard of the run, Schedule, or task queue of an RPC. None if any member can handle the RPC.
 
     Args:
-        rpc: Its name.
-        request: What it was called with.
-        workflow_of: The workflow ID of a run, by its ID; empty if it is not known.
+        rpc: The name of the RPC.
+        request: The request.
+        workflow_of: Returns the workflow ID of a run, by run ID; empty if the run is unknown.
     """
     fields = request.DESCRIPTOR.fields_by_name
     if rpc in EVERYWHERE or rpc in SETTINGS or "namespace" not in fields:
@@ -63,7 +63,7 @@ def shard_of_rpc(rpc: str, request: Any, workflow_of: Callable[[str], str]) -> i
 
 
 def _named(rpc: str, request: Any, workflow_of: Callable[[str], str]) -> str:
-    """The workflow ID of the run that an RPC is about, or the name of the Schedule; empty if it is about neither."""
+    """The workflow ID of an RPC's run, or the name of its Schedule; empty if it has neither."""
     fields = request.DESCRIPTOR.fields_by_name
     if rpc == "ExecuteMultiOperation":
         return request.operations[0].start_workflow.workflow_id if request.operations else ""
@@ -78,7 +78,7 @@ def _named(rpc: str, request: Any, workflow_of: Callable[[str], str]) -> str:
 
 
 def _queue(named: TaskQueue) -> str:
-    """The task queue of a worker; of a sticky queue, the one that it belongs to."""
+    """The task queue of a worker; for a sticky queue, the normal queue that it belongs to."""
     sticky = named.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
     return named.normal_name if sticky and named.normal_name else named.name
 
@@ -91,7 +91,7 @@ def _of_token(raw: bytes, namespace: str, workflow_of: Callable[[str], str]) -> 
     try:
         token: Token = unpack(raw, (WorkflowTaskToken, ActivityToken, QueryToken, NexusToken), namespace)
     except RpcError:
-        return None  # the member that handles it refuses it
+        return None  # the member that handles it rejects it
     if isinstance(token, NexusToken):
         return token.shard
     named = token.workflow_id or workflow_of(token.run_id)

@@ -1,1 +1,1 @@
-"""The RPCs, by what they are about. A method ``list_workflow_executions`` serves ``ListWorkflowExecutions``."""
+"""The RPCs by topic. A method ``list_workflow_executions`` serves ``ListWorkflowExecutions``."""

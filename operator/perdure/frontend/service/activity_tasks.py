@@ -1,4 +1,4 @@
-"""RPCs about activities: from the workers that execute them, and from clients that complete them from elsewhere."""
+"""RPCs about activities: from workers that execute them, and from clients that complete them asynchronously."""
 
 import uuid
 from time import monotonic
@@ -51,7 +51,7 @@ class ActivityTasks:
         self._core = core
         core.matching.takes(Kind.ACTIVITY, self._take, self._return)
 
-    # Handing out
+    # Dispatch
 
     async def poll_activity_task_queue(
         self, request: PollActivityTaskQueueRequest, call: CallContext
@@ -120,7 +120,7 @@ class ActivityTasks:
     async def _beat(self, entry: Entry, token: ActivityToken, request: Any, call: CallContext) -> dict[str, bool]:
         try:
             details = data.to_json(request.details.payloads, apart=True)
-        except UnfitError:  # as with Temporal's server
+        except UnfitError:  # as on Temporal's server
             await self._report(entry, token, request, call, failure=_too_large("Heartbeat details exceed size limit."))
             return {"cancel_requested": True}
         beat = inputs.ActivityBeat(
@@ -192,14 +192,14 @@ class ActivityTasks:
             raise not_found("activity task not found, or it has ended")
         return entry
 
-    # By id
+    # By ID
 
     async def _named(self, request: Any, *, unstarted: bool = False) -> tuple[Entry, ActivityToken]:
-        """Find an open activity by its ID, with any attempt; without a workflow ID, a standalone one.
+        """Find an open activity by ID, regardless of the attempt; without a workflow ID, a standalone one.
 
         Args:
-            request: Names it.
-            unstarted: Whether a standalone one may be meant that no worker has.
+            request: The request with the IDs.
+            unstarted: Whether to also find a standalone activity that no worker runs.
         """
         if not request.activity_id:
             raise invalid("ActivityId is not set on request.")
@@ -263,7 +263,7 @@ class ActivityTasks:
 async def handed_out(
     core: Core, entry: Entry, scheduled_event_id: int, fence: str
 ) -> PollActivityTaskQueueResponse | None:
-    """The attempt of an activity as a worker gets it; None if another worker got it, or if it has ended."""
+    """The attempt of an activity for a worker; None if another worker got it or it has ended."""
     return await core.payloads.whole(entry.namespace, lambda: _handed_out(core, entry, scheduled_event_id, fence))
 
 
@@ -315,7 +315,7 @@ def _handed_out(core: Core, entry: Entry, scheduled_event_id: int, fence: str) -
 
 
 def _result(given: Payloads) -> dict[str, Any]:
-    """The outcome of an attempt; a result that is too large is a failure, as on Temporal's server."""
+    """The outcome of an attempt. A result that is too large is a failure, as on Temporal's server."""
     try:
         return {"result": data.to_json(given.payloads, apart=True)}
     except UnfitError:

@@ -1,6 +1,6 @@
 """RPCs about batches: one request to many workflows. A batch consists of Operations, one for each run.
 
-So it survives restarts, each run gets one request, and kubectl shows it. Each Operation describes the whole batch.
+So a batch survives restarts, each run gets one request, and kubectl shows it. Each Operation describes the whole batch.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class Batches:
     async def start_batch_operation(
         self, request: StartBatchOperationRequest, call: CallContext
     ) -> StartBatchOperationResponse:
-        """Send one request to many workflows; if the RPC is repeated, only to those that did not get it yet."""
+        """Send one request to many workflows. A repeated RPC sends it only to workflows that did not get it yet."""
         kind = request.WhichOneof("operation") or ""
         if not request.job_id or len(request.job_id) > MAX_ID:
             raise invalid(f"job_id: must be set, with at most {MAX_ID} characters")
@@ -156,7 +156,7 @@ class Batches:
     async def stop_batch_operation(
         self, request: StopBatchOperationRequest, call: CallContext
     ) -> StopBatchOperationResponse:
-        """Send the request to no further workflows; what was done stays done."""
+        """Stop sending the request to further workflows. Processed requests are not undone."""
         del call
         found = await self._operations(request.namespace, request.job_id)
         if all(map(_phase, found)):
@@ -205,7 +205,7 @@ class Batches:
     async def list_batch_operations(
         self, request: ListBatchOperationsRequest, call: CallContext
     ) -> ListBatchOperationsResponse:
-        """The batches that there are, the newest first; they are kept as long as their Operations."""
+        """List the batches, the newest first. They are kept as long as their Operations."""
         del call
         url = kube.path(kube.PERDURE, request.namespace, "operations")
         batches: dict[str, list[kube.Object]] = {}
@@ -232,7 +232,7 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
     """The request to each run, in the form of an Operation.
 
     Raises:
-        RpcError: it cannot be asked in a batch.
+        RpcError: Batches do not support the request.
     """
     reason = {"reason": request.reason} if request.reason else {}
     match kind:
@@ -278,10 +278,10 @@ def _reset(asked: BatchOperationReset) -> dict[str, Any]:
 
 
 def check_batch(found: kube.Object, batch: Batch) -> None:
-    """Check that an Operation that exists already belongs to a batch, from an earlier try.
+    """Check that an existing Operation belongs to the same batch, from an earlier try.
 
     Raises:
-        RpcError: it does not.
+        RpcError: The Operation belongs to another batch.
     """
     other = _told(found)
     if (other.job_id, other.type) != (batch.job_id, batch.type):

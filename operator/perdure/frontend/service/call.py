@@ -6,12 +6,12 @@ from dataclasses import dataclass
 LONGEST_POLL = 60.0
 """Maximum duration of a poll, in seconds; SDKs give up after 70."""
 LONGEST_WAIT = 20.0
-"""Maximum duration of a long poll of a client, in seconds; then it asks again."""
+"""Maximum duration of a client's long poll, in seconds; then the client polls again."""
 _MARGIN = 1.0
 
 
 async def _unguarded() -> None:
-    """Nothing to check without authentication."""
+    """Do nothing, because there is no authentication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +19,21 @@ class CallContext:
     """The caller of an RPC."""
 
     seconds_left: float | None
-    """Until the caller gives up; None: never."""
+    """The time until the caller gives up; None: never."""
     metadata: Sequence[tuple[str, str | bytes]] = ()
     principal: str = ""
-    """The user, as the API server has authenticated it; empty without authentication."""
+    """The user that the API server authenticated; empty without authentication."""
     recheck: Callable[[], Awaitable[None]] = _unguarded
-    """Refuses a caller who has lost its token or its rights since the call began; asks the API server at most every 30 s."""
+    """Rejects a caller whose token or rights were revoked since the call began; sends a request at most every 30 s."""
     member: str = ""
     """The member of the fleet that has forwarded the call; empty if the caller is connected to this one."""
 
     def header(self, name: str) -> str:
-        """A header of the call; empty if the caller has sent none."""
+        """A header of the call; empty if the caller has not sent it."""
         return next((value for key, value in self.metadata if key == name and isinstance(value, str)), "")
 
     def within(self, longest: float) -> float:
-        """Limit a duration so that the response comes before the caller's deadline."""
+        """Limit a duration so that the response is sent before the caller's deadline."""
         if self.seconds_left is None:
             return longest
         return min(longest, max(self.seconds_left - _MARGIN, self.seconds_left * 0.5))

@@ -1,4 +1,4 @@
-"""RPCs that change open activities, of workflows and standalone ones: pause, unpause, reset, other options."""
+"""RPCs that change open activities of workflows and standalone ones: pause, unpause, reset, change options."""
 
 import re
 import uuid
@@ -55,13 +55,13 @@ _CHANGEABLE = "Scheduled", "Started", "Paused", "PauseRequested"
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An activity that a request names."""
+    """The activity of a request."""
 
     entry: Entry
     activity: PendingActivity | None
-    """None where it is not open."""
+    """The activity; None if it is not open."""
     state: str
-    """Its state or, if it has closed, that of its run."""
+    """The state of the activity or, if it has closed, of its run."""
     requests: Collection[str]
     """IDs of the requests that its run has processed."""
 
@@ -73,7 +73,7 @@ class Changing:
         self._core = core
 
     async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
-        """Let no further attempt of an activity begin."""
+        """Stop new attempts of an activity."""
         entry = self._core.runs.finder.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=False):
             pause = inputs.PauseRequested(
@@ -141,7 +141,7 @@ class Changing:
     async def pause_activity_execution(
         self, request: PauseActivityExecutionRequest, call: CallContext
     ) -> PauseActivityExecutionResponse:
-        """Let no further attempt of an activity begin."""
+        """Stop new attempts of an activity."""
         pause = inputs.PauseRequested(
             request_id=_request_id(request, "pause"),
             activity_id=request.activity_id,
@@ -202,13 +202,13 @@ class Changing:
         return response
 
     async def _change(self, request: Any, change: inputs.Request, *states: str, why: str) -> None:
-        """Change an activity; a request that is repeated changes nothing.
+        """Change an activity. A repeated request changes nothing.
 
         Args:
-            request: Names the activity.
-            change: What to change.
-            states: In which states of a standalone activity that can be done.
-            why: Why it cannot in another one, which it names.
+            request: The request with the IDs of the activity.
+            change: The change.
+            states: The states of a standalone activity in which it can be changed.
+            why: The error message for other states, with a placeholder for the state.
         """
         found = await self._find(request)
         if change.request_id in found.requests:
@@ -220,7 +220,7 @@ class Changing:
         await self._core.runs.demand(found.entry, change)
 
     async def _find(self, request: Any) -> "_Found":
-        """The activity of an ID: of a workflow or, without a workflow ID, a standalone one."""
+        """Find an activity of a workflow or, without a workflow ID, a standalone one."""
         runs = self._core.runs
         if request.workflow_id:
             execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
@@ -235,7 +235,7 @@ class Changing:
         return _Found(entry, activity, stands, state.requests)
 
     async def _activities(self, entry: Entry, request: Any, *, every: bool) -> list[PendingActivity]:
-        """The open activities that a request selects: one by its ID, all of a type, or all."""
+        """Find the open activities that a request selects: one by ID, all of a type, or all."""
         if not (request.id or every or request.type):
             raise invalid("Either Activity.Id or Activity.Type should be set on request.")
         view = await self._core.runs.reader.view(entry)
@@ -253,13 +253,13 @@ def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: lis
     """The options of an activity after the changes of a client.
 
     Args:
-        now: As they are.
-        asked: What the client wants.
-        paths: Which of it: a field mask, in snake_case.
+        now: The current options.
+        asked: The requested options.
+        paths: The fields to change: a field mask in snake_case.
 
     Raises:
-        RpcError: one cannot be changed so.
-        UnfitError: a value cannot be taken.
+        RpcError: An option cannot be changed like this.
+        UnfitError: A value is not valid.
     """
     changes: dict[str, Any] = {}
     policy = history_messages.retry_policy(now.retry_policy)
@@ -295,7 +295,7 @@ def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: lis
 
 
 def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
-    """A retry policy of which only one field is set."""
+    """Return a retry policy with only one of its fields."""
     made = ProtoRetryPolicy()
     value = getattr(policy, field)
     if hasattr(value, "CopyFrom"):
@@ -317,7 +317,7 @@ def _message(options: OpenActivityOptions) -> ActivityOptions:
 
 
 def _request_id(request: Any, kind: str) -> str:
-    """The ID of a request as a run stores it: with its kind, because requests of different kinds may have the same ID."""
+    """The stored ID of a request, which includes its kind, because requests of different kinds may have the same ID."""
     return f"{kind}/{given.name(request.request_id, 'RequestId', required=False) or uuid.uuid4().hex}"
 
 

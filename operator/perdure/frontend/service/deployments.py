@@ -80,7 +80,7 @@ class WorkerDeployments:
     async def set_worker_deployment_current_version(
         self, request: api.SetWorkerDeploymentCurrentVersionRequest, call: CallContext
     ) -> api.SetWorkerDeploymentCurrentVersionResponse:
-        """Have new and upgrading workflows go to a version."""
+        """Route new and upgrading workflows to a version."""
         del call
         asked, time = _asked(request), now()
         before, after = await self._change(
@@ -95,7 +95,7 @@ class WorkerDeployments:
     async def set_worker_deployment_ramping_version(
         self, request: api.SetWorkerDeploymentRampingVersionRequest, call: CallContext
     ) -> api.SetWorkerDeploymentRampingVersionResponse:
-        """Have a percentage of new and upgrading workflows go to a version."""
+        """Route a percentage of new and upgrading workflows to a version."""
         del call
         if not 0 <= request.percentage <= 100:  # noqa: PLR2004 (percent)
             raise invalid("Percentage must be between 0 and 100 (inclusive)")
@@ -150,7 +150,7 @@ class WorkerDeployments:
     async def delete_worker_deployment(
         self, request: api.DeleteWorkerDeploymentRequest, call: CallContext
     ) -> api.DeleteWorkerDeploymentResponse:
-        """Delete a deployment without versions; one that does not exist counts as deleted."""
+        """Delete a deployment without versions. A missing deployment counts as deleted."""
         del call
         model.check_name(request.deployment_name)
 
@@ -166,7 +166,7 @@ class WorkerDeployments:
     async def delete_worker_deployment_version(
         self, request: api.DeleteWorkerDeploymentVersionRequest, call: CallContext
     ) -> api.DeleteWorkerDeploymentVersionResponse:
-        """Delete a version that nothing uses; one that does not exist counts as deleted."""
+        """Delete an unused version. A missing version counts as deleted."""
         del call
         version = _version(request)
         name, build = version.deployment_name, version.build_id
@@ -198,7 +198,7 @@ class WorkerDeployments:
     async def _change(
         self, request: Any, change: Callable[[WorkerDeployment], WorkerDeployment]
     ) -> tuple[WorkerDeployment, WorkerDeployment]:
-        """Change the deployment that a request names; the deployment before and after."""
+        """Change the deployment of a request; return it before and after the change."""
         name = request.deployment_name
         model.check_name(name)
         before: list[WorkerDeployment] = []
@@ -219,7 +219,7 @@ class WorkerDeployments:
         return before[0], after[name]
 
     def _active(self, request: Any) -> Callable[[str, str, str], bool]:
-        """Tells whether tasks come to a task queue of a version: build ID, kind, and name of the queue."""
+        """Return a function that says whether a task queue of a version gets tasks, by build ID, kind, and name."""
 
         def active(build: str, kind: str, queue: str) -> bool:
             version = DeploymentVersion(deployment_name=request.deployment_name, build_id=build)
@@ -229,7 +229,7 @@ class WorkerDeployments:
         return active
 
     def _drainage(self, request: Any, name: str, found: WorkerDeployment) -> dict[str, str]:
-        """How far each version of a deployment has drained."""
+        """The drainage status of each version of a deployment."""
         time, pinned = now(), self._core.pinned_versions(request.namespace)
         return {
             build: model.drainage(
@@ -240,7 +240,7 @@ class WorkerDeployments:
 
 
 _IDLE = 1e-3
-"""Tasks a second: a task queue with fewer counts as unused."""
+"""Tasks per second below which a task queue counts as unused."""
 
 
 def _asked(request: Any) -> RoutingChange:
@@ -265,7 +265,7 @@ def _asked(request: Any) -> RoutingChange:
 
 
 def _version(request: Any) -> DeploymentVersion:
-    """The version that a request names, also in the deprecated way."""
+    """The version in a request, including its deprecated fields."""
     name, build = request.deployment_version.deployment_name, request.deployment_version.build_id
     if not request.HasField("deployment_version"):
         name, dot, build = request.version.partition(".")

@@ -1,4 +1,4 @@
-"""The description of a workflow: one part of the response each."""
+"""The description of a workflow: each function fills one part of the response."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -40,12 +40,12 @@ from perdure.frontend.pending_nexus_operations import pending as pending_operati
 from perdure.kube.clock import now
 
 _NO_BUILD = "unversioned"
-"""In the search attribute BuildIds: workers without versioning have decided. Their builds follow, after a colon."""
+"""Prefix of unversioned workers' builds in the search attribute BuildIds; the build follows after a colon."""
 _MAX_RESET_POINTS = 20
 
 
 def describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyEvent, extras: StartExtras) -> None:
-    """What the workflow was started with."""
+    """Describe the start options of the workflow."""
     if not isinstance(started, ev.WorkflowExecutionStarted):
         return
     if started.priority:
@@ -70,7 +70,7 @@ def describe_start(response: DescribeWorkflowExecutionResponse, started: ev.AnyE
 def describe_builds(
     response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], historian: Historian, run_id: str
 ) -> None:
-    """Which builds of workers have decided, and where each one first did, which is a point to reset to."""
+    """Describe the builds of workers that have decided, each with its first decision, which is a point to reset to."""
     info = response.workflow_execution_info
     info.auto_reset_points.SetInParent()
     completed = [event for event in history if isinstance(event, ev.WorkflowTaskCompleted)]
@@ -97,7 +97,7 @@ def describe_builds(
 def describe_search_attributes(
     response: DescribeWorkflowExecutionResponse, history: Sequence[ev.AnyEvent], versioning: Versioning
 ) -> None:
-    """The search attributes about versions of workers, which Temporal's server writes with each workflow task."""
+    """Describe the search attributes about worker versions that Temporal's server writes with each workflow task."""
     info = response.workflow_execution_info
     versions = [event.deployment_version for event in history if isinstance(event, ev.WorkflowTaskCompleted)]
     builds = [] if versioning.pinned_to is None else [f"pinned:{versioning.pinned_to}"]
@@ -113,7 +113,7 @@ def describe_search_attributes(
 
 
 def describe_versioning(response: DescribeWorkflowExecutionResponse, versioning: Versioning) -> None:
-    """Its behavior, versions, and override of worker versioning."""
+    """Describe the behavior, versions, and override of worker versioning."""
     if versioning == UNVERSIONED:
         return
     info = response.workflow_execution_info
@@ -133,7 +133,7 @@ def describe_versioning(response: DescribeWorkflowExecutionResponse, versioning:
 
 
 def describe_state(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
-    """Its cancellation, expirations, pauses, children, and pending workflow task."""
+    """Describe the cancellation, expirations, pauses, children, and pending workflow task."""
     extended = response.workflow_extended_info
     extended.cancel_requested = state.cancel_requested
     extended.original_start_time.FromDatetime(state.start_time)
@@ -173,7 +173,7 @@ def describe_state(response: DescribeWorkflowExecutionResponse, state: RunState)
 
 
 def _pauses(state: RunState) -> list[str]:
-    """What is paused, as the search attribute ``TemporalPauseInfo`` tells it (Temporal: buildTemporalPauseInfoEntries)."""
+    """The values of the search attribute ``TemporalPauseInfo`` (Temporal: buildTemporalPauseInfoEntries)."""
     told = []
     if state.paused is not None:
         told.append(f"Workflow:{state.workflow_id}")
@@ -184,7 +184,7 @@ def _pauses(state: RunState) -> list[str]:
 
 
 def describe_activity(activity: PendingActivity) -> PendingActivityInfo:
-    """An activity that has not closed."""
+    """Describe an open activity."""
     state = "Started" if activity.started_time else "Scheduled"
     if activity.cancel_requested:
         state = "CancelRequested"
@@ -232,7 +232,7 @@ def describe_activity(activity: PendingActivity) -> PendingActivityInfo:
 
 
 def describe_operations(response: DescribeWorkflowExecutionResponse, state: RunState) -> None:
-    """The Nexus operations that the workflow waits for, and those that wait for its end."""
+    """Describe the Nexus operations that the workflow waits for, and the ones that wait for its end."""
     response.pending_nexus_operations.extend(pending_operation(each, now()) for each in state.operations.values())
     for pending in state.callbacks.values():
         told = response.callbacks.add()

@@ -1,4 +1,4 @@
-"""RPCs that give histories."""
+"""RPCs that return histories."""
 
 from typing import Any
 
@@ -25,11 +25,11 @@ from perdure.frontend.tokens import PageToken, pack, unpack
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0
-"""How long a request waits for the next run of a workflow; then clients ask again."""
+"""How long a request waits for the next run of a workflow, in seconds; then clients retry."""
 _CLOSE_ONLY = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 _FOLLOWS_NEXT_RUN = "follows-next-run-id"
 _READERS = ("temporal-cli", "temporal-ui")
-"""Clients that show histories to people: Temporal's server returns them no events that are not written yet."""
+"""Clients that show histories to users: Temporal's server returns them no unwritten events."""
 
 
 class Histories:
@@ -41,7 +41,7 @@ class Histories:
     async def get_workflow_execution_history(
         self, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
-        """Return a page of a history; with `wait_new_event`, wait for a new event. It is empty if none comes in time."""
+        """Return a page of a history. With `wait_new_event`, wait for a new event; the page is empty if there is none in time."""
         first = 1
         execution = request.execution
         if request.next_page_token:
@@ -74,7 +74,7 @@ class Histories:
         return events
 
     async def _wait_for(self, entry: Entry, event_id: int, call: CallContext) -> None:
-        """Wait until there is an event, or the run has closed."""
+        """Wait until an event exists or the run has closed."""
 
         def there() -> bool:
             run = self._core.runs.manager.runs.get(entry.uid)
@@ -86,7 +86,7 @@ class Histories:
     async def _end(
         self, entry: Entry, request: GetWorkflowExecutionHistoryRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryResponse:
-        """The closing event; for an open run, an empty page and the token to ask again."""
+        """Return the closing event; for an open run, return an empty page and the token for the next request."""
         run = self._core.runs.manager.runs.get(entry.uid)
         if request.wait_new_event:
             await self._core.runs.changes.wait_until(
@@ -108,10 +108,10 @@ class Histories:
         return GetWorkflowExecutionHistoryResponse(history=History(events=[closing]))
 
     async def _know_successor(self, view: View, events: list[ev.AnyEvent]) -> None:
-        """Wait until the ID of the next run is known, which is created after the commit that names it.
+        """Wait until the ID of the next run is known, because the run is created after the commit with its name.
 
         Raises:
-            RpcError: it is not created in time. Clients ask again; an event without the ID would end what they follow.
+            RpcError: The run is not created in time. Clients retry; with an event without the ID, they would stop following.
         """
         following = getattr(events[-1], "new_workflow_run", "") if events else ""
         if not following:
@@ -131,7 +131,7 @@ class Histories:
     async def get_workflow_execution_history_reverse(
         self, request: GetWorkflowExecutionHistoryReverseRequest, call: CallContext
     ) -> GetWorkflowExecutionHistoryReverseResponse:
-        """A page of a history from its end."""
+        """Return a page of a history, starting at its end."""
         execution, last = request.execution, None
         if request.next_page_token:
             token: PageToken = unpack(request.next_page_token, PageToken, request.namespace)
@@ -153,16 +153,16 @@ class Histories:
 
 
 def _unattributed(events: list[ev.AnyEvent]) -> list[ev.AnyEvent]:
-    """The events of a task that are not written yet; a history does not show which worker has a further attempt."""
+    """Remove the worker from the unwritten events of a task, because histories do not show it for further attempts."""
     if not any(isinstance(event, ev.WorkflowTaskScheduled) for event in events):
         return events
     return [replace(event, identity="") if isinstance(event, ev.WorkflowTaskStarted) else event for event in events]
 
 
 def as_continued(event: HistoryEvent) -> HistoryEvent:
-    """The end of a run for clients that do not follow the next run of a retry, such as the Java SDK: they follow continue-as-new.
+    """Convert the end of a run for clients that only follow continue-as-new and not retries, such as the Java SDK.
 
-    As on Temporal's server (service/history/api/get_history_util.go: FixFollowEvents).
+    This follows Temporal's server (service/history/api/get_history_util.go: FixFollowEvents).
     """
     name = event.WhichOneof("attributes") or ""
     ended: Any = getattr(event, name)

@@ -29,11 +29,12 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend import payload_messages as data
+from perdure.frontend.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import Convert, Filter, InvalidQueryError, moment_of, nanoseconds, parse, quoted
+from perdure.frontend.querylang import Convert, Filter, nanoseconds, parse, quoted
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.visibility import BUILT_IN, OF_KIND, VisibilityRecord, is_known, record_of
 from perdure.kube import client as kube
@@ -42,11 +43,11 @@ from perdure.runtime.kinds import RunKind
 PAGE = 1_000
 _LIGHT = 2_048
 _AT_ONCE = 8
-"""Runs that are read at the same time."""
+"""Number of runs that are read concurrently."""
 
 
 class Listing:
-    """Lists and counts."""
+    """Lists and counts runs."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -61,7 +62,7 @@ class Listing:
         return await _records(self._core, namespace, page), token
 
     def _weight(self, namespace: str, run_id: str) -> int:
-        """Bytes of a run in a list: its search attributes and its memo are what can be large."""
+        """The size of a run in a list, in bytes. Only its search attributes and its memo can be large."""
         record = self._core.visibility.get(namespace, run_id)
         if record is None:
             return 0
@@ -78,7 +79,7 @@ class Listing:
     async def scan_workflow_executions(
         self, request: ScanWorkflowExecutionsRequest, call: CallContext
     ) -> ScanWorkflowExecutionsResponse:
-        """The same."""
+        """List the workflows that match a filter, the newest first."""
         del call
         page, token = await self._page(request.namespace, request.query, request.next_page_token, request.page_size)
         return ScanWorkflowExecutionsResponse(executions=[r.info() for r in page], next_page_token=token)
@@ -162,13 +163,13 @@ class Listing:
     async def _counted(
         self, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW
     ) -> tuple[int, list[tuple[str, int]]]:
-        """The number of runs that match a filter; for each status, if it groups by that.
+        """Count the runs that match a filter, also by status if the filter groups by status.
 
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
         found, query = await find(self._core, namespace, text, kind)
-        records = (self._core.visibility.get(namespace, run_id) for run_id in found if query.group_by)
-        groups = Counter(record.status for record in records if record is not None)
+        records = self._core.visibility.records(namespace, found if query.group_by else (), query.effort)
+        groups = Counter([record.status async for record in records])
         number = functools.partial(to_enum, WorkflowExecutionStatus)
         return len(found), [
             (status, groups[status]) for status in sorted(groups, key=None if kind.standalone else number)
@@ -176,7 +177,7 @@ class Listing:
 
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
-    """The filters of the older kind, as parts of a query (Temporal: service/frontend/workflow_handler.go)."""
+    """Convert older filters to parts of a query (Temporal: service/frontend/workflow_handler.go)."""
     times = request.start_time_filter
     ends = times.earliest_time, times.latest_time
     if times.HasField("latest_time") and ends[0].ToNanoseconds() > ends[1].ToNanoseconds():
@@ -194,16 +195,16 @@ def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowE
 
 
 async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WORKFLOW) -> tuple[list[str], Filter]:
-    """The IDs of the runs that match a filter, the newest first, and the parsed filter.
+    """Return the IDs of the runs that match a filter, the newest first, and the parsed filter.
 
     Args:
-        core: Knows the runs.
-        namespace: Where.
+        core: The state of the frontend.
+        namespace: The namespace.
         text: The filter.
-        kind: What to find.
+        kind: The kind of runs.
 
     Raises:
-        RpcError: it was not, or the API server could not be asked for search attributes that are not kept in memory.
+        RpcError: The filter is not valid, or search attributes that are not in memory could not be read.
     """
     types = await core.attribute_types(namespace) | OF_KIND[kind]
     try:
@@ -212,12 +213,13 @@ async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WO
             _check(name, types)
         found, untold = await core.visibility.find(namespace, query, kind)
         if untold:
-            known = [(r.start_time, r.run_id) for i in found if (r := core.visibility.get(namespace, i)) is not None]
+            known = [(r.start_time, r.run_id) async for r in core.visibility.records(namespace, found, query.effort)]
             for at in range(0, len(untold), _AT_ONCE):
                 read = await _records(core, namespace, untold[at : at + _AT_ONCE])
-                known += [
-                    (record.start_time, record.run_id) for record in read if record.finds and query.test(record.field)
-                ]
+                for record in read:
+                    if record.finds and query.test(record.field):
+                        known.append((record.start_time, record.run_id))
+                    await query.effort.rest()
             found = core.visibility.sorted(known)
     except InvalidQueryError as error:
         raise invalid(f"invalid query: {error}") from error
@@ -225,7 +227,7 @@ async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WO
 
 
 async def _records(core: Core, namespace: str, run_ids: Sequence[str]) -> list[VisibilityRecord]:
-    """The records of runs in the order of their IDs, without runs that were deleted."""
+    """Return the records of runs in the order of `run_ids`, without deleted runs."""
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def whole(run_id: str) -> VisibilityRecord | None:
@@ -254,8 +256,8 @@ def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Con
     """Build the function that checks the values of a filter, as on Temporal's server (visibility/store/query/converter.go).
 
     Args:
-        types: The types of the search attributes that are known beside those that every server knows.
-        kind: What is compared: the status of a standalone run can be any text.
+        types: The types of search attributes other than the built-in ones.
+        kind: The kind of runs; the status of a standalone run can be any text.
     """
 
     def convert(name: str, value: Any) -> Any:
@@ -270,7 +272,7 @@ def converter(types: Mapping[str, str], kind: RunKind = RunKind.WORKFLOW) -> Con
             return found
         named = BUILT_IN.get(name) or types.get(name, "")
         if named not in _COMPARED_WITH:
-            return value  # the name is refused, or its type is none of Temporal's
+            return value  # the name is rejected later, or its type is not one of Temporal's
         if named == "Datetime" and isinstance(value, (int, str)) and not isinstance(value, bool):
             return moment_of(value)
         if not isinstance(value, _COMPARED_WITH[named]) or isinstance(value, bool) != (named == "Bool"):

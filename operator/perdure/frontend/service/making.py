@@ -1,4 +1,4 @@
-"""Creates the WorkflowRuns that clients start, and waits until they have started."""
+"""Create the WorkflowRuns that clients start, and wait until they have started."""
 
 import base64
 import hashlib
@@ -26,14 +26,14 @@ from perdure.runtime.chains import extras_of
 from perdure.runtime.kinds import RunKind, kind_of
 
 BEGIN_SECONDS = 20.0
-"""How long a start waits until the run has started."""
+"""How long a start request waits for the start of the run, in seconds."""
 _FORGET_SECONDS = 5.0
 _NOT_DNS = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class StartedRun:
-    """A workflow, a standalone activity, or a standalone Nexus operation that was started, or is open already."""
+    """A workflow, standalone activity, or standalone Nexus operation that was started or is already open."""
 
     entry: Entry
     started: bool
@@ -46,24 +46,24 @@ class RunMaker:
         self._core = core
 
     async def make(self, body: kube.Object, *, reserved: bool = False, large: Sequence[Reference] = ()) -> StartedRun:
-        """Create a WorkflowRun, or find the one that the same request has created; wait until it has started.
+        """Create a WorkflowRun, or find the one from an earlier try of the same request, and wait until it has started.
 
         Args:
-            body: What to make.
-            reserved: Whether no worker gets the first workflow task before `FirstTasks.release` is called.
-            large: The large payloads that it refers to.
+            body: The WorkflowRun to create.
+            reserved: Whether to reserve the first workflow task until `FirstTasks.release` is called.
+            large: The large payloads of the run.
 
         Raises:
-            RpcError: it cannot be made, is refused, or does not begin in time.
+            RpcError: The run cannot be created, is rejected, or does not start in time.
         """
         namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
-        if reserved:  # before it exists: its creation is seen before its response
+        if reserved:  # before it is created, because the watch may show it before the response arrives
             self._core.first_tasks.reserve(namespace, name)
         begun = None
         try:
             begun = await self._make(body, large)
         finally:
-            if begun is None or begun.entry.name != name:  # callers release the run that they get
+            if begun is None or begun.entry.name != name:  # callers release only the returned run
                 self._core.first_tasks.release(namespace, name)
         return begun
 
@@ -87,10 +87,9 @@ class RunMaker:
         return await self._begun(made)
 
     async def _create(self, namespace: str, body: kube.Object, large: Sequence[Reference]) -> kube.Object:
-        """Create a run after the blobs that it refers to, which are removed if the run is rejected.
+        """Create the blobs of a run, and then the run. If the run is rejected, remove the blobs.
 
-        The run adopts them before anything else. If it is unknown whether the run exists, they are left to the removal of
-        blobs without a run.
+        The run adopts the blobs first. If it is unknown whether the run exists, the removal of unclaimed blobs handles them.
         """
         manager = self._core.runs.manager
         saved = [
@@ -133,7 +132,7 @@ class RunMaker:
         other_id = (status.get("output") or {}).get("runId", "")
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await manager.client.delete(url, uid=entry.uid)
-        # Until that is known, a repeated request would find it.
+        # Until the deletion is known, a repeated request would find the run.
         await self._core.runs.changes.wait_until(
             entry.uid, lambda: manager.directory.get(entry.uid) is None, _FORGET_SECONDS
         )
@@ -148,16 +147,16 @@ class RunMaker:
         raise invalid(str(failure.get("message") or f"the {_noun(view.object)} was not started"))
 
     async def existing(self, body: kube.Object, kind: RunKind, *, reuse: str, conflict: str) -> Entry | None:
-        """The run that a start uses instead of a new one; None if it may create one.
+        """Return the existing run that a start uses; None if it may create a new one.
 
         Args:
-            body: What it would make.
-            kind: What that is.
-            reuse: What is to happen if a closed run has the ID.
-            conflict: What is to happen if an open run has the ID.
+            body: The WorkflowRun that the start would create.
+            kind: The kind of the run.
+            reuse: The policy if a closed run has the ID.
+            conflict: The policy if an open run has the ID.
 
         Raises:
-            RpcError: the ID is taken.
+            RpcError: The ID is in use.
         """
         manager, name = self._core.runs.manager, body["metadata"]["name"]
         await manager.first_lists.wait()
@@ -178,8 +177,8 @@ class RunMaker:
         """Build the error for an ID that is in use.
 
         Args:
-            entry: By which run.
-            message: Why, of a workflow; of others there is only one.
+            entry: The run with the ID.
+            message: The message for a workflow; other kinds have only one message.
         """
         request_id = extras_of((await self._core.runs.reader.view(entry)).object).request_id
         if entry.kind is RunKind.ACTIVITY:
@@ -195,19 +194,19 @@ def _noun(run: kube.Object) -> str:
 
 
 def is_made_for(made: kube.Object, body: kube.Object) -> bool:
-    """Whether a WorkflowRun was created by the same request, and does not merely have the same name."""
+    """Whether the same request created a WorkflowRun, and not another one with the same name."""
     found, wanted = made["spec"], body["spec"]
     same = found.get("workflowId") == wanted["workflowId"] and kind_of(found) is kind_of(wanted)
     return bool(same and extras_of(made).request_id == extras_of(body).request_id)
 
 
 def run_name(workflow_id: str, request_id: str, *, kind: str = "") -> str:
-    """The name of the WorkflowRun of a request, so that a repeated request finds the run that it has created.
+    """The name of the WorkflowRun of a request. It is the same for a repeated request, which so finds the run.
 
     Args:
         workflow_id: The workflow ID, the activity ID, or the operation ID.
-        request_id: Of the request; empty: no other request has the same name.
-        kind: Tells those apart that may have the same ID.
+        request_id: The request ID; if it is empty, the name is unique.
+        kind: Distinguishes kinds of runs that may have the same ID.
     """
     said = f"{workflow_id}\0{request_id or uuid.uuid4().hex}" + (f"\0{kind}" if kind else "")
     ending = base64.b32encode(hashlib.sha256(said.encode()).digest()).decode().lower()[:12]

@@ -52,9 +52,9 @@ from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.tokens import NexusToken, pack, unpack
 
 CALLERS_HEADER = "perdure-allowed-callers"
-"""gRPC metadata of CreateNexusEndpoint and UpdateNexusEndpoint: the other namespaces that may call it, with commas between."""
+"""gRPC metadata of CreateNexusEndpoint and UpdateNexusEndpoint: other namespaces that may call it, separated by commas."""
 MAX_TOKEN = 4_096
-"""Characters of an operation token."""
+"""Maximum length of an operation token, in characters."""
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9\-]*[a-zA-Z0-9]")
 _MAX_NAME, _MAX_DESCRIPTION = 200, 20_000
 _PAGE, _MAX_PAGE = 100, 1_000
@@ -79,7 +79,7 @@ class NexusTasks:
         self._core.workers.record(request.namespace, request.worker_heartbeat)
         until = monotonic() + call.within(LONGEST_POLL)
         while (left := until - monotonic()) > 0:
-            # Workers of every version take calls.
+            # Workers of every version handle calls.
             offer = await self._core.queues.poll(named, request.identity, left, call.recheck)
             if offer is None:
                 break
@@ -205,7 +205,7 @@ def _succeeded(said: StartOperationResponse.Sync) -> dict[str, Any]:
     return {"outcome": OperationOutcome.COMPLETED, "result": result, "links": nexus_links.from_nexus(said.links)}
 
 
-# Failures, as older SDKs give them
+# Failures from older SDKs
 
 
 def _handler_failure(error: HandlerError) -> Failure:
@@ -227,7 +227,7 @@ def as_temporal(failure: NexusFailure, depth: int = 0) -> ProtoFailure:
     """Convert a Nexus failure to Temporal's (common/nexus/failure.go: NexusFailureToTemporalFailure).
 
     Raises:
-        RpcError: it says that it is one of Temporal's, and is not.
+        RpcError: The failure claims to be one of Temporal's, but is not.
     """
     made = ProtoFailure()
     if failure.metadata.get("type") == _TEMPORAL_FAILURE:
@@ -297,7 +297,7 @@ class NexusEndpoints:
         return DeleteNexusEndpointResponse()
 
     async def get_nexus_endpoint(self, request: GetNexusEndpointRequest, call: CallContext) -> GetNexusEndpointResponse:
-        """One endpoint."""
+        """Return one endpoint."""
         del call
         _need_id(request.id)
         found = await self._core.endpoints.find(request.id)
@@ -308,7 +308,7 @@ class NexusEndpoints:
     async def list_nexus_endpoints(
         self, request: ListNexusEndpointsRequest, call: CallContext
     ) -> ListNexusEndpointsResponse:
-        """All endpoints, or the one of a name."""
+        """List all endpoints, or the endpoint with a name."""
         del call
         known = await self._core.endpoints.all()
         if request.name:
@@ -320,7 +320,7 @@ class NexusEndpoints:
         if request.page_size > _MAX_PAGE:
             raise invalid(f"page_size exceeds limit of {_MAX_PAGE}")
         after = request.next_page_token.decode(errors="replace")
-        # By ID, as Temporal's server lists them; one that is deleted between two pages changes nothing.
+        # In the order of Temporal's server, by ID, so that a deletion between two pages changes nothing.
         found = sorted(((n, e) for n, e in known.items() if e.id > after), key=lambda each: each[1].id)
         page = found[: request.page_size or _PAGE]
         response = ListNexusEndpointsResponse(endpoints=[_endpoint(*each) for each in page])
@@ -332,7 +332,7 @@ class NexusEndpoints:
         """The name and the fields of an endpoint.
 
         Raises:
-            RpcError: it cannot be so.
+            RpcError: The endpoint is not valid.
         """
         issues = _name_issues(spec.name)
         target = spec.target.worker

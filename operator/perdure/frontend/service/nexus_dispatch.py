@@ -10,16 +10,16 @@ from perdure.kube.clock import now
 
 
 class NexusDispatch:
-    """Has workers handle the calls of clients."""
+    """Lets workers handle the calls of clients."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     async def dispatch_nexus_task(self, asked: DispatchNexusTaskRequest, call: CallContext) -> Answer:
-        """Hand a call to a worker, and wait for its answer.
+        """Pass a call to a worker, and wait for its response.
 
         Raises:
-            RpcError: the call is invalid, no worker has answered it in time, or this operator could not receive the response.
+            RpcError: The call is invalid, no worker has answered it in time, or this operator could not receive the response.
         """
         name(asked.task_queue, "TaskQueue")
         if asked.request.start_operation.payload.ByteSize() > MAX_BLOB:

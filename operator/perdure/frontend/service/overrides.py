@@ -54,7 +54,7 @@ class WorkflowOptions:
         return response
 
     async def _override(self, entry: Entry, asked: ProtoOverride) -> VersioningOverride:
-        """A versioning override; a pinned one that names no version pins a pinned workflow to the version that it has."""
+        """Read a versioning override. A pinned override without a version keeps the version of a pinned workflow."""
         if asked.pinned.behavior and not asked.pinned.HasField("version"):
             state = (await self._core.runs.reader.view(entry)).state
             pinned_to = state.code.versioning.pinned_to if state is not None and state.code is not None else None

@@ -1,4 +1,4 @@
-"""Queries of runs whose decider is in this process: those of Workflows."""
+"""Queries of runs whose decider is in this process, which are runs of Workflows."""
 
 from temporalio.api.workflowservice.v1 import QueryWorkflowRequest, QueryWorkflowResponse
 
@@ -25,7 +25,7 @@ class StepQueries:
         """Answer a query of a run.
 
         Raises:
-            RpcError: there is no such query, or the definition of the run cannot be read.
+            RpcError: The query does not exist, or the definition of the run is not valid.
         """
         query = request.query.query_type
         if query not in QUERIES:

@@ -26,7 +26,7 @@ _SIGNALS_AT_MOST = (ResetReapplyType.RESET_REAPPLY_TYPE_NONE, ResetReapplyType.R
 
 
 class Resets:
-    """Has runs reset."""
+    """Resets runs."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -34,7 +34,7 @@ class Resets:
     async def reset_workflow_execution(
         self, request: ResetWorkflowExecutionRequest, call: CallContext
     ) -> ResetWorkflowExecutionResponse:
-        """Start a new run from a point in the history of a workflow: before the event that has ended a workflow task."""
+        """Start a new run from a point in a workflow's history: before the event that ended a workflow task."""
         if request.workflow_task_finish_event_id > MAX_EVENT:
             raise invalid("WorkflowTaskFinishEventId: no history has that many events")
         overrides = tuple(_overrides(request))
@@ -81,7 +81,7 @@ class Resets:
                 raise precondition(refused)
 
     async def _begun(self, run_id: str) -> None:
-        """Wait until the new run has begun; then the old one has closed."""
+        """Wait until the new run has begun, after which the old run has closed."""
         runs = self._core.runs
 
         def begun() -> bool:
@@ -93,11 +93,11 @@ class Resets:
 
 
 def _overrides(request: ResetWorkflowExecutionRequest) -> Iterator[VersioningOverride | None]:
-    """The changes of the versioning override that follow the reset; as on Temporal's server, nothing else can follow it.
+    """The changes of the versioning override after the reset. As on Temporal's server, no other operations can follow it.
 
     Raises:
-        RpcError: an operation is another one.
-        UnfitError: an operation cannot be done.
+        RpcError: An operation does not change the versioning override.
+        UnfitError: An operation is not valid.
     """
     for each in request.post_reset_operations:
         if each.WhichOneof("variant") != "update_workflow_options":

@@ -33,6 +33,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.api.schedule import MAX_SCHEDULE_NAME, OverlapPolicy
 from perdure.frontend import payload_messages as data
 from perdure.frontend import schedule_messages
+from perdure.frontend.comparisons import InvalidQueryError
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
@@ -46,7 +47,7 @@ from perdure.frontend.errors import (
 )
 from perdure.frontend.given import MAX_ID, UnfitError, moment
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import InvalidQueryError, parse
+from perdure.frontend.querylang import parse
 from perdure.frontend.schedule_messages import Told
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import converter, lists_of
@@ -72,7 +73,7 @@ class Scheduling:
         self._core = core
 
     async def create_schedule(self, request: CreateScheduleRequest, call: CallContext) -> CreateScheduleResponse:
-        """Create a schedule; a repeated request finds the one that it has created."""
+        """Create a schedule. A repeated request finds the schedule that it has created."""
         del call
         _check_id(request.schedule_id)
         types = await self._core.registry.types(request.namespace)
@@ -132,7 +133,7 @@ class Scheduling:
             raise _refused(error) from error
 
     async def update_schedule(self, request: UpdateScheduleRequest, call: CallContext) -> UpdateScheduleResponse:
-        """Change a schedule; runs that it has started continue."""
+        """Change a schedule. Its open runs continue."""
         del call
         types = await self._core.registry.types(request.namespace)
 
@@ -214,7 +215,7 @@ class Scheduling:
         for obj in page:
             try:
                 response.schedules.append(schedule_messages.entry(self._with_runs(obj), now()))
-            except pydantic.ValidationError:  # its condition Ready tells why
+            except pydantic.ValidationError:  # its condition Ready says why
                 response.schedules.add(schedule_id=id_of(obj))
         return response
 
@@ -236,7 +237,11 @@ class Scheduling:
                 raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
             for name in sorted(query.names):
                 _check_name(name, types)
-            taken = [obj for obj in found if query.test(schedule_messages.lookup(obj))]
+            taken = []
+            for obj in found:
+                if query.test(schedule_messages.lookup(obj)):
+                    taken.append(obj)
+                await query.effort.rest()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
         return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)
@@ -308,10 +313,10 @@ class Scheduling:
 
 
 def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:
-    """The immediate requests of a patch.
+    """Return the immediate requests of a patch.
 
     Raises:
-        UnfitError: that cannot be.
+        UnfitError: A request is not valid.
     """
     request_id = request_id or uuid.uuid4().hex
     asked: list[inp.ScheduleRequest] = []
@@ -359,7 +364,7 @@ def _check(obj: kube.Object) -> None:
     """Check that a schedule is valid.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: The schedule is not valid.
     """
     try:
         Times(schedule_messages.spec_of(obj))

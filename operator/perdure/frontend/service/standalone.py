@@ -89,7 +89,7 @@ class StandaloneActivities:
             body["metadata"]["annotations"][labels.CREATED_BY_ANNOTATION] = principal
         known = await self._maker.existing(body, RunKind.ACTIVITY, reuse=reuse, conflict=conflict)
         begun = StartedRun(known, started=False) if known is not None else await self._maker.make(body)
-        if not begun.started and begun.entry.name != name:  # also if another start was faster than this one
+        if not begun.started and begun.entry.name != name:  # also if another start was faster
             await self._attach(begun.entry, request, principal)
         return begun
 
@@ -190,7 +190,7 @@ class StandaloneActivities:
     async def terminate_activity_execution(
         self, request: TerminateActivityExecutionRequest, call: CallContext
     ) -> TerminateActivityExecutionResponse:
-        """Stop an activity, without asking its worker."""
+        """Terminate an activity without notifying its worker."""
         entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.terminate(entry, request, call)
         return TerminateActivityExecutionResponse()
@@ -198,7 +198,7 @@ class StandaloneActivities:
     async def delete_activity_execution(
         self, request: DeleteActivityExecutionRequest, call: CallContext
     ) -> DeleteActivityExecutionResponse:
-        """Remove an activity with its history; one that is open is stopped by that."""
+        """Remove an activity with its history. This stops an open activity."""
         del call
         entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         await self._standalone.delete(entry)
@@ -209,7 +209,7 @@ def _check(request: StartActivityExecutionRequest) -> None:
     """Check the required and the unsupported fields of a start.
 
     Raises:
-        RpcError: it does not, or does.
+        RpcError: A required field is missing, or an unsupported field is set.
     """
     if not request.task_queue.name:
         raise invalid("missing task queue name")
@@ -230,10 +230,10 @@ def _check(request: StartActivityExecutionRequest) -> None:
 
 
 def _check_attaching(request: StartActivityExecutionRequest) -> None:
-    """Check what would be attached to an open activity.
+    """Check the callbacks and links to attach to an open activity.
 
     Raises:
-        RpcError: it cannot.
+        RpcError: They cannot be attached.
     """
     options = request.on_conflict_options
     if options.attach_completion_callbacks and not options.attach_request_id:
@@ -243,10 +243,10 @@ def _check_attaching(request: StartActivityExecutionRequest) -> None:
 
 
 def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) -> tuple[dict[str, Any], StartExtras]:
-    """The spec of the WorkflowRun of a standalone activity, and its other parts.
+    """Build the spec of the WorkflowRun of a standalone activity, and its other parts.
 
     Raises:
-        UnfitError: it cannot be started so.
+        UnfitError: The request is not valid.
     """
     queue = request.task_queue.name
     if queue.startswith(PODS_QUEUE):

@@ -100,7 +100,7 @@ class StandaloneNexusOperations:
         return await self._maker.make(body)
 
     async def _endpoint(self, request: StartNexusOperationExecutionRequest) -> Endpoint:
-        """The endpoint that a start names. One that does not admit its namespace is not found."""
+        """Find the endpoint of a start. An endpoint that does not admit the namespace counts as missing."""
         found = (await self._core.endpoints.all()).get(request.endpoint)
         if found is None:
             raise not_found(f"could not find Nexus endpoint by name: {request.endpoint[:200]}")
@@ -163,7 +163,7 @@ class StandaloneNexusOperations:
         history = await self._core.runs.reader.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
-        info.ClearField("execution_duration")  # which changes all the time
+        info.ClearField("execution_duration")  # which always changes
         response.long_poll_token = token_of(view.entry.uid, info)
         given_input = view.object["spec"].get("input")
         if request.include_input and given_input is not None:
@@ -183,7 +183,7 @@ class StandaloneNexusOperations:
     async def request_cancel_nexus_operation_execution(
         self, request: RequestCancelNexusOperationExecutionRequest, call: CallContext
     ) -> RequestCancelNexusOperationExecutionResponse:
-        """Ask the handler to cancel an operation, once it has started it."""
+        """Request the handler to cancel an operation, once the operation has started."""
         entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.cancel(entry, request, call)
         return RequestCancelNexusOperationExecutionResponse()
@@ -191,7 +191,7 @@ class StandaloneNexusOperations:
     async def terminate_nexus_operation_execution(
         self, request: TerminateNexusOperationExecutionRequest, call: CallContext
     ) -> TerminateNexusOperationExecutionResponse:
-        """Stop waiting for an operation, without asking its handler."""
+        """Stop waiting for an operation without notifying its handler."""
         entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.terminate(entry, request, call)
         return TerminateNexusOperationExecutionResponse()
@@ -199,7 +199,7 @@ class StandaloneNexusOperations:
     async def delete_nexus_operation_execution(
         self, request: DeleteNexusOperationExecutionRequest, call: CallContext
     ) -> DeleteNexusOperationExecutionResponse:
-        """Remove an operation with its history; one that is open is stopped by that."""
+        """Remove an operation with its history. This stops an open operation."""
         del call
         entry = self._core.runs.finder.operation(request.namespace, request.operation_id, request.run_id)
         await self._standalone.delete(entry)
@@ -210,7 +210,7 @@ def _check(request: StartNexusOperationExecutionRequest) -> None:
     """Check the required fields of a start.
 
     Raises:
-        RpcError: it does not.
+        RpcError: A required field is missing.
     """
     for field in ("operation_id", "endpoint", "service", "operation"):
         value = getattr(request, field)
@@ -228,10 +228,10 @@ def _check(request: StartNexusOperationExecutionRequest) -> None:
 def _asked_for(
     request: StartNexusOperationExecutionRequest, endpoint: Endpoint, types: dict[str, str]
 ) -> tuple[dict[str, Any], StartExtras]:
-    """The spec of the WorkflowRun of a standalone Nexus operation, and its other parts.
+    """Build the spec of the WorkflowRun of a standalone Nexus operation, and its other parts.
 
     Raises:
-        UnfitError: it cannot be started so.
+        UnfitError: The request is not valid.
     """
     operation: dict[str, Any] = {
         "endpoint": request.endpoint,

@@ -1,4 +1,4 @@
-"""What the RPCs of standalone activities and standalone Nexus operations have in common: how clients follow and stop them."""
+"""The shared parts of the RPCs of standalone activities and Nexus operations: clients follow and stop them."""
 
 import asyncio
 import uuid
@@ -21,7 +21,7 @@ from perdure.frontend.visibility import status_named
 from perdure.kube import client as kube
 
 _CANCEL, _TERMINATE = "cancel/", "terminate/"
-"""Prefixes of request IDs as a run stores them, because requests of different kinds may have the same ID."""
+"""Prefixes of stored request IDs, because requests of different kinds may have the same ID."""
 _METADATA = (("summary", 400), ("details", 20_000))
 """Maximum size of user metadata, in bytes."""
 _Response = TypeVar("_Response")
@@ -31,7 +31,7 @@ class StandaloneRuns:
     """The runs of standalone activities and Nexus operations."""
 
     def __init__(self, core: Core, max_reason: int = MAX_BLOB) -> None:
-        """`max_reason`: Bytes that the reason of a request may have."""
+        """`max_reason`: the size limit of the reason of a request, in bytes."""
         self._core = core
         self._max_reason = max_reason
 
@@ -44,10 +44,10 @@ class StandaloneRuns:
         call: CallContext,
         describe: Callable[[View], Awaitable[_Response]],
     ) -> _Response | None:
-        """A description of a run; with the token of an earlier one, wait for a change. None if there is none in time.
+        """Describe a run; with the token of an earlier description, wait for a change. None if there is no change in time.
 
         Raises:
-            RpcError: the token is none of this run, or the run has not begun.
+            RpcError: The token does not belong to this run, or the run has not begun.
         """
         if token:
             long_polls.check(token, entry.uid)
@@ -65,10 +65,10 @@ class StandaloneRuns:
         return None
 
     async def state(self, entry: Entry, call: CallContext) -> RunState:
-        """The state of a run that has begun.
+        """Return the state of a run that has begun.
 
         Raises:
-            RpcError: it has not begun.
+            RpcError: The run has not begun.
         """
         await self._core.runs.finder.has_begun(entry.uid, call.within(LONGEST_WAIT))
         state = (await self._core.runs.reader.view(entry)).state
@@ -79,10 +79,10 @@ class StandaloneRuns:
     # Stopping
 
     async def cancel(self, entry: Entry, request: Any, call: CallContext) -> None:
-        """Request a cancellation. A request that is repeated changes nothing.
+        """Request a cancellation. A repeated request changes nothing.
 
         Raises:
-            RpcError: the run has closed, or another request has asked for it before.
+            RpcError: The run has closed, or another request has already requested the cancellation.
         """
         asked = inputs.CancelRequested(
             request_id=_CANCEL + request_id_of(request),
@@ -101,10 +101,10 @@ class StandaloneRuns:
         await self.demand(entry, asked)
 
     async def terminate(self, entry: Entry, request: Any, call: CallContext) -> None:
-        """Close a run without asking a worker. A request that is repeated changes nothing.
+        """Terminate a run without notifying a worker. A repeated request changes nothing.
 
         Raises:
-            RpcError: it has closed.
+            RpcError: The run has closed.
         """
         asked = inputs.TerminateRequested(
             request_id=_TERMINATE + request_id_of(request),
@@ -123,7 +123,7 @@ class StandaloneRuns:
         await self.demand(entry, asked)
 
     async def delete(self, entry: Entry) -> None:
-        """Remove a run with its history; one that is open is stopped by that."""
+        """Remove a run with its history. This stops an open run."""
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._core.runs.manager.client.delete(url, uid=entry.uid)
 
@@ -131,7 +131,7 @@ class StandaloneRuns:
         """Pass a request to a run, which must accept it.
 
         Raises:
-            RpcError: it does not, or has closed.
+            RpcError: The run has closed, or rejected the request.
         """
         try:
             await self._core.runs.demand(entry, asked)
@@ -149,15 +149,15 @@ class StandaloneRuns:
 
 
 def id_policies(request: Any, reuse_policy: Any, conflict_policy: Any) -> tuple[str, str]:
-    """What is to happen if a closed run has the ID of a start, and if an open one has it.
+    """The policies for a start whose ID a closed run or an open run has.
 
     Args:
         request: The start.
-        reuse_policy: The enum of the former.
-        conflict_policy: The enum of the latter.
+        reuse_policy: The enum of the policy for closed runs.
+        conflict_policy: The enum of the policy for open runs.
 
     Raises:
-        RpcError: it is unknown.
+        RpcError: A policy is unknown.
     """
     reuse, conflict = (
         from_enum(reuse_policy, request.id_reuse_policy),
@@ -174,7 +174,7 @@ def check_metadata(request: Any) -> None:
     """Check that the metadata of a start is not too large.
 
     Raises:
-        RpcError: it is.
+        RpcError: The metadata is too large.
     """
     for name, most in _METADATA:
         size = getattr(request.user_metadata, name).ByteSize()
@@ -186,7 +186,7 @@ def request_id_of(request: Any) -> str:
     """The ID of a request; a new one if it has none.
 
     Raises:
-        RpcError: it is too long.
+        RpcError: The ID is too long.
     """
     found = request.request_id or uuid.uuid4().hex
     if len(found) > MAX_ID:

@@ -45,7 +45,7 @@ from perdure.runtime.blobs import with_content
 from perdure.runtime.operation_requests import StartSignal
 
 _MAX_CARRIED = 64 * 1024
-"""Bytes of a signal that goes with the start; the annotations of an object have room for 256 KiB."""
+"""Size limit of a signal that is sent with the start, in bytes; the annotations of an object have room for 256 KiB."""
 _CONFLICT = ("Fail", "UseExisting", "TerminateExisting")
 _REUSE = ("AllowDuplicate", "AllowDuplicateFailedOnly", "RejectDuplicate")
 
@@ -81,7 +81,7 @@ class Starting:
     async def _begin_or_attach(
         self, request: StartWorkflowExecutionRequest, call: CallContext
     ) -> tuple[StartedRun, bool]:
-        """Start a workflow; returns whether the request was attached to an open run instead."""
+        """Start a workflow; also return whether the request was attached to an open run instead."""
         until = monotonic() + call.within(LONGEST_WAIT)
         while True:
             begun = await self.begin(request, "Fail", principal=call.principal)
@@ -107,7 +107,7 @@ class Starting:
         """The completion callbacks of a start.
 
         Raises:
-            UnfitError: they cannot be such.
+            UnfitError: A callback is not valid.
         """
         if not getattr(request, "completion_callbacks", ()):
             return ()
@@ -118,7 +118,7 @@ class Starting:
     async def signal_with_start_workflow_execution(
         self, request: SignalWithStartWorkflowExecutionRequest, call: CallContext
     ) -> SignalWithStartWorkflowExecutionResponse:
-        """Signal a workflow, and start it first if it is not open, or closes before it gets the signal."""
+        """Signal a workflow. Start it first if it is not open, or if it closes before it gets the signal."""
         if not request.signal_name:
             raise invalid("SignalName is not set on request.")
         if request.workflow_id_conflict_policy == WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL:
@@ -137,7 +137,7 @@ class Starting:
         )
 
         async def demand(entry: Entry) -> Entry:
-            await self._core.runs.demand(entry, signal.request)  # nothing new to a run that has begun with it
+            await self._core.runs.demand(entry, signal.request)  # changes nothing if the run started with the signal
             return entry
 
         meant, seconds = WorkflowExecution(workflow_id=request.workflow_id), call.within(LONGEST_WAIT)
@@ -169,14 +169,14 @@ class Starting:
         """Start a workflow, or find the open one, according to the policies.
 
         Args:
-            request: What to start; also one that signals.
-            conflict: What to do if it is open, where the request does not say.
-            signal: The signal that it gets with its start.
-            principal: The user that asks for it, as the API server says.
-            reserved: Whether no worker gets the first workflow task of a new run before `FirstTasks.release` is called.
+            request: The request to start, or to signal with start.
+            conflict: The default policy for an open run with the ID.
+            signal: The signal to send with the start.
+            principal: The user that the API server authenticated.
+            reserved: Whether to reserve the first workflow task of a new run until `FirstTasks.release` is called.
 
         Raises:
-            RpcError: it cannot be started.
+            RpcError: The workflow cannot be started.
         """
         reuse, conflict = _policies(request, conflict)
         manager, directory = self._core.runs.manager, self._core.runs.manager.directory
@@ -185,7 +185,7 @@ class Starting:
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return StartedRun(mine, started=True)
-        with suppress(RpcError):  # there is none yet, or the one that is coming is waited for by what is made
+        with suppress(RpcError):  # there is no run yet, or the new run waits for the next run of the chain
             meant = WorkflowExecution(workflow_id=request.workflow_id)
             await self._core.runs.finder.reach(request.namespace, meant, BEGIN_SECONDS)
         known = directory.open_run(request.namespace, request.workflow_id)
@@ -211,8 +211,8 @@ class Starting:
     async def _may_begin_eagerly(self, request: Any) -> bool:
         """Whether the client gets the first workflow task (eager start).
 
-        It must be a worker of the version that the task goes to. Where no version is current, any worker may have it, as on
-        Temporal's server: a versioned client would otherwise wait for an unversioned worker.
+        It must be a worker of the version that gets the task. If no version is current, any worker may have it, as on Temporal's
+        server: a versioned client would otherwise wait for an unversioned worker.
         """
         if not isinstance(request, StartWorkflowExecutionRequest) or not request.request_eager_execution:
             return False

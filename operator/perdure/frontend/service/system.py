@@ -57,7 +57,7 @@ _CLIENTS = {
     ),
     "temporal-ui": "<3.0.0",
 }
-"""As Temporal's server has them (common/headers/version_checker.go), and the other SDKs on sdk-core."""
+"""The supported clients of Temporal's server (common/headers/version_checker.go), and the other SDKs on sdk-core."""
 
 
 class System:
@@ -125,7 +125,7 @@ class System:
         """List the served namespaces."""
         del request, call
         manager = self._core.runs.manager
-        if manager.served.names:  # a Role in each of them lets the operator read these and list none
+        if manager.served.names:  # the operator's Roles allow it to read these namespaces, but not to list any
             named = [await self._find(name) for name in manager.served.names]
             return ListNamespacesResponse(namespaces=[self._namespace(each) for each in named if each is not None])
         try:
@@ -187,7 +187,7 @@ class System:
     async def get_search_attributes(
         self, request: GetSearchAttributesRequest, call: CallContext
     ) -> GetSearchAttributesResponse:
-        """List the fields that filters can name, for all namespaces."""
+        """List the fields for filters, for all namespaces."""
         del request, call
         response = GetSearchAttributesResponse()
         for name, kind in BUILT_IN.items():
@@ -220,10 +220,10 @@ def check_registered(types: Mapping[str, str]) -> None:
     """Check that search attributes can be registered.
 
     Args:
-        types: Their names, and the type of each as Temporal calls it.
+        types: The types by name, with Temporal's names.
 
     Raises:
-        UnfitError: one cannot.
+        UnfitError: A search attribute cannot be registered.
     """
     if not types:
         raise UnfitError("SearchAttributes are not set on request.")

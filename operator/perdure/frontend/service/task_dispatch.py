@@ -1,4 +1,4 @@
-"""Workflow tasks and queries that polls hand out to workers."""
+"""Dispatch workflow tasks and queries to polling workers."""
 
 import uuid
 from time import monotonic
@@ -31,7 +31,7 @@ PAGE = 1_000
 
 
 class TaskDispatch:
-    """Hands out workflow tasks and queries."""
+    """Dispatches workflow tasks and queries."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -42,7 +42,7 @@ class TaskDispatch:
     async def poll_workflow_task_queue(
         self, request: PollWorkflowTaskQueueRequest, call: CallContext
     ) -> PollWorkflowTaskQueueResponse:
-        """Wait for a task; an empty response if there is none in time."""
+        """Wait for a task; the response is empty if there is none in time."""
         if not request.task_queue.name:
             raise invalid("TaskQueue is not set on request.")
         named = QueueName(request.namespace, Kind.WORKFLOW, name(request.task_queue.name, "TaskQueue"))
@@ -60,11 +60,11 @@ class TaskDispatch:
         return PollWorkflowTaskQueueResponse()
 
     async def take_at_once(self, entry: Entry, identity: str) -> PollWorkflowTaskQueueResponse | None:
-        """The task of a run for a client that is also a worker; None if none is available now."""
+        """Take the task of a run for a client that is also a worker; None if no task is available now."""
         return await self._take(Offer(entry.uid), Poller(identity))
 
     async def _take(self, offer: Offer, poller: Poller, /) -> PollWorkflowTaskQueueResponse | None:
-        """The offered task or query, if it is still pending."""
+        """Return the offered task or query, if it is still pending."""
         entry = self._core.runs.manager.directory.get(offer.run_id)
         if entry is None:
             return None
@@ -80,7 +80,7 @@ class TaskDispatch:
             raise
 
     def taken(self, entry: Entry, request_id: str, identity: str) -> inputs.TaskTaken:
-        """The request of a worker that takes the task of a run."""
+        """Build the request of a worker that takes the task of a run."""
         run = self._core.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
         return inputs.TaskTaken(
@@ -92,7 +92,7 @@ class TaskDispatch:
         )
 
     def _give_back(self, entry: Entry) -> None:
-        """Return a task whose worker disconnected before it had it: another worker gets it immediately."""
+        """Return a task whose worker disconnected before receiving it, so that another worker gets it immediately."""
         token = self._held(entry)
         if token is not None:
             returned = inputs.TaskReturned(request_id=uuid.uuid4().hex, token=token.engine())
@@ -112,14 +112,14 @@ class TaskDispatch:
             self._give_back(entry)
 
     def _held(self, entry: Entry) -> WorkflowTaskToken | None:
-        """The token of the task of a run that a worker has."""
+        """The token of a run's task, if a worker has the task."""
         run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         task = code.task if code is not None else None
         return token_of(entry, task) if task is not None and task.started_time is not None else None
 
     def _take_back(self, member: str) -> None:
-        """A member has left: return the tasks on their way to workers that are connected to it."""
+        """Return the tasks in transit to workers of a member that has left."""
         for entry, token in self._in_transit.lost(member):
             if self._held(entry) == token:
                 self._give_back(entry)
@@ -127,7 +127,7 @@ class TaskDispatch:
     async def _task(
         self, entry: Entry, *, sticky: bool, through: str, prolonged: bool = False
     ) -> PollWorkflowTaskQueueResponse | None:
-        """The task that a worker has taken. One that only prolongs another does not request the same updates again."""
+        """Build the task that a worker has taken. A task that only prolongs another one does not repeat its updates."""
         view = await self._core.runs.reader.view_of_worker(entry)
         code = view.state.code if view.state is not None else None
         task = code.task if code is not None else None
@@ -154,9 +154,9 @@ class TaskDispatch:
             response.queries[query.query_id].CopyFrom(query.query)
         for update in self._core.updates.to_be_asked(entry.uid):
             if update.update_id in code.updates:
-                continue  # accepted already; its caller is about to get the response
+                continue  # already accepted; its caller is about to get the response
             if update.update_id in code.admitted:
-                continue  # the worker learns of it from the event that has admitted it
+                continue  # the event that admitted it informs the worker
             if not (prolonged and update.sent):
                 response.messages.append(update.message(task.started_event_id - 1))
                 update.sent = True
@@ -193,7 +193,7 @@ class TaskDispatch:
     async def following(
         self, entry: Entry, taken: inputs.TaskTaken, *, through: str, prolonged: bool
     ) -> PollWorkflowTaskQueueResponse | None:
-        """The task that was taken with a response, also for a worker that sends its response again; None if none is due."""
+        """Build the task that was taken with a response, even if the response is repeated; None if no task is due."""
         run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or code.task.request_id != taken.request_id:
@@ -206,7 +206,7 @@ class TaskDispatch:
 
 
 def token_of(entry: Entry, task: Any) -> WorkflowTaskToken:
-    """The token of a task; a worker that responds sends it back."""
+    """The token of a task, which the worker sends back in its response."""
     return WorkflowTaskToken(
         namespace=entry.namespace,
         run_id=entry.uid,
@@ -225,7 +225,7 @@ def _next_page(entry: Entry, rest: list[ev.AnyEvent]) -> bytes:
 
 
 def virtual_events(state: RunState) -> list[ev.AnyEvent]:
-    """The events of a task that are not written yet: they are written with its outcome.
+    """The unwritten events of a task, which are written with its outcome.
 
     This applies to a task that a worker has, and to a further attempt that waits for a worker.
     """

@@ -24,7 +24,7 @@ class TaskQueueConfigs:
     async def update_task_queue_config(
         self, request: UpdateTaskQueueConfigRequest, call: CallContext
     ) -> UpdateTaskQueueConfigResponse:
-        """Set what the request names, and leave the rest as it is."""
+        """Change the settings in the request, and keep all others."""
         del call
         queue = name(request.task_queue, "TaskQueue")
         if not fits_key(queue):
@@ -56,7 +56,7 @@ class TaskQueueConfigs:
 
 
 def _limit(request: UpdateTaskQueueConfigRequest, field: str) -> RateLimit | None:
-    """The limit that a request sets or removes; None if it leaves it as it is."""
+    """The limit that a request sets or removes; None if the request does not change it."""
     if not request.HasField(field):  # type: ignore[arg-type]
         return None
     update = getattr(request, field)

@@ -1,4 +1,4 @@
-"""The RPC that starts a workflow, or finds it open, and updates it."""
+"""The RPC that starts a workflow or finds an open one, and updates it."""
 
 import uuid
 from datetime import timedelta
@@ -23,15 +23,15 @@ from perdure.frontend.service.starting import Starting
 from perdure.frontend.service.updating import Updating
 
 _TRIES = 10
-"""Runs that an update-with-start tries before it is refused because each has closed before it took the update."""
+"""Number of runs that update-with-start tries, if each run closes before it gets the update."""
 
 
 class _MissedError(Exception):
-    """The workflow that was found open, or started, has closed before it could take the update."""
+    """The workflow closed before it got the update."""
 
 
 class UpdateWithStart:
-    """Starts workflows, or finds them open, and updates them."""
+    """Starts workflows or finds open ones, and updates them."""
 
     def __init__(self, core: Core, starting: Starting, updating: Updating) -> None:
         self._core = core
@@ -41,7 +41,7 @@ class UpdateWithStart:
     async def execute_multi_operation(
         self, request: ExecuteMultiOperationRequest, call: CallContext
     ) -> ExecuteMultiOperationResponse:
-        """Start a workflow, or find it open, and update it."""
+        """Start a workflow or find an open one, and update it."""
         operations = request.operations
         if [o.WhichOneof("operation") for o in operations] != ["start_workflow", "update_workflow"]:
             raise invalid("Operations have to be exactly [Start, Update].")
@@ -71,10 +71,10 @@ class UpdateWithStart:
     async def _start_until_updated(
         self, start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> tuple[StartedRun, UpdateWorkflowExecutionResponse]:
-        """Start or find the workflow and update it; again with the next run if that one closes first.
+        """Start or find the workflow and update it. If the run closes first, repeat this with the next run.
 
         Raises:
-            RpcError: It cannot be started or updated; or `_TRIES` runs have closed in between.
+            RpcError: The workflow cannot be started or updated, or `_TRIES` runs have closed in between.
         """
         for left in reversed(range(_TRIES)):
             try:
@@ -84,7 +84,7 @@ class UpdateWithStart:
                     raise several(1, [None, aborted(str(error))]) from error
                 start.request_id = (
                     uuid.uuid4().hex
-                )  # another run than the one that may have been started, and has closed
+                )  # a different run than the one that may have been started and closed
         raise AssertionError  # the last try returns or raises
 
     async def _start_and_update(
@@ -98,7 +98,7 @@ class UpdateWithStart:
         try:
             return begun, await self._updating.update(begun.entry, update, call)
         except RpcError as error:
-            # It has closed or, as it had waited for its id in vain, is gone.
+            # It has closed, or was deleted because its ID was in use.
             if error.code is grpc.StatusCode.NOT_FOUND:
                 raise _MissedError(error.message) from error
             raise several(1, [None, error]) from error
@@ -106,9 +106,9 @@ class UpdateWithStart:
             self._core.first_tasks.release(begun.entry.namespace, begun.entry.name)
 
     async def _attached(self, namespace: str, workflow_id: str, update_id: str) -> StartedRun | None:
-        """The workflow that has the update already: whatever the policies say, nothing is started then.
+        """Find the workflow that already has the update. Then nothing is started, regardless of the policies.
 
-        One that has closed counts only if the update has come to its end there.
+        A closed workflow is only returned if the update has completed.
         """
         await self._core.runs.manager.first_lists.wait()
         entry = self._core.runs.manager.directory.newest(namespace, workflow_id)
@@ -117,7 +117,7 @@ class UpdateWithStart:
         try:
             view = await self._core.runs.reader.view(entry)
         except RpcError as error:
-            if error.code is grpc.StatusCode.NOT_FOUND:  # it has gone meanwhile
+            if error.code is grpc.StatusCode.NOT_FOUND:  # it was deleted
                 return None
             raise
         if view.state is None or view.state.code is None:
@@ -131,7 +131,7 @@ class UpdateWithStart:
 
 
 def _start_refused(start: StartWorkflowExecutionRequest) -> str:
-    """Why a start cannot be part of update-with-start, though it could be made alone; empty if it can."""
+    """Why a valid start cannot be part of update-with-start; empty if it can."""
     if start.cron_schedule:
         return "CronSchedule is not allowed."
     if start.request_eager_execution:
@@ -142,7 +142,7 @@ def _start_refused(start: StartWorkflowExecutionRequest) -> str:
 
 
 def _update_refused(start: StartWorkflowExecutionRequest, update: UpdateWorkflowExecutionRequest) -> str:
-    """Why an update cannot be part of update-with-start, though it could be sent alone; empty if it can."""
+    """Why a valid update cannot be part of update-with-start; empty if it can."""
     if update.first_execution_run_id:
         return "FirstExecutionRunId is not allowed."
     if update.workflow_execution.run_id:

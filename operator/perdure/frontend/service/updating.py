@@ -49,7 +49,7 @@ class Updating:
     async def update_workflow_execution(
         self, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        """Send an update to a workflow; a repeated ID finds the same update."""
+        """Send an update to a workflow. A repeated ID finds the same update."""
         self.check(request)
         entry = await self._core.runs.finder.reach(
             request.namespace,
@@ -63,7 +63,7 @@ class Updating:
         """Check that an update is valid for any workflow.
 
         Raises:
-            RpcError: it cannot.
+            RpcError: It cannot.
         """
         check_update(request)
         asked = request.request
@@ -77,7 +77,7 @@ class Updating:
     async def update(
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        """Give an update to a workflow that was found open, or to the next run of its chain."""
+        """Send an update to an open workflow, or to the next run of its chain."""
         if not request.request.meta.update_id:
             request.request.meta.update_id = uuid.uuid4().hex
         seconds = call.within(LONGEST_WAIT)
@@ -117,9 +117,9 @@ class Updating:
     async def _attach(
         self, entry: Entry, known: Update, request: UpdateWorkflowExecutionRequest, principal: str
     ) -> None:
-        """Attach the completion callbacks of this request to an update that another request has made.
+        """Attach the completion callbacks of this request to an update that another request created.
 
-        An update that has ended needs none: its outcome is in the response.
+        A completed update needs no callbacks, because its outcome is in the response.
         """
         asked = request.request
         await self._wait(known, _ACCEPTED)
@@ -134,7 +134,7 @@ class Updating:
         await self._core.runs.demand(entry, attached)
 
     async def _known(self, entry: Entry, update_id: str) -> Update | None:
-        """An existing update, in memory or recorded."""
+        """Find an existing update, in memory or recorded."""
         waiting = self._core.updates.get(entry.uid, update_id)
         if waiting is not None:
             return waiting
@@ -190,7 +190,7 @@ class Updating:
             raise
 
     async def _wait(self, update: Update, wanted: int) -> Any:
-        """Wait for a stage, and return the one reached. As on Temporal's server, a missed deadline is an error."""
+        """Wait for a stage, and return the reached stage. As on Temporal's server, a missed deadline is an error."""
         if wanted > _ADMITTED:
             event = update.ended if wanted >= _COMPLETED else update.accepted
             with suppress(TimeoutError):
@@ -224,7 +224,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     """Check that an update is valid for any workflow.
 
     Raises:
-        RpcError: it cannot.
+        RpcError: It cannot.
     """
     asked = request.request
     if not asked.input.name:

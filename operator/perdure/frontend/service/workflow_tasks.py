@@ -54,10 +54,10 @@ MAX_QUERY_RESULT = 2 * 1024 * 1024
 
 
 class WorkflowTasks:
-    """Takes the responses of workers to workflow tasks and queries."""
+    """Processes the responses of workers to workflow tasks and queries."""
 
     def __init__(self, core: Core, dispatch: TaskDispatch) -> None:
-        """`dispatch` hands out the task that follows a response."""
+        """`dispatch` dispatches the task that follows a response."""
         self._core = core
         self._dispatch = dispatch
 
@@ -84,7 +84,7 @@ class WorkflowTasks:
             )
             answered = reader.read(request.commands, request.messages)
         except BadCommandError as error:
-            # A further attempt is left to run out, or it would be refused repeatedly without a delay.
+            # Let a further attempt time out; otherwise it would be rejected repeatedly without a delay.
             if token.attempt == 1 or error.terminates:
                 failure = Failure(kind=FailureKind.APPLICATION, type=error.cause, message=str(error))
                 who = {"identity": request.identity, "principal": call.principal}
@@ -136,7 +136,7 @@ class WorkflowTasks:
         return response
 
     def _stays(self, entry: Entry, version: DeploymentVersion | None) -> bool:
-        """Whether the version that has decided a run also makes the next decision."""
+        """Whether the version that decided a run also makes the next decision."""
         run = self._core.runs.manager.runs.get(entry.uid)
         state = run.state if run is not None else None
         if state is None or state.code is None:
@@ -151,7 +151,7 @@ class WorkflowTasks:
         return await self._core.endpoints.all()
 
     async def _eager(self, entry: Entry, completed: inputs.TaskCompleted) -> list[PollActivityTaskQueueResponse]:
-        """The activities that a worker gets together with the result of its response (eager activities)."""
+        """The activities that a worker gets with the reply to its response (eager activities)."""
         run = self._core.runs.manager.runs.get(entry.uid)
         if not completed.eager or run is None or run.state is None:
             return []
@@ -161,7 +161,7 @@ class WorkflowTasks:
         return [task for task in given if task is not None]
 
     def _attributed(self, entry: Entry, command: cmd.Command) -> cmd.Command:
-        """A command; if it accepts an update, with the request and its user, which workers need not repeat."""
+        """Add the request and its user to a command that accepts an update, because workers need not repeat them."""
         if not isinstance(command, cmd.AcceptUpdate):
             return command
         update = self._core.updates.get(entry.uid, command.update_id)
@@ -170,7 +170,7 @@ class WorkflowTasks:
         return replace(command, principal=update.principal, **asked_by(update.request))
 
     def _updates(self, entry: Entry, token: WorkflowTaskToken) -> KnownUpdates | None:
-        """The updates that a response can concern; None for a late or repeated one, which changes nothing."""
+        """The updates that a response can refer to; None for a late or repeated response, which changes nothing."""
         run = self._core.runs.manager.runs.get(entry.uid)
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or token_of(entry, code.task) != token:
@@ -254,7 +254,7 @@ class WorkflowTasks:
     # Leaving
 
     async def shutdown_worker(self, request: ShutdownWorkerRequest, call: CallContext) -> ShutdownWorkerResponse:
-        """Process the shutdown of a worker: its sticky tasks go back to the task queue."""
+        """Process the shutdown of a worker: return its sticky tasks to the task queue."""
         del call
         if request.sticky_task_queue:
             self._core.queues.close(QueueName(request.namespace, Kind.WORKFLOW, request.sticky_task_queue))
@@ -273,7 +273,7 @@ class WorkflowTasks:
     async def reset_sticky_task_queue(
         self, request: ResetStickyTaskQueueRequest, call: CallContext
     ) -> ResetStickyTaskQueueResponse:
-        """Have any worker of the task queue take the next task."""
+        """Let any worker of the task queue take the next task."""
         del call
         entry = self._core.runs.finder.entry(request.namespace, request.execution)
         await self._core.runs.demand(entry, inputs.StickinessReset(request_id=uuid.uuid4().hex))
@@ -287,7 +287,7 @@ class WorkflowTasks:
 
 
 def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailure, message: str) -> None:
-    """Pass a worker's answer to the caller of the query. An answer that is too large fails it, as on Temporal's server."""
+    """Pass a worker's answer to the caller. The query fails if the answer is too large, as on Temporal's server."""
     if result.ByteSize() > MAX_QUERY_RESULT:
         query.failed(ProtoFailure(message="Blob data size exceeds limit."))
         return
@@ -305,7 +305,7 @@ def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
 
 
 def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:
-    """The build of the worker that has decided, if it reports one: the SDK shows it to the workflow's code."""
+    """The build that the deciding worker reports, if any. SDKs show it to the workflow's code."""
     if version_of(request.deployment_options) is not None:
         return None
     build = request.worker_version_stamp.build_id or request.deployment_options.build_id

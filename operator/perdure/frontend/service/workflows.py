@@ -70,11 +70,11 @@ from perdure.kube import client as kube
 from perdure.runtime.chains import extras_of
 
 QUERY_SECONDS = 30.0
-"""How long a query waits for a worker at most, as on Temporal's server (client/history/client.go: DefaultTimeout)."""
+"""The longest wait of a query for a worker, as on Temporal's server (client/history/client.go: DefaultTimeout)."""
 _TERMINATED = "terminated by user via frontend"
 """The reason of a termination if the client gives none, as on Temporal's server."""
 _MAX_FAILED_ATTEMPTS = 3
-"""A query fails immediately if the workflow's code has failed that often in a row: no worker could answer it."""
+"""Consecutive failures of the workflow's code after which queries fail immediately, because no worker could answer."""
 
 
 class Workflows:
@@ -108,7 +108,7 @@ class Workflows:
     async def request_cancel_workflow_execution(
         self, request: RequestCancelWorkflowExecutionRequest, call: CallContext
     ) -> RequestCancelWorkflowExecutionResponse:
-        """Request the cancellation of a workflow; for a closed one, this does nothing."""
+        """Request the cancellation of a workflow. This does nothing for a closed workflow."""
         cancel = inputs.CancelRequested(
             request_id=request.request_id or uuid.uuid4().hex,
             reason=request.reason,
@@ -138,7 +138,7 @@ class Workflows:
     async def pause_workflow_execution(
         self, request: PauseWorkflowExecutionRequest, call: CallContext
     ) -> PauseWorkflowExecutionResponse:
-        """Let nothing new begin in a workflow: no workflow task, no attempt of an activity."""
+        """Stop new workflow tasks and new attempts of activities."""
         await self._switch(request, call, inputs.PauseRequested)
         return PauseWorkflowExecutionResponse()
 
@@ -157,7 +157,7 @@ class Workflows:
     ) -> None:
         """Pause or unpause a workflow.
 
-        What would change nothing is refused, unless it is the same request once more (Temporal: service/history/api).
+        A request that would change nothing is rejected, unless it is a repeated request (Temporal: service/history/api).
         """
         asked = kind(
             request_id=request.request_id or uuid.uuid4().hex,
@@ -175,10 +175,10 @@ class Workflows:
         await runs.finder.along(entry, execution, seconds, lambda open_: runs.demand(open_, asked))
 
     async def _demand(self, request: Any, call: CallContext, asked: inputs.Request) -> Entry:
-        """Pass a request to the run of a workflow that is open when it arrives, and return that run.
+        """Pass a request to the open run of a workflow, and return the run.
 
-        A request that names the first run of a chain goes to the chain's open run, whatever run ID it names besides
-        (Temporal: service/history/api/terminateworkflow, requestcancelworkflow).
+        A request with the first run of a chain goes to the chain's open run, regardless of its run ID (Temporal:
+        service/history/api/terminateworkflow, requestcancelworkflow).
         """
         runs, execution, seconds = self._core.runs, request.workflow_execution, call.within(LONGEST_WAIT)
         first = getattr(request, "first_execution_run_id", "")
@@ -195,7 +195,7 @@ class Workflows:
     async def delete_workflow_execution(
         self, request: DeleteWorkflowExecutionRequest, call: CallContext
     ) -> DeleteWorkflowExecutionResponse:
-        """Remove a run with its history; one that is open is stopped by that."""
+        """Remove a run with its history. This stops an open run."""
         del call
         entry = self._core.runs.finder.entry(request.namespace, request.workflow_execution)
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
@@ -263,7 +263,7 @@ class Workflows:
             return response
         task = view.state.code.task if view.state.code is not None else None
         if task is not None and task.scheduled_event_id and task.started_time is not None:
-            response.workflow_execution_info.history_length += 1  # its WorkflowTaskStarted, which is not written yet
+            response.workflow_execution_info.history_length += 1  # its unwritten WorkflowTaskStarted
         history = await self._core.runs.reader.history(view)
         describe_start(response, history[0], extras_of(view.object))
         describe_builds(response, history, self._core.payloads.historian(entry.namespace), entry.uid)

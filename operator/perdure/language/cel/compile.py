@@ -48,7 +48,7 @@ class CompiledExpression:
         try:
             return self._run(frame)
         except (ArithmeticError, TypeError, ValueError) as error:
-            # A number beyond 64 bits in the input, a time without a zone: not JSON as CEL knows it, but no crash either.
+            # The input has a number beyond 64 bits or a time without a zone: CEL has no such values, but must not crash.
             raise EvaluationError(f"it cannot be computed: {error}") from None
 
 
@@ -72,7 +72,7 @@ def compile_source(source: str, names: frozenset[str] | None) -> CompiledExpress
             f"it has {len(source)} characters, and {MAX_SOURCE} are allowed; split it into several steps"
         )
     if len(re.findall(r"\bopt(?:Flat)?Map\b", source)) > _MAX_OPT_MAPS:
-        # The macro copies what stands before it, so that a chain of them doubles with each.
+        # The macro copies its target, so each one in a chain doubles the size.
         raise CompileError(f"more than {_MAX_OPT_MAPS} optMap() in one expression; split it into several steps")
     parsed = NameReader(translate(source, frozenset(), check=False))
     for name in sorted(parsed.names & (names or frozenset()) & TYPES.keys()):

@@ -73,7 +73,7 @@ def _logic(operator: str, *, decides: bool) -> Callable[[Build, Node, Node], Run
                     return decides
                 raise failed
             finally:
-                failed = None  # an error that a frame of its own traceback holds keeps both for the garbage collector
+                failed = None  # an error that a frame of its own traceback refers to would leave both to the garbage collector
 
         return logic
 

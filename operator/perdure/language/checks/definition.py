@@ -14,6 +14,7 @@ from perdure.api.workflow import Activity, WorkflowSpec
 from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_parts
 from perdure.language.checks import flow as flows
 from perdure.language.checks import texts, work
+from perdure.language.checks.artifacts import artifacts_shape, of_artifacts
 from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
 from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
@@ -80,6 +81,8 @@ _APPROVAL: Final = known_object({"approved": {"type": "boolean"}, "comment": ANY
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
+_RESULTS: Final[Mapping[Path, str]] = {("output",): "null", ("artifacts",): "empty"}
+"""What a step that is skipped leaves."""
 _ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
@@ -197,7 +200,7 @@ class _Checks:
             handler = getattr(spec, attribute)
             if handler is None:
                 continue
-            steps = _steps_shape(program.main, may_be_missing=True)
+            steps = self.steps_shape(program.main, may_be_missing=True)
             scope = {**_EVERYWHERE, "input": given, "steps": steps}
             if name == "onFailure":
                 scope["error"] = ERROR
@@ -207,6 +210,8 @@ class _Checks:
 
     def activity(self, path: str, activity: Activity) -> None:
         self.findings += of_activity(path, activity)
+        if activity.artifacts is not None:
+            self.findings += of_artifacts(f"{path}.artifacts", activity.artifacts)
         self.findings += texts.in_containers(path, activity)
         templates, broken = texts.container_templates(path, activity)
         self.findings += broken
@@ -226,7 +231,7 @@ class _Checks:
     # Steps
 
     def flow(self, path: str, flow: Flow, scope: dict[str, Shape]) -> None:
-        scope = {**scope, "steps": _steps_shape(flow)}
+        scope = {**scope, "steps": self.steps_shape(flow)}
         for i, compiled in enumerate(flow.steps):
             self.step(f"{path}.steps[{i}]", compiled, flow, scope)
         if flow.output is not None:
@@ -268,6 +273,14 @@ class _Checks:
                 )
             )
 
+    def steps_shape(self, flow: Flow, *, may_be_missing: bool = False) -> Shape:
+        names = [compiled.step.name for compiled in flow.steps]
+        shapes = {
+            compiled.step.name: step_shape(_output_shape(compiled), artifacts_shape(compiled, self.program))
+            for compiled in flow.steps
+        }
+        return known_object(shapes, optional=names if may_be_missing else ())
+
     def block_input(self, path: str, block: str, value: Any, scope: Scope) -> None:
         if block not in self.program.flows:
             return
@@ -307,7 +320,7 @@ class _Checks:
             meter = Meter(CHECKED_WORK)
             try:
                 template.evaluate({}, meter)
-            except ExpressionError as error:  # its parts have values, and yet it has none that could be passed on
+            except ExpressionError as error:  # its parts have values, but the whole has none
                 if meter.left >= 0:
                     self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
 
@@ -318,7 +331,7 @@ class _Checks:
         try:
             value = template.evaluate({}, Meter(CHECKED_WORK))
         except ExpressionError:
-            return  # told already, or too much work
+            return  # reported already, or too much work
         message = _misfit(key, value)
         if message is not None:
             self.found(path, message, Severity.ERROR)
@@ -328,7 +341,7 @@ class _Checks:
         for path in sorted(reads.paths, key=str):
             for miss in look_up(scope, path)[1]:
                 if miss.certain and miss.path[:1] == ("steps",) and len(miss.path) == 2:  # noqa: PLR2004 (steps.<name>)
-                    continue  # the compiler tells it, with where it stands
+                    continue  # the compiler reports it with its path
                 asked = miss.path in guards if not miss.certain else miss.path in reads.guarded
                 if not asked and miss.path not in told:
                     told.add(miss.path)
@@ -350,7 +363,7 @@ class _Checks:
             for path in sorted(reads.paths, key=str):
                 name = str(path[1]) if len(path) > 1 and path[0] == "steps" else ""
                 other = flow.by_name.get(name)
-                if other is None or other is reader or path[2:3] != ("output",) or not flows.may_be_skipped(other):
+                if other is None or other is reader or path[2:3] not in _RESULTS or not flows.may_be_skipped(other):
                     continue
                 output = path[:_OUTPUT_DEPTH]
                 asked = (
@@ -363,7 +376,7 @@ class _Checks:
                 if not asked:
                     self.found(
                         where,
-                        f"step `{name}` may be skipped, and then `{spelled(output)}` is null; ask for "
+                        f"step `{name}` may be skipped, and then `{spelled(output)}` is {_RESULTS[path[2:3]]}; ask for "
                         f"`{spelled(path[:2])}.status == 'Succeeded'` before, or give this step the same `when`",
                     )
                     break
@@ -409,12 +422,6 @@ def _guards(templates: Iterable[Template]) -> frozenset[Path]:
 def _when_reads(compiled: CompiledStep | None) -> frozenset[Path]:
     template = compiled.templates.get("when") if compiled else None
     return reads_of(template.sources[0]).paths if template and template.sources else frozenset()
-
-
-def _steps_shape(flow: Flow, *, may_be_missing: bool = False) -> Shape:
-    names = [compiled.step.name for compiled in flow.steps]
-    shapes = {compiled.step.name: step_shape(_output_shape(compiled)) for compiled in flow.steps}
-    return known_object(shapes, optional=names if may_be_missing else ())
 
 
 def _output_shape(compiled: CompiledStep) -> Shape:

@@ -15,7 +15,7 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
     yield from _mounts(path, activity)
     yield from _patch(f"{path}.podSpecPatch", activity.pod_spec_patch or {})
     volumes = {reserved.VOLUME, *((reserved.SIDECAR, reserved.ACCOUNT_VOLUME) if beside else ())}
-    volumes |= {reserved.ARTIFACTS} if prepared else set()
+    volumes |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
     mounts = {reserved.MOUNT_PATH, *((reserved.FILES_PATH,) if beside else ())}
     if activity.pod_template is not None:
         path, spec = f"{path}.podTemplate.spec", activity.pod_template.spec.dump()
@@ -35,7 +35,8 @@ def of_activity(path: str, activity: Activity) -> Iterator[Finding]:
         return
     for where, container in containers:
         yield from _not_text(where, container)
-        names = {*((reserved.SIDECAR,) if beside else ()), *((reserved.ARTIFACTS,) if prepared else ())}
+        names = {*((reserved.SIDECAR,) if beside else ())}
+        names |= {reserved.ARTIFACTS, reserved.OUTPUTS} if prepared else set()
         if container.get("name") in names:
             yield _taken(f"{where}.name", f"a container named `{container['name']}`")
     mounts |= {mount.target.rstrip("/") for mount in activity.workspaces}
@@ -79,9 +80,6 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
         elif target in seen:
             yield Finding(f"{where}.path", f"another workspace or artifact is mounted at `{target}` already")
         seen.add(target)
-        url = artifact.http.url if artifact.http is not None else ""
-        if url and not url.startswith(("http://", "https://", "${")):
-            yield Finding(f"{where}.http.url", "must begin with `http://` or `https://`")
 
 
 def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:

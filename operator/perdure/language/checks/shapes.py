@@ -47,9 +47,9 @@ ERROR: Final = known_object(
 )
 
 
-def step_shape(output: Shape) -> Shape:
+def step_shape(output: Shape, artifacts: Shape) -> Shape:
     """The shape of `steps.<name>`."""
-    return known_object({"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output})
+    return known_object({"status": TEXT, "startTime": MOMENT, "endTime": ANY, "output": output, "artifacts": artifacts})
 
 
 def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
@@ -109,7 +109,7 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
             return resolved(shape.get("additionalProperties"), whole), misses
         if key not in fields:
             others = shape.get("additionalProperties")
-            if fields and (others is None or others is False):
+            if others is False or (fields and others is None):
                 misses.append(_unknown(path[:depth], fields, certain=others is False))
             return resolved(others, whole), misses
         if key not in shape.get("required", ()):
@@ -162,7 +162,7 @@ def kind_given(source: str, reads: Reads, scope: Mapping[str, Shape]) -> str:
     if reads.bound & {str(path[0]) for path in reads.paths}:
         return "dyn"
     kinds = dict(_kinds(reads, scope))
-    # A schema's integer may come as 3.0, and CEL tells ints from doubles: only what fails with either is wrong.
+    # A schema's integer may be 3.0, and CEL distinguishes ints from doubles: only what fails with both is an error.
     variants = [kinds]
     if "int" in kinds.values():
         other = "dyn" if reads.doubles else "double"

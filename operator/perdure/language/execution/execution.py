@@ -59,7 +59,7 @@ class Execution:
             case ev.TimerFired():
                 self._timer_fired(Path.parse(event.timer_id))
             case ev.ActivityTaskCompleted():
-                self._closed(event.activity_id, succeeded(event.result))
+                self._closed(event.activity_id, succeeded(event.result, event.artifacts or None))
             case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():
                 activity = self._activity_of(event.activity_id)
                 self._closed(event.activity_id, failed(activity_failure(event, activity)))

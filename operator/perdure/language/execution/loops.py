@@ -96,9 +96,12 @@ class Loops:
         path = at.path.loop
         loop = self._context.memory.loops[path.text]
         loop = replace(loop, open=loop.open - 1)
-        if outcome.status is Status.SUCCEEDED and outcome.output is not None and at.path.step in at.flow.kept:
-            size = loop.size + len(msgspec.json.encode(outcome.output))
-            loop = replace(loop, outputs={**loop.outputs, str(at.path.index): outcome.output}, size=size)
+        given = {"outputs": outcome.output, "artifacts": outcome.artifacts}
+        given = {field: value for field, value in given.items() if value is not None}
+        if outcome.status is Status.SUCCEEDED and given and at.path.step in at.flow.kept:
+            size = loop.size + sum(len(msgspec.json.encode(value)) for value in given.values())
+            added = {field: {**getattr(loop, field), str(at.path.index): value} for field, value in given.items()}
+            loop = replace(loop, **added, size=size)
             if size > MAX_LOOP_OUTPUT:
                 message = (
                     f"the outputs of the items of step `{path}` have more than {MAX_LOOP_OUTPUT // 1024} KiB; let the "
@@ -126,11 +129,12 @@ class Loops:
 
     def _complete(self, path: Path, loop: ForEachLoop) -> None:
         """Close a loop all of whose items have succeeded."""
-        output = None
+        output = artifacts = None
         if path.step in self._context.locate(path).flow.kept:
             output = [loop.outputs.get(str(index)) for index in range(loop.count)]
+            artifacts = [loop.artifacts.get(str(index), {}) for index in range(loop.count)] if loop.artifacts else None
         self._context.put_loop(path, None)
-        self._parts.steps.close(path, succeeded(output))
+        self._parts.steps.close(path, succeeded(output, artifacts))
 
 
 def _consecutive(items: list[Any], first: int) -> bool:

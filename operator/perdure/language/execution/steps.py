@@ -55,6 +55,7 @@ class Steps:
             status=outcome.status,
             end_time=context.now,
             output=outcome.output if path.step in flow.kept else None,
+            artifacts=outcome.artifacts if path.step in flow.kept else None,
         )
         frame = replace(frame, steps={**frame.steps, path.step: record})
         context.put_frame(frame_path, frame)

@@ -91,7 +91,7 @@ class Tasks:
         if done and isinstance(at.compiled.action, RunActivity):
             context.observer.activity_completed(at.path, outcome.output)
         if wanted is not None and not (wanted.status is Status.CANCELLED and done):
-            outcome = wanted  # of a stopped task only success counts, and not if its timeout has passed
+            outcome = wanted  # only the success of a stopped task counts, unless its timeout has passed
         cancelled = wanted is not None and wanted.status is Status.CANCELLED
         if outcome.failure and task.stage is not Stage.CATCH and not cancelled:
             unhandled = self._handle(at, task, outcome.failure)

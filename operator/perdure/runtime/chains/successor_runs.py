@@ -41,8 +41,8 @@ def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> Kub
     if state.retry_policy is not None:
         spec["retryPolicy"] = retry_policy_json(state.retry_policy)
     if isinstance(closing, ev.WorkflowExecutionContinuedAsNew):
-        # A run that continues immediately, time after time, is slowed down, as by Temporal's server. Time that the run itself
-        # has waited for that does not count, or every second run would not wait.
+        # Like Temporal's server, delay a run that continues immediately again and again. The delay of the run itself does not
+        # count, or every second run would not wait.
         began = state.first_decision_time or state.began
         left = min(SHORTEST_RUN - (closing.event_time - began), SHORTEST_RUN)
         tie = msgspec.structs.replace(tie, signals=closing.signals, backoff=left if left > timedelta(0) else None)

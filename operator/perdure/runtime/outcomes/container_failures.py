@@ -113,6 +113,25 @@ def sidecar_failure(ended: EndedContainer) -> Failure:
     )
 
 
+def upload_failure(ended: EndedContainer | None, definition: Activity) -> Failure:
+    """Return the failure for work that is done, but whose output artifacts are not stored.
+
+    Args:
+        ended: How the sidecar ended that uploads them; None if that is not known.
+        definition: The activity's definition.
+    """
+    told = error_document(ended, definition) if ended is not None else None
+    if told is not None:
+        return told
+    how = "nothing is known of their upload" if ended is None else _how_it_ended(ended)
+    return Failure(
+        kind=FailureKind.APPLICATION,
+        type="ArtifactsNotStored",
+        message=shortened(f"the activity succeeded, but its artifacts are not stored: {how}"),
+        details=None if ended is None else _exit_details(ended),
+    )
+
+
 def _exit_details(ended: EndedContainer) -> dict[str, Any]:
     details: dict[str, Any] = {"container": ended.name, "exitCode": ended.exit_code}
     if ended.reason:

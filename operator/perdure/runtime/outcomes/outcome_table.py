@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from perdure.api.reserved import SIDECAR
+from perdure.api.reserved import OUTPUTS, SIDECAR
 from perdure.api.workflow import Activity
 from perdure.runtime.attempts import Attempt, KubeObject
 from perdure.runtime.kubernetes_times import read_time
@@ -20,7 +20,7 @@ _TABLE: Final[tuple[tuple[Callable[[PodFacts], bool], Callable[[PodFacts], Outco
     (PodFacts.gone, row_results.lost("PodGone", "pod {pod} no longer exists, and nothing proves that it succeeded")),
     # Evidence of another attempt proves nothing about this one.
     (PodFacts.of_another_attempt, row_results.undecided),
-    # Kubernetes is stopping the sidecar; it delivers the last heartbeat and the result when it ends.
+    # Kubernetes is stopping the sidecars; they deliver the last heartbeat and the result, and the artifacts, when they end.
     (PodFacts.awaiting_sidecar, row_results.undecided),
     # The only proof of success. Whatever else happened to the pod (deletion, eviction, a failed sidecar), the work is
     # done and must not be repeated.
@@ -99,6 +99,7 @@ def outcome(
         now=now,
         main=main,
         sidecar=status.ended_sidecar(SIDECAR),
+        uploader=status.ended_sidecar(OUTPUTS),
         failed=main if main is not None and main.exit_code != 0 else status.failed_init_container(),
         disrupted_since=read_time(marked.get("lastTransitionTime")),
     )

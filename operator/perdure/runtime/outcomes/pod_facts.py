@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from perdure.api.workflow import Activity
+from perdure.runtime import payloads
+from perdure.runtime.artifacts import references
 from perdure.runtime.attempts import Attempt, KubeObject
 from perdure.runtime.ownership import is_attempt
 from perdure.runtime.pods import main_container_name
@@ -45,6 +47,8 @@ class PodFacts:
     main: EndedContainer | None
     sidecar: EndedContainer | None
     """Our sidecar, if the pod has one."""
+    uploader: EndedContainer | None
+    """The sidecar that uploads the output artifacts, if the pod has one."""
     failed: EndedContainer | None
     """The container whose failure counts: the activity's own, or an init container that kept it from starting."""
     disrupted_since: datetime | None
@@ -59,9 +63,24 @@ class PodFacts:
         return self.pod is not None and not is_attempt(self.pod, self.attempt)
 
     def awaiting_sidecar(self) -> bool:
-        """Whether the activity's container has ended, but our sidecar has not delivered the result yet."""
+        """Whether the activity's container has ended, but our sidecars have not delivered the result or the artifacts yet."""
         over = self.status.phase in {"Succeeded", "Failed", "Unknown"} or self.node_silent()
-        return self.attempt.sidecar and self.main is not None and self.sidecar is None and not over
+        result = self.attempt.sidecar and self.sidecar is None
+        upload = self.has_outputs() and self.succeeded() and self.uploader is None
+        return self.main is not None and (result or upload) and not over
+
+    def has_outputs(self) -> bool:
+        """Whether the activity has output artifacts."""
+        return self.definition.artifacts is not None and bool(self.definition.artifacts.outputs)
+
+    def stored(self) -> dict[str, Any] | None:
+        """The output artifacts, as expressions see them; None if it is not known that they are stored."""
+        artifacts = self.definition.artifacts
+        if artifacts is None or not artifacts.outputs:
+            return {}
+        if self.uploader is None or self.uploader.exit_code != 0:
+            return None
+        return references(artifacts.store, payloads.decode(self.uploader.message)[0])
 
     def succeeded(self) -> bool:
         """Whether the container of the activity succeeded."""

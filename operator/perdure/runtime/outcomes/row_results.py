@@ -17,6 +17,7 @@ from perdure.runtime.outcomes.container_failures import (
     init_failure,
     shortened,
     sidecar_failure,
+    upload_failure,
 )
 from perdure.runtime.outcomes.pod_facts import PodFacts
 from perdure.runtime.pods import main_container_name
@@ -43,6 +44,8 @@ def started(facts: PodFacts) -> Outcome:
 def completed(facts: PodFacts) -> Outcome:
     """Success is proven; read the result, completely or not at all."""
     assert facts.main is not None, "the row has checked it"
+    if facts.stored() is None:
+        return _failed(facts, upload_failure(facts.uploader, facts.definition))
     message, sidecar = facts.main.message, facts.sidecar
     if sidecar is not None and sidecar.exit_code != 0:
         return _failed(facts, error_document(sidecar, facts.definition) or sidecar_failure(sidecar))
@@ -65,7 +68,7 @@ def completed(facts: PodFacts) -> Outcome:
     value, is_json = payloads.decode(message)
     limit = payloads.termination_message_limit(facts.status.container_count)
     # The kubelet keeps the end of a longer message. The tail of a document does not parse, but the tail of a long number
-    # or of a string with quotes in it might: of a message of exactly the limit, only an object or a list is believed.
+    # or of a string with quotes might: if a message has exactly the limit, only an object or a list is accepted.
     if payloads.size(message) >= limit and not (is_json and isinstance(value, dict | list)):
         return _failed(
             facts,
@@ -159,6 +162,7 @@ def _with_result(facts: PodFacts, result: Any) -> AttemptCompleted:
         scheduled_event_id=facts.attempt.scheduled_event_id,
         attempt=facts.attempt.attempt,
         result=result,
+        artifacts=facts.stored() or {},
         started_time=_started_time(facts),
     )
 

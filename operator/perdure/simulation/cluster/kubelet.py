@@ -1,6 +1,6 @@
 """A scripted kubelet for all nodes: pods start, heartbeat, and end as the scenario defines; deleted pods stop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
+from perdure.simulation.cluster.uploads import upload_status
 
 _KILLED = 143
 """Exit code of a container that ended on SIGTERM."""
@@ -56,6 +57,10 @@ class Kubelet:
     def stop_seconds(self, pod: Object) -> float:  # noqa: ARG002 - as above
         """The time that a deleted pod takes to stop, in seconds."""
         return 0.0
+
+    def artifacts(self, pod: Object) -> Mapping[str, int] | None:  # noqa: ARG002 - as above
+        """The output artifacts that a pod leaves, with their bytes; None: all that its activity has."""
+        return None
 
     def live(self, key: ObjectKey, uid: str) -> Object | None:
         """The pod, if it still has this UID and its containers have not ended."""
@@ -122,6 +127,10 @@ class Kubelet:
             end |= {"startedAt": status["startTime"], "finishedAt": finished}
             status["phase"] = "Failed" if code else "Succeeded"
             status["containerStatuses"] = _containers(obj, {"terminated": end})
+            times = {key: end[key] for key in ("startedAt", "finishedAt")}
+            upload = None if code else upload_status(obj, self.artifacts(obj), times)
+            if upload is not None:
+                status["initContainerStatuses"] = [upload]
 
         self._server.update(key, end_all, actor="kubelet")
 

@@ -1,5 +1,5 @@
 """The attempts of runs whose activities run in pods: inputs from the pods, and effects on them.
 
-Pods are seen by the watch, and read from the API server where a deadline is due: a watch may lag. What is done comes after the
-commit, and may be done again after a crash: the names of pods are locks.
+The watch reports pods. When a deadline is due, pods are read from the API server, because a watch may lag. Effects follow the
+commit, and can be repeated after a crash, because the names of pods are locks.
 """

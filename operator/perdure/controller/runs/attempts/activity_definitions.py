@@ -13,17 +13,17 @@ from perdure.runtime.attempts import Attempt
 
 
 class ActivityDefinitions:
-    """Those of one run."""
+    """The activity definitions of one run."""
 
     def __init__(
         self, definitions: Definitions, namespace: str, refuse: Callable[[PendingActivity, Failure], None]
     ) -> None:
-        """Create it without any definition.
+        """Create it without definitions.
 
         Args:
-            definitions: Finds those that a task queue names.
-            namespace: Of the run.
-            refuse: Told of an activity that has no definition.
+            definitions: Finds the definition that a task queue names.
+            namespace: Namespace of the run.
+            refuse: Called with an activity without a definition.
         """
         self._definitions = definitions
         self._namespace = namespace
@@ -39,7 +39,7 @@ class ActivityDefinitions:
         return self._known[_name(activity)]
 
     def attempt(self, activity: PendingActivity) -> Attempt:
-        """The current attempt of an activity, for those that build and read its pod."""
+        """The current attempt of an activity, to build and read its pod."""
         definition = self.of(activity)
         return Attempt(
             scheduled_event_id=activity.scheduled_event_id,
@@ -60,11 +60,11 @@ class ActivityDefinitions:
     async def done_by_pods(self, state: RunState) -> RunState:
         """The state with only the activities that run in pods.
 
-        The definitions of those that code has scheduled are found. What has none is left out: it is about to fail, or to end
-        with a run whose definition cannot be read.
+        This finds the definitions of activities that code has scheduled. An activity without a definition is left out, because it
+        is about to fail, or to end with a run whose definition is not valid.
 
         Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: A definition could not be looked for.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request for a definition failed.
         """
         activities = {key: each for key, each in state.activities.items() if not each.by_worker}
         if state.code is not None:
@@ -85,5 +85,5 @@ class ActivityDefinitions:
 
 
 def _name(activity: PendingActivity) -> str:
-    """The name of an activity's definition: in its own Workflow, or in the one that its task queue names."""
+    """The name of an activity's definition in its own Workflow, or in the Workflow that its task queue names."""
     return f"{activity.task_queue}/{activity.activity_type}" if activity.task_queue else activity.activity_type

@@ -22,9 +22,9 @@ class AttemptEffects:
         """Create it without applied effects.
 
         Args:
-            context: The run, and what is known of its attempts.
-            policies: Where circuit breakers are asked.
-            record: The run's object, which is confirmed before anything is done by its state.
+            context: The run, and the known state of its attempts.
+            policies: The RetryPolicies with circuit breakers.
+            record: The run's object, which is confirmed before effects of its state are applied.
         """
         self._context = context
         self._held = context.held
@@ -33,12 +33,12 @@ class AttemptEffects:
         self._applied: set[AttemptEffect] = set()
 
     def found_started(self, key: PodKey) -> None:
-        """Note that an attempt has its pod and, if it needs one, its Lease."""
+        """Record that an attempt has its pod and, if it needs one, its Lease."""
         self._applied.add(StartAttempt(key.scheduled_event_id, key.attempt))
         self._context.blocked.clear(key)
 
     def forget(self, key: PodKey) -> None:
-        """Forget an attempt whose end is recorded."""
+        """Drop an attempt whose end is recorded."""
         number, attempt = key.scheduled_event_id, key.attempt
         self._applied -= {StartAttempt(number, attempt), StopAttempt(number, attempt)}
 
@@ -99,7 +99,7 @@ class AttemptEffects:
             self.found_started(PodKey.of(activity))
 
     async def _is_admitted(self, activity: PendingActivity, now: datetime) -> bool:
-        """Whether the attempt's circuit breaker, if it has one, lets it start."""
+        """Whether the circuit breaker of an attempt, if it has one, admits the attempt."""
         key, policy, run = PodKey.of(activity), activity.retry_policy, self._context.run
         if not policy.circuit_breaker or activity.started_time is not None or key in self._held.pods:
             return True
@@ -112,11 +112,11 @@ class AttemptEffects:
         return False
 
     async def _ensure(self, activity: PendingActivity) -> None:
-        """Create what is missing: an earlier process or another operator may have created the pod, perhaps without its Lease.
+        """Create a missing pod or Lease. An earlier process or another operator may have created the pod without its Lease.
 
         Raises:
-            AttemptRefusedError, AttemptImpossibleError: The attempt will never have a pod.
-            AttemptBlockedError: Something that may pass blocks it.
+            AttemptRefusedError, AttemptImpossibleError: The pod can never be created.
+            AttemptBlockedError: A temporary obstacle blocks the pod.
         """
         pods, run, key = self._context.api, self._context.run, PodKey.of(activity)
         attempt, pod = self._context.definitions.attempt(activity), self._held.pods.get(key)

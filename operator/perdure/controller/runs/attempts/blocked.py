@@ -29,7 +29,7 @@ class _Block:
     message: str
     tries: int = 0
     by_circuit: bool = False
-    """Whether a circuit breaker blocks it, which reports when it admits more attempts."""
+    """Whether a circuit breaker blocks it. The breaker reports when it admits more attempts."""
 
 
 class Blocked:
@@ -40,17 +40,17 @@ class Blocked:
 
         Args:
             run: The run.
-            tell: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
+            tell: Called once for each attempt with the reason why its pod cannot be created for now, and the pod's name.
         """
         self._run = run
         self._tell = tell
         self._blocks: dict[PodKey, _Block] = {}
         self._refused: list[AttemptFailed] = []
 
-    # For good
+    # Permanently
 
     def refuse(self, activity: PendingActivity, failure: Failure) -> None:
-        """An attempt can never have a pod, or there is no definition for its activity: it fails."""
+        """Fail an attempt whose pod can never be created, or whose activity has no definition."""
         number, attempt = activity.scheduled_event_id, activity.attempt
         self._refused.append(AttemptFailed(scheduled_event_id=number, attempt=attempt, failure=failure))
 
@@ -64,10 +64,10 @@ class Blocked:
         refused, self._refused = self._refused, []
         return refused
 
-    # For now
+    # Temporarily
 
     def by_api(self, activity: PendingActivity, error: AttemptBlockedError, now: datetime) -> None:
-        """Note that the API server rejects the pod, or the Lease, of an attempt."""
+        """Record that the API server rejects the pod or the Lease of an attempt."""
         block = self._blocks.setdefault(PodKey.of(activity), _Block(now, str(error)))
         block.message, block.until = str(error), now + pause(block.tries)
         block.tries += 1
@@ -99,16 +99,16 @@ class Blocked:
         return block is not None and block.by_circuit
 
     def ask_circuits_again(self) -> bool:
-        """Ask the circuit breakers again; returns whether one blocks an attempt."""
+        """Check the circuit breakers again, and return whether one blocks an attempt."""
         held = [block for block in self._blocks.values() if block.by_circuit]
         for block in held:
             block.until = min(block.until, wall_clock())
         return bool(held)
 
     def untold(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
-        """Whether an attempt is held back by a circuit breaker, and the state does not say so yet.
+        """Whether a circuit breaker blocks an attempt, and the state does not show this yet.
 
-        Where there is a pod, another operator was let through: the pod says how far the attempt is.
+        If a pod exists, the breaker has admitted another operator, and the pod shows the state of the attempt.
         """
         return any(
             block.by_circuit
@@ -120,7 +120,7 @@ class Blocked:
         )
 
     def next_tries(self, state: RunState) -> list[datetime]:
-        """The times of the next tries; forgets attempts that are not in the state."""
+        """The times of the next tries. Attempts that are not in the state are dropped."""
         self._blocks = {key: block for key, block in self._blocks.items() if key.due(state)}
         return [block.until for block in self._blocks.values()]
 

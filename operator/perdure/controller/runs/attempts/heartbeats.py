@@ -1,4 +1,4 @@
-"""Reads the heartbeats of one run's attempts: their Leases are not watched, but read when they are due."""
+"""Read the heartbeats of one run's attempts. Their Leases are not watched, but read when they are due."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ class LeaseHeartbeats:
     """The Leases of one run's attempts."""
 
     def __init__(self, context: AttemptContext) -> None:
-        """Create it without any Lease."""
+        """Create it without Leases."""
         self._context = context
         self._pulses: dict[PodKey, Pulse] = {}
 
     async def listen(self, state: RunState, now: datetime) -> dict[PodKey, HeartbeatRead]:
-        """Read the Leases that are due, concurrently; returns heartbeats and missed ones."""
+        """Read the due Leases concurrently, and return heartbeats and missed ones."""
         due = [activity for activity, look in self._looks(state, now) if now >= look]
         beats = await asyncio.gather(*(self._listen_to(activity, now) for activity in due), return_exceptions=True)
         heard: dict[PodKey, HeartbeatRead] = {}
@@ -43,7 +43,7 @@ class LeaseHeartbeats:
         return heartbeat(attempt, lease, pulse) if pulse.since != known.since or self.silent(activity) else None
 
     async def last(self, activity: PendingActivity, now: datetime) -> tuple[kube.Object | None, HeartbeatRead]:
-        """The Lease of an attempt that has ended, and its last heartbeat."""
+        """Read the Lease of an ended attempt, and its last heartbeat."""
         lease, pulse = await self._read(activity, now)
         return lease, heartbeat(self._context.definitions.attempt(activity), lease, pulse)
 

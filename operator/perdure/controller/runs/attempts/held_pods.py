@@ -18,28 +18,28 @@ _LEAVE_POD: Final = {
     AttemptOutcome.TIMED_OUT,
     AttemptOutcome.LOST,
 }
-"""Outcomes after which the pod is kept because of its log, unless the activity specifies otherwise."""
+"""Outcomes after which the pod is kept for its log, unless the activity specifies otherwise."""
 
 
 class HeldPods:
-    """The pods that a run still holds, as far as this process knows."""
+    """The pods that, according to this process, a run still holds."""
 
     def __init__(self, run: RunRef, dropped: Callable[[PodKey, kube.Object | None], None]) -> None:
-        """Create it without any pod.
+        """Create it without pods.
 
         Args:
             run: The run.
-            dropped: Told of an attempt that nobody waits for any more, and its pod, if it has one.
+            dropped: Called with an attempt that the run no longer waits for, and its pod, if it has one.
         """
         self._run = run
         self._dropped = dropped
         self.pods: dict[PodKey, kube.Object | None] = {}
-        """By attempt, its pod as last seen; None if it has disappeared."""
+        """The last seen pod by attempt; None if it has disappeared."""
         self.unread: set[PodKey] = set()
         """The attempts whose pods have changed since they were last read."""
         self.leaving: dict[str, tuple[kube.Object, Retention]] = {}
-        """By UID: pods to release, and how long they stay."""
-        self._left: set[str] = set()  # uids of pods that were let go, until they have disappeared
+        """The pods to release by UID, and how long they stay."""
+        self._left: set[str] = set()  # UIDs of released pods, until they have disappeared
 
     @property
     def settled(self) -> bool:
@@ -47,7 +47,7 @@ class HeldPods:
         return not self.leaving and not self.pods
 
     def observe(self, pod: kube.Object) -> None:
-        """Take a pod from a watch or from the API server."""
+        """Process a pod from a watch or from the API server."""
         key, uid = key_of(pod), pod["metadata"]["uid"]
         if key is not None and api_pods.is_of(pod, self._run) and uid not in self.leaving and uid not in self._left:
             self.pods[key] = pod
@@ -63,12 +63,12 @@ class HeldPods:
             self.miss(key)
 
     def miss(self, key: PodKey) -> None:
-        """Note that the pod of an attempt has disappeared."""
+        """Record that the pod of an attempt has disappeared."""
         self.pods[key] = None
         self.unread.add(key)
 
     def adopt(self, key: PodKey, pod: kube.Object) -> None:
-        """Note the pod of an attempt that was started."""
+        """Record the pod of an attempt that was started."""
         if self.pods.setdefault(key, pod) is pod and (pod.get("status") or {}).get("phase") != "Pending":
             self.unread.add(key)  # another client created it: it may have ended already
 
@@ -76,7 +76,7 @@ class HeldPods:
         """Mark all pods as unread."""
         self.unread |= set(self.pods)
 
-    # Letting pods go
+    # Release
 
     def retire(self, key: PodKey, outcome: AttemptOutcome) -> None:
         """Release the pod of an attempt whose end was recorded."""
@@ -88,13 +88,12 @@ class HeldPods:
     def superfluous(self, state: RunState) -> list[PodKey]:
         """The pods that no attempt of this state needs: superseded ones, and all pods of a closed run.
 
-        Such a pod may also belong to a newer state, which another operator has committed: confirm this one before they are
-        given up.
+        Such a pod may also belong to a newer state that another operator has committed, so confirm this state before `give_up`.
         """
         return [key for key, pod in self.pods.items() if key.due(state) is None and _is_to_be_released(pod)]
 
     def give_up(self, state: RunState, superfluous: list[PodKey]) -> None:
-        """Release pods that no attempt needs, and forget those without pending work.
+        """Release pods that no attempt needs, and drop pods without pending work.
 
         Args:
             state: The state.
@@ -117,7 +116,7 @@ class HeldPods:
         self.unread.clear()
 
     def released(self, uid: str) -> None:
-        """Note that a pod was released."""
+        """Record that a pod was released."""
         if self.leaving.pop(uid, None) is not None:
             self._left.add(uid)
 
@@ -132,5 +131,5 @@ class HeldPods:
 
 
 def _is_to_be_released(pod: kube.Object | None) -> bool:
-    """Whether a pod that no attempt needs still has to be released."""
+    """Whether a pod that no attempt needs must still be released."""
     return pod is not None and (api_pods.held(pod) or not api_pods.has_ended(pod))

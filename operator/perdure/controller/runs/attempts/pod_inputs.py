@@ -1,4 +1,4 @@
-"""Converts the pods and Leases of one run's attempts to inputs of the engine."""
+"""Convert the pods and Leases of one run's attempts to inputs of the engine."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ from perdure.runtime.outcomes import failed_container, outcome, recheck_time
 from perdure.runtime.waiting import hinders, waiting_reason
 
 _PATIENCE = timedelta(seconds=5)
-"""How long an attempt can be blocked before that is reported, as many causes are temporary."""
+"""How long an attempt can be blocked before this is reported, because many causes are temporary."""
 
 
 class Reading:
@@ -28,20 +28,20 @@ class Reading:
         """Create it without any attempt.
 
         Args:
-            context: The run, and what is known of its attempts.
-            hindered: Called with what blocks a pod, and its name: once, until that pod has started.
-            wake: Asks for another pass of the run.
+            context: The run, and the known state of its attempts.
+            hindered: Called with the reason why a pod is blocked, and its name, once until that pod has started.
+            wake: Requests another reconciliation of the run.
         """
         self._context = context
         self._held = context.held
         self._tell_hindered = hindered
         self._logs = LogsOfRun(context.api.logs, wake)
         self._heartbeats = LeaseHeartbeats(context)
-        self._hindered: dict[PodKey, datetime] = {}  # since when something blocks an attempt
-        self._told_of: PodKey | None = None  # the one that was reported: one stands for all
+        self._hindered: dict[PodKey, datetime] = {}  # when each attempt became blocked
+        self._told_of: PodKey | None = None  # the reported attempt, which represents all blocked ones
 
     async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
-        """The inputs for the attempts that count; deadlines that are due have been checked."""
+        """The inputs for the current attempts, after checking due deadlines."""
         observed: list[inputs.AttemptInput] = []
         for key, known in self._held.pods.items():
             again = recheck_time(known) if known is not None else None
@@ -61,7 +61,7 @@ class Reading:
         return observed
 
     def forget(self, key: PodKey, pod: kube.Object | None) -> None:
-        """The end of an attempt is recorded, or nobody waits for it any more."""
+        """Drop an attempt whose end is recorded, or that the run no longer waits for."""
         self._logs.forget(pod)
         self._heartbeats.forget(key)
 
@@ -72,7 +72,7 @@ class Reading:
     ) -> list[inputs.AttemptInput]:
         """The state of an attempt according to its pod; None if the pod has disappeared.
 
-        A failure is reported with the end of the log, so it waits until that is read; not where a deadline of the attempt is due.
+        A failure is reported with the end of the log, so it waits until the log is read, unless a deadline of the attempt is due.
         """
         definitions = self._context.definitions
         attempt, definition = definitions.attempt(activity), definitions.of(activity)
@@ -86,7 +86,7 @@ class Reading:
                 return []
         if told is None or isinstance(told, inputs.AttemptStarted) or not attempt.needs_lease:
             return [_with_log(told, log)] if told is not None else []
-        # It has ended: the Lease has the last heartbeat's details for the next attempt, and a large result.
+        # It has ended. The Lease has the details of the last heartbeat for the next attempt, or a large result.
         lease, beat = await self._heartbeats.last(activity, now)
         told = _as_asked(activity, pod, outcome(attempt, definition, pod, lease, now=now))
         return [beat, *([_with_log(told, log)] if told is not None else [])]
@@ -107,7 +107,7 @@ class Reading:
         return []
 
     def _waiting(self, activity: PendingActivity, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
-        """Why an attempt has not started; reported once something has blocked it for a while."""
+        """Why an attempt has not started. This is reported once it has been blocked for a while."""
         key = PodKey.of(activity)
         if activity.started_time is not None:
             self._hindered.pop(key, None)
@@ -151,7 +151,7 @@ class Reading:
 
 
 def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput:
-    """The state of an attempt; a failure with the end of its log."""
+    """Add the end of the log to the failure of an attempt."""
     if not log or not isinstance(told, inputs.AttemptFailed):
         return told
     return replace(told, failure=msgspec.structs.replace(told.failure, log=log))
@@ -160,7 +160,7 @@ def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput
 def _as_asked(
     activity: PendingActivity, pod: kube.Object | None, told: inputs.AttemptInput | None
 ) -> inputs.AttemptInput | None:
-    """The state of an attempt that was asked to stop: a pod that confirms it, or was deleted for it, counts as canceled."""
+    """The state of an attempt that was requested to stop. If its pod confirms this or was deleted, it counts as canceled."""
     if not activity.cancel_requested or not isinstance(told, inputs.AttemptFailed | inputs.AttemptLost):
         return told
     deleted = activity.heartbeat_timeout is None and (pod is None or "deletionTimestamp" in pod["metadata"])

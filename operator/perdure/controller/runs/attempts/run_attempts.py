@@ -1,4 +1,4 @@
-"""The attempts of one run, put together from their parts."""
+"""The attempts of one run, assembled from their parts."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -26,7 +26,7 @@ from perdure.runtime.chains import ResetOrigin
 class RunAttempts:
     """The pods of one run's attempts, in this process. The ``observe…`` methods may be called at any time.
 
-    Where a method takes a state, it is one of `done_by_pods`.
+    States in arguments come from `done_by_pods`.
     """
 
     def __init__(  # noqa: PLR0917 (what the run has)
@@ -40,16 +40,16 @@ class RunAttempts:
         *,
         wake: Callable[[], None],
     ) -> None:
-        """Create it without any attempt.
+        """Create it without attempts.
 
         Args:
-            tools: Makes and reads pods, finds definitions, asks circuit breakers.
+            tools: The shared services for pods, definitions, and circuit breakers.
             run: The run.
-            record: The run's object, which is confirmed before anything is done by its state.
-            reset: What the run begins with of another one.
-            refused: Told, once for each attempt, why its pod cannot be made for now, and the pod's name.
-            hindered: Called with what blocks a pod, and its name: once, until that pod has started.
-            wake: Asks for another pass of the run.
+            record: The run's object, which is confirmed before effects of its state are applied.
+            reset: The origin of the run, if a reset created it.
+            refused: Called once for each attempt with the reason why its pod cannot be created for now, and the pod's name.
+            hindered: Called with the reason why a pod is blocked, and its name, once until that pod has started.
+            wake: Requests another reconciliation of the run.
         """
         self._run = run
         self._api = tools.pods
@@ -70,7 +70,7 @@ class RunAttempts:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to be looked at or released."""
+        """Whether no pod must be read or released."""
         return self._held.settled
 
     def define(self, definition: Definition | None) -> None:
@@ -93,7 +93,7 @@ class RunAttempts:
         self._held.observe_gone(pod)
 
     def ask_circuits_again(self) -> bool:
-        """Ask the circuit breakers again; returns whether one blocks an attempt."""
+        """Check the circuit breakers again, and return whether one blocks an attempt."""
         return self._blocked.ask_circuits_again()
 
     def look_again(self) -> None:
@@ -101,10 +101,9 @@ class RunAttempts:
         self._held.look_again()
 
     async def recover(self, state: RunState) -> None:
-        """Read what an earlier process has left: its pods, and Leases that it may not have created.
+        """Read the pods of an earlier process, and create Leases that it has not created.
 
-        An attempt that is known to have started and has no pod has lost it. Any other attempt without a pod may never have had
-        one, and gets one.
+        A started attempt without a pod has lost its pod. Any other attempt without a pod may never have had one, and gets one.
         """
         for found in await self._api.list_of(self._run):
             self._held.observe(found)
@@ -116,10 +115,10 @@ class RunAttempts:
             elif pod and (api_pods.has_ended(pod) or not self._definitions.attempt(activity).needs_lease):
                 self._effects.found_started(key)
 
-    # Passes
+    # Reconciliation
 
     async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
-        """What has been observed of the attempts that count; deadlines that are due have been looked into."""
+        """The inputs for the current attempts, after checking due deadlines."""
         return [*self._blocked.refused(), *await self._reading.gather(state, now)]
 
     def retire(self, transition: RunTransition) -> None:
@@ -146,7 +145,7 @@ class RunAttempts:
         await self._effects.release()
 
     def untold(self, state: RunState) -> bool:
-        """Whether an attempt is held back by a circuit breaker, and the run does not say so yet."""
+        """Whether a circuit breaker blocks an attempt, and the run does not show this yet."""
         return self._blocked.untold(state, self._held.pods)
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:

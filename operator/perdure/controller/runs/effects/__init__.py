@@ -1,5 +1,5 @@
-"""Applies the effects of a run after its commit: `applying` runs them in order, one module implements each kind.
+"""Apply the effects of a run after its commit: `run_effects` applies them in order, and one module implements each kind.
 
 Object names are locks, and requests carry an ID, so an effect that is applied again after a crash changes nothing. The result of
-an effect is an input of the next pass.
+an effect is an input of the next reconciliation.
 """

@@ -23,11 +23,11 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
     """Create the run of a child.
 
     Args:
-        context: Of the parent.
+        context: The context of the parent.
         child: The child.
-        depth: How many ancestors it has.
-        priority: Of the parent, as JSON.
-        versioning: Of the parent.
+        depth: Number of ancestors of the child.
+        priority: Priority of the parent, as JSON.
+        versioning: Versioning of the parent.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -54,10 +54,10 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
 
 
 def close(context: EffectContext, child: PendingChild) -> bool:
-    """Apply the parent close policy to the run of a child's chain that is open, if any is.
+    """Apply the parent close policy to the open run of a child's chain, if there is one.
 
     Returns:
-        Whether that was done: False while the next run of the chain is about to be created, which is asked then.
+        Whether it was applied: False while the next run of the chain is about to be created.
     """
     effect = CloseChild(child.initiated_event_id)
     runs = list(known_runs(context, child))
@@ -76,7 +76,7 @@ def close(context: EffectContext, child: PendingChild) -> bool:
     )
 
     def answered(answer: Answer) -> None:
-        if answer.reason == inputs.CLOSED:  # it may have continued as new just before: the next run is asked
+        if answer.reason == inputs.CLOSED:  # it may have just continued as new, so the next run gets the request
             context.retry_soon(effect)
         else:
             context.pending.enqueue(inputs.EffectDone(effect=effect))
@@ -89,9 +89,9 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
     """Transfer the children of a reset run to the run that continues it.
 
     Args:
-        context: Of this run.
+        context: The context of this run.
         base: The run that was reset.
-        children: Those that count.
+        children: The children to transfer.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -105,7 +105,7 @@ async def take_over(context: EffectContext, base: Ancestor, children: Iterable[P
 
 
 def stored_children(context: EffectContext, parent_uid: str) -> AsyncIterator[kube.Object]:
-    """List the children of a parent from the API server: a watch may not have delivered them all."""
+    """List the children of a parent from the API server, because a watch may not have delivered all of them."""
     return context.client.lists.each(context.url(), labelSelector=f"{labels.PARENT_RUN_ID_LABEL}={parent_uid}")
 
 

@@ -20,7 +20,7 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
 
     Args:
         context: The context of the run.
-        marker: What was recorded.
+        marker: The recorded marker.
         run: The object of the run, as committed.
 
     Raises:
@@ -39,7 +39,7 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
 
 
 async def _create(context: EffectContext, body: kube.Object) -> bool:
-    """Create a DeadLetter; returns whether it exists now, or False if another one has its name."""
+    """Create a DeadLetter; return whether it exists now, or False if another object has its name."""
     url = kube.path(kube.PERDURE, context.run.namespace, "deadletters")
     try:
         await context.client.create(url, body)
@@ -52,7 +52,7 @@ async def _create(context: EffectContext, body: kube.Object) -> bool:
 async def _scheduled(
     context: EffectContext, marker: ev.MarkerRecorded, run: kube.Object
 ) -> ev.ActivityTaskScheduled | None:
-    """The event that scheduled the activity of a marker: in the status, or sealed already."""
+    """Find the event that scheduled the activity of a marker, in the status or in a segment."""
     number = (marker.details or {}).get("scheduledEventId", 0)
     found = [event for event in run["status"]["history"]["events"] if event["eventId"] == number]
     if not found:

@@ -15,10 +15,10 @@ from perdure.runtime.chains import ResetOrigin
 
 
 class EffectRetry(Protocol):
-    """Applies an effect once more."""
+    """Retries an effect."""
 
     def __call__(self, effect: Effect, seconds: float = 0.0) -> None:
-        """Apply it again after a moment, or after that number of seconds."""
+        """Apply the effect again after a moment, or after `seconds`."""
         ...
 
 
@@ -29,15 +29,15 @@ class EffectContext:
     client: kube.Client
     run: RunRef
     reset: ResetOrigin | None
-    """What the run takes over from another one at its start."""
+    """The origin of the run, if a reset created it."""
     peers: Peers
     pending: PendingInputs
     """Receives the results of effects."""
     retry_soon: EffectRetry
-    """Retries an effect shortly: its target run is about to close, or to be created."""
+    """Retries an effect soon, because its target run is about to close or to be created."""
 
     def url(self, name: str | None = None) -> str:
-        """Path of a WorkflowRun of the namespace, or of all of them."""
+        """Path of a WorkflowRun of the namespace, or of their collection."""
         return kube.path(kube.PERDURE, self.run.namespace, "workflowruns", name)
 
     def children(self) -> Iterable[Entry]:
@@ -46,5 +46,5 @@ class EffectContext:
 
 
 def application_failure(type_: str, message: str) -> Failure:
-    """A failure that retrying does not change."""
+    """Build a failure that is not retried."""
     return Failure(kind=FailureKind.APPLICATION, type=str(type_), message=message, non_retryable=True)

@@ -1,4 +1,4 @@
-"""Delivers signals and cancellation requests of a run to other runs."""
+"""Deliver signals and cancellation requests of a run to other runs."""
 
 from perdure.controller.peers import NOT_FOUND, OVER
 from perdure.controller.run_entries import Entry, Standing
@@ -11,16 +11,16 @@ from perdure.engine.state import PendingExternal, RunState
 
 
 def ask(context: EffectContext, external: PendingExternal, state: RunState) -> bool:
-    """Deliver a signal, or a cancellation request, to another run.
+    """Deliver a signal or a cancellation request to another run.
 
     Returns:
-        Whether that was done: False while the run that is meant, a child, is about to be created.
+        Whether it was delivered: False while the target, a child, is about to be created.
     """
     effect, number, closed = AskExternal(external.initiated_event_id), external.initiated_event_id, state.closed
     target = _target(context, external)
     if target is None:
         return _miss(context, external, state)
-    # What was begun before a reset may have been asked for by the run before: it is the same request.
+    # The reset run may have sent a request from before the reset, which must have the same ID.
     request_id = f"{(context.reset and context.reset.origin(number)) or context.run.uid}/{number}"
     run = context.run
     asker = ExternalReference(workflow_id=run.workflow_id, run_id=run.uid, initiated_event_id=number)
@@ -56,12 +56,12 @@ def _miss(context: EffectContext, external: PendingExternal, state: RunState) ->
     """Handle a missing target: wait for a run that is about to be created, or report the failure."""
     namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
-        return False  # a child that is being created: asked once it is there
+        return False  # a child that is being created gets the request once it exists
     if _means_chain(external) and directory.gap(namespace, workflow_id):
         context.retry_soon(AskExternal(external.initiated_event_id))
         return True
     message = f"no run of workflow id `{workflow_id}` is open in namespace `{namespace}`"
-    # To be cancelled, it only has to have ended.
+    # A cancellation is also fulfilled if the run has ended.
     ended = external.signal_id is None and directory.runs_of(namespace, workflow_id)
     failure = None if state.closed or ended else application_failure(NOT_FOUND, message)
     context.pending.enqueue(inputs.ExternalDone(initiated_event_id=external.initiated_event_id, failure=failure))
@@ -83,5 +83,5 @@ def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
 
 
 def _means_chain(external: PendingExternal) -> bool:
-    """Whether the target is the open run of a chain; a child is named by its first run, which may have continued as new."""
+    """Whether the target is the open run of a chain: the ID of a child is that of its first run, which may have continued."""
     return external.child_workflow_only or not external.run_id

@@ -1,6 +1,6 @@
-"""Completes the Nexus operations of other runs with the outcome of a run or of an update.
+"""Complete the Nexus operations of other runs with the outcome of a run or of an update.
 
-The only effect that reaches another namespace.
+This is the only effect that reaches another namespace.
 """
 
 from collections.abc import Sequence
@@ -27,18 +27,18 @@ from perdure.runtime.callbacks import (
 )
 
 _LATER_SECONDS = 10.0
-"""Delay before the outcome is delivered again to a run that could not accept it."""
+"""Delay before the outcome is delivered again to a run that could not process it."""
 
 
 async def complete(context: EffectContext, key: str, state: RunState, run: kube.Object) -> None:
-    """Deliver the outcome of this run, or of an update, to the run that has scheduled the operation.
+    """Deliver the outcome of this run or of an update to the run that scheduled the operation.
 
-    That run takes it only if it waits for an operation with this request ID, handled in this namespace.
+    That run accepts it only if it waits for an operation with this request ID, handled in this namespace.
 
     Args:
         context: The context of the run.
-        key: Of the callback in the state.
-        state: The state of the run, committed.
+        key: The key of the callback in the state.
+        state: The committed state of the run.
         run: The object of the run, as committed.
 
     Raises:
@@ -74,7 +74,7 @@ async def complete(context: EffectContext, key: str, state: RunState, run: kube.
             context.peers.ask(target, too_large(ended), answered)
         elif answer.reason == inputs.OPERATION_NOT_FOUND:
             context.pending.enqueue(inputs.EffectDone(effect=effect, refused=answer.message))
-        else:  # it has closed, perhaps by a reset; or it cannot be processed for now
+        else:  # the run has closed, perhaps by a reset, or it cannot be processed for now
             context.retry_soon(effect, 0.0 if answer.reason in OVER else _LATER_SECONDS)
 
     context.peers.ask(target, ended, answered)
@@ -101,7 +101,7 @@ def _completion(events: Sequence[ev.AnyEvent], update_id: str) -> ev.WorkflowExe
 
 
 def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
-    """The run that has scheduled the operation; if it was reset, the one that continues it."""
+    """The run that scheduled the operation, or the run that continues it after a reset."""
     found = context.peers.directory.get(token.run_id)
     if found is not None and found.standing is not Standing.CLOSED:
         return found if found.namespace == token.namespace else None
@@ -129,7 +129,7 @@ async def _miss(context: EffectContext, effect: CompleteOperation, token: Callba
 
 
 def _link(context: EffectContext, pending: PendingCallback, state: RunState) -> dict[str, object]:
-    """The link to the start of what has ended, as JSON of temporal.api.common.v1.Link."""
+    """The link to the start of the ended run or update, as JSON of temporal.api.common.v1.Link."""
     run = context.run
     if state.standalone:
         return {"activity": {"namespace": run.namespace, "activityId": run.workflow_id, "runId": run.uid}}

@@ -1,4 +1,4 @@
-"""Applies each effect of a run once, and retries those that the API server rejects."""
+"""Apply each effect of a run once, and retry effects that the API server rejects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -23,11 +23,11 @@ from perdure.runtime.chains import ResetOrigin, depth_of
 from perdure.runtime.circuits import holder
 
 _SOON_SECONDS = 0.2
-"""The delay before an effect is retried whose target run is changing."""
+"""The delay before a retry of an effect whose target run is changing."""
 
 
 class Effects:
-    """The effects of one run, and which of them were applied."""
+    """The effects of one run, and the ones that were applied."""
 
     def __init__(  # noqa: PLR0917 (what the run has)
         self,
@@ -45,12 +45,12 @@ class Effects:
         Args:
             client: The client of the API server.
             run: The run.
-            reset: What the run begins with of another one.
+            reset: The origin of the run, if a reset created it.
             peers: The other runs.
-            policies: The RetryPolicies, whose circuit breakers hear how attempts end.
+            policies: The RetryPolicies, whose circuit breakers get reports of attempts.
             pending: Receives the results of effects.
-            wake: Requests another pass of the run.
-            refused: Called once for each object that the API server refuses, with the reason.
+            wake: Requests another reconciliation of the run.
+            refused: Called once for each object that the API server rejects, with the reason.
         """
         self.context = EffectContext(
             client=client, run=run, reset=reset, peers=peers, pending=pending, retry_soon=self._retry_soon
@@ -60,10 +60,10 @@ class Effects:
         self._applied: set[Effect] = set()
         self._refusals: Refusals[Effect] = Refusals(refused)
 
-    # What is left to be done
+    # Pending effects
 
     def are_due(self, state: RunState, now: datetime) -> bool:
-        """Whether the state has effects that were not applied yet, and may be tried now."""
+        """Whether the state has unapplied effects that may be tried now."""
         return any(not self._waits(effect, now) for effect in self._left(state))
 
     def refused(self, state: RunState) -> str:
@@ -71,7 +71,7 @@ class Effects:
         return self._refusals.message(self._left(state)) if self._refusals else ""
 
     def next_try(self, state: RunState) -> datetime | None:
-        """When to retry what the API server has rejected; None if it has rejected nothing."""
+        """When to retry a rejected effect; None if none was rejected."""
         return self._refusals.next_try(self._left(state)) if self._refusals else None
 
     def has_applied(self, effect: Effect) -> bool:
@@ -79,14 +79,14 @@ class Effects:
         return effect in self._applied
 
     def look_again(self) -> None:
-        """Apply all effects again: the known state may be stale."""
+        """Apply all effects again, because the known state may be stale."""
         self._applied.clear()
 
     def _left(self, state: RunState) -> set[Effect]:
         return set(effects(state)) - self._applied
 
     def _waits(self, effect: Effect, now: datetime) -> bool:
-        """Whether it is too early for an effect. An abandoned child is started before it is left to itself."""
+        """Whether it is too early for an effect. An abandoned child must start before it is closed."""
         if isinstance(effect, fx.CloseChild) and self._refusals.waits(fx.StartChild(effect.initiated_event_id), now):
             return True
         return self._refusals.waits(effect, now)
@@ -94,10 +94,10 @@ class Effects:
     # Applying
 
     async def apply(self, state: RunState, run: kube.Object, now: datetime) -> None:
-        """Apply the effects of the committed state. Temporarily rejected ones do not delay the others.
+        """Apply the effects of the committed state. Temporarily rejected effects do not delay the others.
 
         Args:
-            state: The state, committed.
+            state: The committed state.
             run: The object of the run, as committed.
             now: The time.
 
@@ -143,7 +143,7 @@ class Effects:
                 assert_never(effect)
 
     async def _unless_refused(self, effect: Effect, what: str, now: datetime, creating: Awaitable[None]) -> None:
-        """Create an object; note if it is rejected temporarily."""
+        """Create an object, and record a temporary rejection."""
         try:
             await creating
         except kube.ApiError as error:

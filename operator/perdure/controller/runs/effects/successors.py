@@ -1,4 +1,4 @@
-"""The run that continues or retries one that has closed."""
+"""Create the run that continues or retries a closed run."""
 
 from perdure.controller.payloads.payload_store import give_all
 from perdure.controller.reconcile.refusals import LONGEST_MESSAGE
@@ -11,12 +11,12 @@ from perdure.runtime.chains import is_successor, successor_run
 
 
 async def start(context: EffectContext, state: RunState, run: kube.Object) -> None:
-    """Create the run that follows.
+    """Create the next run.
 
     Args:
-        context: Of the run that has closed.
-        state: Its state, committed.
-        run: Its object, as committed.
+        context: The context of the closed run.
+        state: The committed state of the closed run.
+        run: The object of the closed run, as committed.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.

@@ -1,0 +1,181 @@
+"""Artifacts of Argo: of templates, of arguments, and of blocks."""
+
+import posixpath
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from perdure.importing.argo_pods import is_tag
+from perdure.importing.argo_scope import artifact_field, artifact_name
+from perdure.importing.expressions import TAG, UntranslatableError, expression, template
+from perdure.importing.fields import Fields, Object, member
+
+_PACKED: Final = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
+_ELSEWHERE: Final = (
+    "download it in the container of the activity, or keep it in the artifact store; see docs/artifacts.md"
+)
+_OF_IMAGES: Final = {
+    f"/{name}" for name in ("bin", "etc", "go", "home", "lib", "opt", "root", "sbin", "usr", "var", "")
+}
+"""Folders whose files come from the image."""
+_OTHER_STORES: Final = ("git", "gcs", "azure", "oss", "hdfs", "artifactory", "plugin")
+_STORE: Final = "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md"
+Resolve = Callable[[tuple[str, ...]], str]
+"""Translates a reference."""
+
+
+def artifact_paths(template_: Object) -> dict[str, str]:
+    """The paths of the artifacts of a template, by the tags that refer to them."""
+    found = {}
+    for kind in ("inputs", "outputs"):
+        for each in (template_.get(kind) or {}).get("artifacts") or []:
+            found[f"{kind}.artifacts.{each.get('name')}.path"] = str(each.get("path"))
+    return found
+
+
+def passed(template_: Object) -> dict[str, bool]:
+    """The artifacts that callers of a template pass, and whether they need not."""
+    given = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
+    return {str(each.get("name")): bool(each.get("optional")) for each in given}
+
+
+def _has_source(artifact: Mapping[str, Any]) -> bool:
+    return any(artifact.get(key) is not None for key in ("raw", "http", "s3", *_OTHER_STORES))
+
+
+def global_outputs(template_: Object) -> dict[str, str]:
+    """The global names of the output artifacts of a template."""
+    outputs = (template_.get("outputs") or {}).get("artifacts") or []
+    return {str(each["name"]): str(each["globalName"]) for each in outputs if each.get("globalName")}
+
+
+def optional_outputs(template_: Object) -> frozenset[str]:
+    """The output artifacts that a template may not leave."""
+    outputs = (template_.get("outputs") or {}).get("artifacts") or []
+    return frozenset(str(each.get("name")) for each in outputs if each.get("optional"))
+
+
+def of_activity(inputs: list[Fields], outputs: list[Fields], resolve: Resolve) -> Object:
+    """The artifacts of an activity.
+
+    Args:
+        inputs: The input artifacts of a template.
+        outputs: Its output artifacts.
+        resolve: Translates references.
+    """
+    made = {
+        "inputs": list(_inputs(inputs, resolve)),
+        "outputs": list(_outputs(outputs)),
+    }
+    kept = {key: value for key, value in made.items() if value}
+    return {"artifacts": kept} if kept else {}
+
+
+def _inputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
+    for each in artifacts:
+        name = each.text("name") or ""
+        made: Object = {"name": artifact_name(name), "path": each.text("path") or f"/tmp/{name}"}  # noqa: S108 (of a container)
+        optional = each.take("optional", False)
+        if _has_source(each.data):
+            source = argument(each, resolve)
+            if source is None:
+                continue
+            made |= _source(source)
+        else:
+            made["from"] = "${" + member("input", artifact_field(name)) + "}"
+            made |= {"optional": True} if optional else {}
+        each.drop("mode", "recurseMode", "archive", "from")
+        each.done({})
+        yield made
+
+
+def _source(value: Object) -> Object:
+    """A value that an argument can have, as the source of an input artifact."""
+    packed = {"archive": value["archive"]} if "archive" in value else {}
+    if "data" in value:
+        return {"raw": {"data": value["data"]}}
+    return {"http": {"url": value["url"]}, **packed} if "url" in value else {"key": value["key"], **packed}
+
+
+def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
+    for each in artifacts:
+        name, path = each.text("name") or "", each.text("path") or ""
+        made: Object = {"name": artifact_name(name), "path": path}
+        if each.take("optional", False):
+            made["optional"] = True
+        folder = posixpath.normpath(path)
+        if "{{" in path:
+            each.gap("path", "must be known before the run")
+        elif posixpath.dirname(folder) in {"/", ""}:
+            if folder in _OF_IMAGES or "." in folder:
+                message = "must be in a folder, which becomes an empty volume; have the container write it into one"
+                each.gap("path", message)
+            else:
+                each.note("path", "must be a folder; it becomes a volume, and is empty when the container starts")
+        if each.take("s3") is not None:
+            each.note("s3", f"the artifact has a key of its run in the artifact store; {_STORE}")
+        each.drop("archive", "mode", "artifactGC", "globalName", "deleted")
+        each.done(dict.fromkeys(_OTHER_STORES, f"artifacts go to an S3-compatible bucket: {_STORE}"))
+        yield made
+
+
+def argument(artifact: Fields, resolve: Resolve) -> Any:
+    """The value of an artifact that is passed: a reference, or an object that says where it comes from; None after a gap."""
+    artifact.drop("name", "optional", "path", "mode", "artifactGC")
+    try:
+        given = artifact.text("from")
+        if given is not None:
+            return template(given, resolve, is_tag)
+        computed = artifact.text("fromExpression")
+        if computed is not None:
+            return "${" + expression(computed, resolve) + "}"
+        return _written(artifact, resolve)
+    except UntranslatableError as error:
+        artifact.gap("from", str(error))
+        return None
+
+
+def _written(artifact: Fields, resolve: Resolve) -> Any:
+    plain = (artifact.take("archive") or {}).get("none") is not None
+    for kind, field, key in (("raw", "data", "data"), ("http", "url", "url"), ("s3", "key", "key")):
+        if kind not in artifact:
+            continue
+        source = artifact.part(kind)
+        text = source.data.pop(field, None)
+        if kind == "s3":
+            artifact.note("s3", f"the object must be in the artifact store; {_STORE}")
+            source.data.clear()
+        source.done(
+            {"headers": "send them in an `http` activity", "auth": "download it in the container of the activity"}
+        )
+        if not isinstance(text, str):
+            artifact.gap(f"{kind}.{field}", "must be set")
+            return None
+        made = {key: template(text, resolve, is_tag) if TAG.search(text) else text.replace("${", "$${")}
+        return made if kind == "raw" or plain or not text.endswith(_PACKED) else {**made, "archive": "Tar"}
+    other = next((each for each in _OTHER_STORES if each in artifact), None)
+    if other is not None:
+        artifact.drop(other)
+        artifact.gap(other, f"is not imported; {_ELSEWHERE}")
+    else:
+        artifact.gap("", "the artifact has no source")
+    return None
+
+
+def without_source(inputs: Fields) -> None:
+    """Report the input artifacts of a steps or dag template that have a source of their own."""
+    for each in inputs.parts("artifacts"):
+        if _has_source(each.data):
+            each.gap("", "move the source to the templates or the arguments that use the artifact")
+
+
+def of_block(outputs: Fields, resolve: Resolve) -> Object:
+    """The output artifacts of a steps or dag template, as fields of the output of its block."""
+    made = {}
+    for each in outputs.parts("artifacts"):
+        name = each.data.get("name")
+        each.drop("globalName")
+        value = argument(each, resolve)
+        each.done({})
+        if value is not None:
+            made[artifact_field(str(name))] = value
+    return made

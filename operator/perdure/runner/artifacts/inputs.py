@@ -1,0 +1,109 @@
+"""Prepare the input artifacts of an activity: download, check, and unpack them. This runs before the activity's container.
+
+$PERDURE_ARTIFACTS          the artifacts to prepare: a JSON list
+$PERDURE_ARTIFACTS_FOLDER   the target folder: one file or folder for each artifact, with its name
+$PERDURE_STORE_…            the artifact store, if one of them comes from it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perdure.runner.artifacts.downloads import download
+from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.packing import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from perdure.runner.artifacts.store import ArtifactStore
+
+_MODE: Final = 0o644
+
+
+class Inputs:
+    """Prepares artifacts in a folder."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        """`environ`: the environment with the settings of the artifact store."""
+        self._folder = folder
+        self._environ = environ
+        self._store: ArtifactStore | None = None
+
+    def prepare(self, artifact: Mapping[str, Any]) -> None:
+        """Prepare one artifact.
+
+        Args:
+            artifact: `name`, and one of `data`, `url`, `key`, or `items`: a list of objects like this one, without names. For
+                `url` and `key`, also `sha256` and `archive`, if they are given.
+
+        Raises:
+            ArtifactError: The artifact cannot be prepared.
+        """
+        name = artifact["name"]
+        try:
+            target = self._folder / name
+            if "items" in artifact:
+                target.mkdir()
+                for i, item in enumerate(artifact["items"]):
+                    self._place(item, target / str(i))
+            else:
+                self._place(artifact, target)
+        except (ArtifactError, OSError, tarfile.TarError, EOFError) as error:
+            reason = str(error) if isinstance(error, ArtifactError) else f"{type(error).__name__}: {error}"
+            raise ArtifactError(f"artifact `{name}`: {reason}") from error
+
+    def _place(self, source: Mapping[str, Any], target: Path) -> None:
+        if "data" in source:
+            target.write_text(source["data"], encoding="utf-8")
+            target.chmod(_MODE)
+            return
+        part = target.with_name(f".{target.name}")
+        self._save(self._pieces(source), part, source.get("sha256"))
+        if source.get("archive") == "Tar":
+            target.mkdir()
+            unpack(part, target)
+            part.unlink()
+        else:
+            part.chmod(_MODE)
+            part.rename(target)
+
+    def _pieces(self, source: Mapping[str, Any]) -> Iterator[bytes]:
+        if "url" in source:
+            return download(source["url"])
+        from perdure.runner.artifacts.store import ArtifactStore  # noqa: PLC0415 (other sources do without its library)
+
+        self._store = self._store or ArtifactStore(self._environ)
+        return self._store.download(source["key"])
+
+    def _save(self, pieces: Iterator[bytes], target: Path, sha256: str | None) -> None:
+        digest = hashlib.sha256()
+        with target.open("xb") as file:
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+        if sha256 is not None and digest.hexdigest() != sha256.lower():
+            raise ArtifactError(f"the SHA-256 of the file is {digest.hexdigest()}, and should be {sha256}")
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    """Prepare all artifacts, and return the exit code."""
+    inputs = Inputs(Path(environ.get("PERDURE_ARTIFACTS_FOLDER") or "/perdure-artifacts"), environ)
+    try:
+        for artifact in json.loads(environ["PERDURE_ARTIFACTS"]):
+            inputs.prepare(artifact)
+            sys.stdout.write(f"artifact `{artifact['name']}` is ready\n")
+    except ArtifactError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""The artifact store: an S3-compatible bucket, configured by variables that Kubernetes sets from a Secret.
+
+$PERDURE_STORE_BUCKET              required
+$PERDURE_STORE_ENDPOINT            URL of the server; default: AWS in the region
+$PERDURE_STORE_REGION, _PREFIX, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN, _CA
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.packing import PIECE
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, S3Config
+
+_PARALLEL: Final = 3
+"""How many parts are uploaded concurrently."""
+_PATIENCE: Final = timedelta(minutes=3)
+"""How long a request is retried if the store does not respond, or responds with a server error."""
+_RETRIES: Final = 100
+_SILENCE: Final = timedelta(seconds=60)
+"""How long the store may be silent."""
+_WHOLE_REQUEST: Final = timedelta(days=1)
+_SETTINGS: Final = {
+    "endpoint": "ENDPOINT",
+    "region": "REGION",
+    "access_key_id": "ACCESS_KEY_ID",
+    "secret_access_key": "SECRET_ACCESS_KEY",
+    "session_token": "SESSION_TOKEN",
+}
+
+
+class ArtifactStore:
+    """Uploads and downloads objects, with only a few pieces in memory."""
+
+    def __init__(self, environ: Mapping[str, str], *, patience: timedelta = _PATIENCE) -> None:
+        found = {name: environ.get(f"PERDURE_STORE_{key}", "").strip() for name, key in _SETTINGS.items()}
+        if found["endpoint"] and not found["endpoint"].startswith(("http://", "https://")):
+            message = "the endpoint of the artifact store must begin with `https://` or `http://`"
+            raise ArtifactError(message, "ArtifactStoreFailed")
+        config: S3Config = {}
+        config.update({name: value for name, value in found.items() if value})  # type: ignore[typeddict-item]
+        client: ClientConfig = {
+            "allow_http": found["endpoint"].startswith("http://"),
+            "connect_timeout": timedelta(seconds=10),
+            "read_timeout": _SILENCE,
+            "timeout": _WHOLE_REQUEST,
+        }
+        if environ.get("PERDURE_STORE_CA"):
+            client["root_certificate"] = environ["PERDURE_STORE_CA"]
+        with _explained("the settings of the artifact store are not valid"):
+            self._store = S3Store(
+                environ["PERDURE_STORE_BUCKET"].strip(),
+                prefix=environ.get("PERDURE_STORE_PREFIX", "").strip("/ ") or None,
+                config=config,
+                client_options=client,
+                retry_config={"max_retries": _RETRIES, "retry_timeout": patience},
+            )
+
+    def upload(self, key: str, pieces: Iterator[bytes]) -> None:
+        """Store an object, either completely or not at all.
+
+        Args:
+            key: The key of the object.
+            pieces: The content in pieces of `PIECE` bytes; the last one may be shorter.
+
+        Raises:
+            ArtifactError: The store has not accepted the object.
+        """
+        with _explained(f"the artifact store does not take `{key}`"):
+            first = next(pieces, b"")
+            if len(first) < PIECE:
+                next(pieces, None)  # raises the error of a folder that cannot be packed
+                obstore.put(self._store, key, first)
+            else:
+                obstore.put(self._store, key, chain([first], pieces), chunk_size=PIECE, max_concurrency=_PARALLEL)
+
+    def download(self, key: str) -> Iterator[bytes]:
+        """Read an object in pieces.
+
+        Raises:
+            ArtifactError: The store does not return the object.
+        """
+        with _explained(f"the artifact store does not give `{key}`"):
+            for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):
+                yield bytes(piece)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ArtifactError(f"{what}: it does not exist", "ArtifactMissing") from error
+    except (BaseError, ValueError) as error:
+        reason = " ".join(str(error).split("\n\nDebug source:")[0].split())
+        raise ArtifactError(f"{what}: {reason}", "ArtifactStoreFailed") from error

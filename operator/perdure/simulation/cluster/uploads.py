@@ -1,0 +1,53 @@
+"""What the sidecar of a simulated pod reports that uploads output artifacts: nothing is stored, and every run gets the same."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from perdure.api import labels
+from perdure.api.reserved import OUTPUTS
+from perdure.simulation.cluster.storage import Object
+
+_BYTES: Final = 1024
+
+
+def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[str, Any]) -> Object | None:
+    """The status of the sidecar after the container of the activity has succeeded; None if the pod has none.
+
+    Args:
+        pod: The pod.
+        sizes: The artifacts that exist, with their bytes; None: all that the activity has.
+        times: When it started and finished.
+    """
+    sidecars = [each for each in pod["spec"].get("initContainers") or () if each["name"] == OUTPUTS]
+    if not sidecars:
+        return None
+    variables = {each["name"]: each.get("value", "") for each in sidecars[0]["env"]}
+    report = _report(pod, json.loads(variables["PERDURE_OUTPUTS"].replace("$$", "$")), sizes)
+    code = 1 if "error" in report else 0
+    message = json.dumps(report)
+    end = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message, **times}
+    return {
+        "name": OUTPUTS,
+        "ready": False,
+        "restartCount": 0,
+        "image": "image",
+        "imageID": "image",
+        "state": {"terminated": end},
+    }
+
+
+def _report(pod: Object, wanted: list[dict[str, Any]], sizes: Mapping[str, int] | None) -> dict[str, Any]:
+    found = dict.fromkeys((each["name"] for each in wanted), _BYTES) if sizes is None else sizes
+    meta = pod["metadata"]
+    notes = meta["annotations"]
+    attempt = f"{notes[labels.SCHEDULED_EVENT_ANNOTATION]}-{notes[labels.ATTEMPT_ANNOTATION]}"
+    at = f"{meta['namespace']}/{meta['labels'][labels.RUN_ID_LABEL]}/{attempt}"
+    for each in wanted:
+        if each["name"] not in found and not each.get("optional"):
+            message = f"artifact `{each['name']}`: the container has ended, and `{each['path']}` does not exist"
+            return {"error": {"type": "ArtifactMissing", "message": message}}
+    names = [each["name"] for each in wanted if each["name"] in found]
+    files = {name: [found[name], hashlib.sha256(f"{at}/{name}".encode()).hexdigest(), "None"] for name in names}
+    return {"at": at, "files": files}

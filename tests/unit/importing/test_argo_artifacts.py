@@ -1,0 +1,142 @@
+"""Artifacts of Argo become those of activities, passed on by reference."""
+
+from pathlib import Path
+
+from unit.importing.imported import argo, workflow
+
+PASSING = """
+- name: main
+  steps:
+  - - {name: make, template: make}
+  - - name: use
+      template: use
+      arguments: {artifacts: [{name: message, from: "{{steps.make.outputs.artifacts.hello-art}}"}]}
+- name: make
+  container: {image: a, command: [sh, -c, "echo hello > /tmp/hello.txt"]}
+  outputs: {artifacts: [{name: hello-art, path: /tmp/hello.txt}]}
+- name: use
+  inputs: {artifacts: [{name: message, path: /tmp/message}]}
+  container: {image: a, command: [cat, "{{inputs.artifacts.message.path}}"]}
+"""
+
+
+def test_an_artifact_is_passed_from_step_to_step(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow(PASSING, "entrypoint: main"))
+    assert made.complete, made.sentences
+    assert made.activity("make")["artifacts"] == {"outputs": [{"name": "hello-art", "path": "/tmp/hello.txt"}]}
+    given = {"name": "message", "path": "/tmp/message", "from": "${input['artifact-message']}"}
+    assert made.activity("use")["artifacts"] == {"inputs": [given]}
+    passed = {"artifact-message": "${steps.make.artifacts['hello-art']}"}
+    assert made.step("use")["activity"]["input"] == passed
+    assert made.activity("use")["container"]["command"] == ["cat", "/tmp/message"]
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_sources_of_a_template_stay_in_its_activity(tmp_path: Path) -> None:
+    template = """- name: main
+  inputs:
+    artifacts:
+    - {name: Code_1, path: /src, http: {url: "https://shop.test/{{workflow.name}}.tar.gz"}}
+    - {name: plain, path: /plain, archive: {none: {}}, http: {url: "https://shop.test/a.tgz"}}
+    - {name: text, path: /text, mode: 0755, raw: {data: "a ${b}"}}
+    - {name: object, path: /object, s3: {key: in.txt, bucket: b, accessKeySecret: {name: s, key: k}}}
+    - {name: maybe, path: /maybe, optional: true}
+  container: {image: a, command: [ls]}"""
+    made = argo(tmp_path, workflow(template, "entrypoint: main"))
+    assert made.complete, made.sentences
+    (activity,) = made.spec["activities"]
+    assert activity["artifacts"]["inputs"] == [
+        {"name": "code-1", "path": "/src", "http": {"url": "https://shop.test/${run.name}.tar.gz"}, "archive": "Tar"},
+        {"name": "plain", "path": "/plain", "http": {"url": "https://shop.test/a.tgz"}},
+        {"name": "text", "path": "/text", "raw": {"data": "a $${b}"}},
+        {"name": "object", "path": "/object", "key": "in.txt"},
+        {"name": "maybe", "path": "/maybe", "from": "${input['artifact-maybe']}", "optional": True},
+    ]
+    assert any("perdure-artifacts" in each for each in made.sentences)
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_arguments_can_be_texts_urls_and_objects(tmp_path: Path) -> None:
+    templates = PASSING.replace('from: "{{steps.make.outputs.artifacts.hello-art}}"', "raw: {data: hello}")
+    made = argo(tmp_path, workflow(templates, "entrypoint: main"))
+    assert made.complete, made.sentences
+    assert made.step("use")["activity"]["input"] == {"artifact-message": {"data": "hello"}}
+
+
+def test_a_block_takes_and_returns_artifacts(tmp_path: Path) -> None:
+    templates = """
+- name: main
+  dag:
+    tasks:
+    - {name: first, template: both, arguments: {artifacts: [{name: given, s3: {key: a}}]}}
+    - name: second
+      dependencies: [first]
+      template: use
+      arguments: {artifacts: [{name: message, from: "{{tasks.first.outputs.artifacts.made}}"}]}
+- name: both
+  inputs: {artifacts: [{name: given}]}
+  outputs: {artifacts: [{name: made, from: "{{steps.change.outputs.artifacts.out}}"}]}
+  steps:
+  - - {name: change, template: change, arguments: {artifacts: [{name: in, from: "{{inputs.artifacts.given}}"}]}}
+- name: change
+  inputs: {artifacts: [{name: in, path: /tmp/in}]}
+  outputs: {artifacts: [{name: out, path: /tmp/out, optional: true}]}
+  container: {image: a, command: [cp, /tmp/in, /tmp/out]}
+- name: use
+  inputs: {artifacts: [{name: message, path: /tmp/message}]}
+  container: {image: a, command: [cat, /tmp/message]}
+"""
+    made = argo(tmp_path, workflow(templates, "entrypoint: main"))
+    assert made.complete, made.sentences
+    (block,) = made.spec["blocks"]
+    assert block["output"] == {"artifact-made": "${steps.change.artifacts[?'out'].orValue(null)}"}
+    assert made.step("change")["activity"]["input"] == {"artifact-in": "${params['artifact-given']}"}
+    assert made.step("second")["activity"]["input"] == {"artifact-message": "${steps.first.output['artifact-made']}"}
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_global_artifacts_are_variables(tmp_path: Path) -> None:
+    templates = PASSING.replace("path: /tmp/hello.txt}", "path: /tmp/hello.txt, globalName: shared}")
+    templates = templates.replace("{{steps.make.outputs.artifacts.hello-art}}", "{{workflow.outputs.artifacts.shared}}")
+    made = argo(tmp_path, workflow(templates, "entrypoint: main"))
+    assert made.complete, made.sentences
+    assert made.step("use")["activity"]["input"] == {"artifact-message": "${vars.artifact_shared}"}
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_arguments_of_the_workflow_are_its_input(tmp_path: Path) -> None:
+    template = "- {name: main, inputs: {artifacts: [{name: message, path: /tmp/message}]}, container: {image: a, command: [ls]}}"
+    spec = "entrypoint: main\narguments: {artifacts: [{name: message, raw: {data: hello}}]}"
+    made = argo(tmp_path, workflow(template, spec))
+    assert made.complete, made.sentences
+    (run,) = made.manifests
+    assert run["spec"]["input"] == {"artifact-message": {"data": "hello"}}
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
+    template = """- name: main
+  inputs: {artifacts: [{name: code, path: /src, git: {repo: "https://shop.test/x.git"}}]}
+  outputs:
+    artifacts:
+    - {name: top, path: /top.txt}
+    - {name: own, path: /etc}
+    - {name: dir, path: /out}
+    - {name: cloud, path: /tmp/x, gcs: {bucket: b, key: k}}
+  container: {image: a, command: [ls]}"""
+    made = argo(tmp_path, workflow(template, "entrypoint: main"))
+    assert not made.complete
+    told = "\n".join(made.sentences)
+    assert "inputs.artifacts[0].git: is not imported; download it in the container" in told
+    assert "outputs.artifacts[0].path: must be in a folder" in told
+    assert "outputs.artifacts[1].path: must be in a folder" in told
+    assert "outputs.artifacts[2].path: must be a folder" in told
+    assert "outputs.artifacts[3].gcs: has no counterpart; artifacts go to an S3-compatible bucket" in told
+
+
+def test_an_artifact_that_nobody_passes_is_reported(tmp_path: Path) -> None:
+    templates = PASSING.replace(
+        'arguments: {artifacts: [{name: message, from: "{{steps.make.outputs.artifacts.hello-art}}"}]}', ""
+    )
+    made = argo(tmp_path, workflow(templates, "entrypoint: main"))
+    assert any("the artifact `message` of the template has no value" in each for each in made.sentences)

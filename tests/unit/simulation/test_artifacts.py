@@ -1,0 +1,51 @@
+"""Scenarios say which output artifacts an attempt leaves."""
+
+import pytest
+
+from perdure.simulation.cast import BadFileError
+from unit.simulation.stage import play
+
+FLOW = """
+activities:
+- name: make
+  startToCloseTimeout: 1m
+  container: {image: i}
+  artifacts: {outputs: [{name: report, path: /out/report}, {name: log, path: /out/log, optional: true}]}
+- name: use
+  startToCloseTimeout: 1m
+  container: {image: i}
+  artifacts: {inputs: [{name: report, path: /in/report, from: "${input.report}"}]}
+steps:
+- {name: make, activity: {name: make}}
+- {name: use, activity: {name: use, input: {report: "${steps.make.artifacts.report}"}}}
+output: "${[steps.make.artifacts.report.size, has(steps.make.artifacts.log)]}"
+"""
+
+
+def test_an_attempt_leaves_all_artifacts_unless_the_scenario_says_otherwise() -> None:
+    assert play(FLOW).json["output"] == [1024, True]
+    assert play(FLOW, "activities: {make: [{artifacts: {report: 7}}]}").json["output"] == [7, False]
+
+
+def test_an_attempt_that_does_not_leave_an_artifact_fails_and_is_retried() -> None:
+    played = play(FLOW, "activities: {make: [{artifacts: {log: 1}}, {}]}")
+    assert [how for _, _, how in played.attempts("make")] == ["Failed", "Completed"]
+    assert played.phase == "Completed"
+
+
+def test_artifacts_belong_to_their_attempt() -> None:
+    keys = FLOW.replace(
+        "steps.make.artifacts.report.size, has(steps.make.artifacts.log)", "steps.make.artifacts.report.key"
+    )
+    first = play(keys).json["output"][0]
+    second = play(keys, "activities: {make: [{fail: {}}, {}]}").json["output"][0]
+    assert first.rpartition("-")[0] == second.rpartition("-")[0]
+    assert (first.rpartition("-")[2], second.rpartition("-")[2]) == ("1/report", "2/report")
+
+
+def test_an_artifact_that_the_activity_does_not_have_is_a_mistake() -> None:
+    with pytest.raises(
+        BadFileError,
+        match=r"activities\.make\[0\]\.artifacts\.reprot: there is no such output artifact; there are: `log`, `report`",
+    ):
+        play(FLOW, "activities: {make: [{artifacts: {reprot: 1}}]}")

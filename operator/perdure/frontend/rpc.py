@@ -11,7 +11,7 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Peer
-from perdure.frontend.door import WAITING, Door
+from perdure.frontend.door import POLLS, WAITING, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.rpc_namespaces import namespace_of
@@ -99,7 +99,7 @@ class Rpc:
 
                 call = CallContext(incoming.seconds_left, metadata, principal, recheck)
                 record.response = await self.handler(request, call)
-                if self.name in WAITING:
+                if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()
                 return record.response
 

@@ -50,6 +50,7 @@ from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflow_tasks import WorkflowTasks
 from perdure.frontend.service.workflows import Workflows
 from perdure.frontend.tls import Served, encryption
+from perdure.frontend.unserved import UNSERVED, refusing
 from perdure.kube import client as kube
 
 _STREAMS = 500
@@ -313,6 +314,10 @@ def generic_handlers(offered: Iterable[Rpc]) -> tuple[grpc.GenericRpcHandler, ..
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
             _served(rpc), response_serializer=response.SerializeToString
         )
+    for service, module in SERVICES.items():
+        for name, reason in UNSERVED.items():
+            if name not in found[service] and hasattr(module, f"{name}Request"):
+                found[service][name] = grpc.stream_unary_rpc_method_handler(refusing(reason))
     return tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in found.items())
 
 

@@ -182,7 +182,8 @@ async def serving(
     dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
     nexus = NexusGateway(dispatch, EndpointRegistry(lambda: reviews, "operator"))  # type: ignore[arg-type,return-value]
     context = shown.context() if shown else None
-    async with serve_http(offered, nexus, listening, context, connections), aiohttp.ClientSession() as session:
+    served_here = serve_http(offered, nexus, None, listening, secured=context, connections=connections)
+    async with served_here, aiohttp.ClientSession() as session:
         yield api, session
 
 

@@ -54,7 +54,7 @@ test-all: setup ## Run all tests, longer chaos tests, and the benchmarks
 	$(RUN) --with playwright==1.65.2 --with axe-playwright-python==0.1.8 python hack/runtests.py --all
 
 test-unit: setup ## Run the tests that need no cluster
-	python3 hack/cluster tools >/dev/null
+	python3 hack/cluster tools --with versitygw >/dev/null
 	$(RUN) pytest -q -m "not cluster and not bench"
 
 simulate: setup ## Run the operator in virtual time with random faults: ARGS="--scenario rough --seeds 100", or ARGS=--help

@@ -37,7 +37,9 @@ def main() -> int:
     environment = {**(THOROUGH if everything else BOUNDED), **os.environ}
     cache = Cache.from_environment(os.environ)
     try:
-        ensure_tools(cache, DEFAULT_TOOLS)  # the tests of the chart need helm
+        ensure_tools(
+            cache, (*DEFAULT_TOOLS, "versitygw")
+        )  # the tests of the chart need helm, those of artifacts the other
         with ThreadPoolExecutor(max_workers=1) as beside, TemporaryDirectory() as folder:
             log = Path(folder) / "log"
             without = beside.submit(pytest, "not cluster and not bench", environment, processes=3, log=log)

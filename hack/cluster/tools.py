@@ -66,6 +66,13 @@ TOOLS = {
         ("--version",),
         lambda version: version == version_in(gobuild.KWOK.version),
     ),
+    "versitygw": Tool(
+        "versitygw",
+        gobuild.VERSITYGW,
+        "versitygw",
+        ("--version",),
+        lambda version: version == version_in(gobuild.VERSITYGW.version),
+    ),
 }
 DEFAULT_TOOLS = ("kind", "kubectl", "helm")
 

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster import gobuild
 from cluster.paths import Cache
-from cluster.store import locked
+from cluster.tools import ensure_tools
 
 BUCKET = "files"
 _KEY, _SECRET = "ours", "not-a-secret"
@@ -46,8 +45,7 @@ class Gateway:
 def program() -> Path:
     """The server's program."""
     cache = Cache.from_environment(os.environ)
-    with locked(cache.locks / "build"):
-        return gobuild.build(cache, gobuild.VERSITYGW) / "versitygw"
+    return ensure_tools(cache, ("versitygw",)) / "versitygw"
 
 
 def free_port() -> int:

@@ -28,7 +28,7 @@ class LeaseError(Exception):
 class Lease:
     """The Lease of an attempt. Not thread-safe.
 
-    The address of the API server and the path of the token are those that Kubernetes gives a pod. To try an activity without a
+    The address of the API server and the path of the token are Kubernetes' defaults for pods. To try an activity without a
     pod, override them with `PERDURE_API_SERVER` and `PERDURE_SERVICE_ACCOUNT_DIRECTORY`.
     """
 

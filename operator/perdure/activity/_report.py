@@ -84,7 +84,7 @@ def _add_stack_trace(body: dict[str, Any], error: BaseException, limit: int) -> 
     lines = "".join(traceback.format_exception(error)).strip().splitlines()
     trace = "\n".join(lines)
     while lines and _size({**body, "stackTrace": trace}) > limit:
-        # The end tells where it happened. Whole lines go, so that what is left can be read.
+        # Keep the end, which shows where it happened, and cut at line boundaries.
         lines = lines[len(lines) // 8 + 1 :]
         trace = "\n".join(["…", *lines])
     if lines:

@@ -59,7 +59,7 @@ class ConditionReason(StrEnum):
 
     CREATE_REFUSED = "CreateRefused"
     """The API server refuses to create an object for the run, such as a child: a quota is used up, or a policy forbids it. Fix
-    what the message says; the run then continues. Whatever does not need the object continues meanwhile."""
+    what the message says; the run then continues. Steps that do not need the object are not affected."""
 
     START_DELAYED = "StartDelayed"
     """The run waits for its `startDelay`, or for the wait before a retry, to end. The message says when it starts."""
@@ -401,7 +401,7 @@ class EventReason(StrEnum):
     operator retries with backoff, and reports each object once."""
 
     DEAD_LETTERED = "DeadLettered"
-    """An activity failed for good, and the operator created a DeadLetter for it."""
+    """An activity failed permanently, and the operator created a DeadLetter for it."""
 
     # Webhook.
 

@@ -16,7 +16,7 @@ from perdure.kube.event_recorder import Recorder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """One of each for the whole operator."""
+    """The shared services of the operator, one of each."""
 
     client: kube.Client
     pods: Pods

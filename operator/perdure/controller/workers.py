@@ -30,7 +30,7 @@ class Followed(Protocol):
 
     @property
     def object(self) -> kube.Object:
-        """The run as it was last written or read."""
+        """The last version of the run that was written or read."""
         ...
 
     @property
@@ -75,70 +75,70 @@ class Workers(Protocol):
         ...
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Whether a worker has polled a task queue for workflow tasks, or for activities, lately."""
+        """Whether a worker has recently polled a task queue for workflow tasks or for activities."""
         ...
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
-        """Whether a worker has polled lately for calls of the endpoint that a run of a namespace calls, or that is not known."""
+        """Whether a worker has recently polled for calls of the endpoint of an operation, or the endpoint is unknown."""
         ...
 
     def inlined(self, content: bytes) -> Any:
-        """A large payload as an inline value, for readers of JSON.
+        """Convert a large payload to an inline value, for readers of JSON.
 
         Raises:
-            ValueError: It is too large for that.
+            ValueError: The payload is too large.
         """
         ...
 
 
 class NoWorkers:
-    """Used if nothing serves workers: their work waits."""
+    """Used if workers are not served, so that their work waits."""
 
     epoch = ""
 
     def follow(self, run: Followed) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def left(self, run: Followed) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def seen(self, obj: kube.Object, *, deleted: bool) -> None:
-        """Nothing to be done."""
+        """Do nothing."""
 
     def version_of(self, namespace: str, state: RunState, activity: PendingActivity | None = None) -> str:
-        """There are no versions."""
+        """Return the empty version: workers are not served."""
         del namespace, state, activity
         return ""
 
     async def has_task_queue(self, namespace: str, task_queue: str, version: DeploymentVersion) -> bool:
-        """There are no versions."""
+        """Return False: workers are not served."""
         del namespace, task_queue, version
         return False
 
     def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Nobody does."""
+        """Return False: workers are not served."""
         del namespace, task_queue, activities, version
         return False
 
     def handled(self, namespace: str, operation: PendingOperation) -> bool:
-        """Nobody does."""
+        """Return False: workers are not served."""
         del namespace, operation
         return False
 
     def inlined(self, content: bytes) -> Any:
-        """Nobody here has made it."""
+        """Fail, because this process has not created the payload."""
         raise ValueError(f"a payload of {len(content):,} bytes, which needs the Temporal frontend to be read")
 
 
 def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *, told: bool) -> str:
-    """Work that has waited for a while in a task queue that nobody polls; empty if there is none.
+    """Describe work that has waited for a while in a task queue without pollers; empty if there is none.
 
     Args:
         state: The state of the run.
         now: The time.
-        workers: Who knows who polls.
+        workers: The server for workers, to see which task queues are polled.
         namespace: The namespace of the run.
-        told: Whether something of that sort is reported already; then it need not wait again.
+        told: Whether such work is already reported, so that no further waiting is needed.
     """
     task, code = _waiting_task(state), state.code
     if task is not None and code is not None:

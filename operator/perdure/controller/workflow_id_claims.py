@@ -1,4 +1,4 @@
-"""Decides which run of a workflow ID may start: at most one is open at a time.
+"""Decide which run of a workflow ID may start: at most one is open at a time.
 
 No lock in the API server is needed for this. A run that was once admitted stays first until the directory knows that it has
 started or was deleted: its start is in progress, and no run may overtake it, even one that turns out to be older. That holds
@@ -50,7 +50,7 @@ class WorkflowIdClaims:
 
     def __init__(self) -> None:
         self._admitted: dict[tuple[str, str, RunKind], str] = {}
-        """By workflow, activity, or operation ID, the run that was admitted and is not known to have started."""
+        """The admitted runs that are not known to have started, by workflow, activity, or operation ID."""
 
     def claim(
         self,
@@ -60,7 +60,7 @@ class WorkflowIdClaims:
         reuse: WorkflowIdReusePolicy,
         conflict: WorkflowIdConflictPolicy,
     ) -> Verdict:
-        """Whether a waiting run may start now. If so, it has precedence until it has started or was deleted.
+        """Decide whether a waiting run may start now. If so, it has precedence until it has started or was deleted.
 
         Args:
             entry: The run.
@@ -103,12 +103,12 @@ class WorkflowIdClaims:
         return Taken(newest, message)
 
     def order(self, entry: Entry) -> tuple[bool, bool, str, int, str, str]:
-        """The order of runs that wait for the same ID: one that continues another run precedes new ones."""
+        """The sort key of runs that wait for the same ID: a run that continues another one precedes new runs."""
         admitted = self._admitted.get(_claimed(entry)) == entry.uid
         return not entry.continues, not admitted, entry.created, len(entry.came), entry.came, entry.uid
 
     def release(self, entry: Entry) -> None:
-        """Note that a run has started or was deleted."""
+        """Record that a run has started or was deleted."""
         if self._admitted.get(_claimed(entry)) == entry.uid:
             del self._admitted[_claimed(entry)]
 

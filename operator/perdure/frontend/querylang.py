@@ -8,17 +8,15 @@ As in SQL, a comparison with a missing field is neither true nor false, and neit
 counts as an empty list: ``!=`` and ``NOT IN`` match it (sqlplugin/sqlite/query_converter.go).
 """
 
-import operator
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from typing import Any
 
-Lookup = Callable[[str], Any]
-"""Returns the value of a run's field; None if the run has none. Raises KeyError if no run can have the field."""
+from perdure.frontend.comparisons import ORDERS, AnyOf, Effort, InvalidQueryError, Lookup, RunFields, ordered, starts
+
 Test = Callable[[Lookup], bool]
-_Condition = Callable[[Lookup], bool | None]
+_Condition = Callable[[RunFields], bool | None]
 """Evaluates a condition on a run; None: neither true nor false."""
 Convert = Callable[[str, Any], Any]
 """Converts a value to the type of its field. Raises InvalidQueryError if no run can have the value."""
@@ -37,10 +35,6 @@ MAX_LENGTH = 16_384
 MAX_DIGITS = 100
 
 
-class InvalidQueryError(Exception):
-    """A filter is invalid; the message says what is wrong, and where."""
-
-
 @dataclass(frozen=True, slots=True)
 class Filter:
     """A parsed filter."""
@@ -49,6 +43,25 @@ class Filter:
     group_by: str = ""
     names: frozenset[str] = frozenset()
     """The fields in the filter."""
+    effort: Effort = field(default_factory=Effort)
+    """The number of values that the filter has compared."""
+
+
+class _Among:
+    """Whether a field is, or is not, equal to one of several values."""
+
+    def __init__(self, name: str, wanted: Sequence[Any], absent: list[Any] | None, *, negated: bool) -> None:
+        """`absent`: the value where a run has none."""
+        self.name = name
+        self.wanted = wanted
+        self.absent = absent
+        self.negated = negated
+        self._values = AnyOf(wanted)
+
+    def __call__(self, run: RunFields) -> bool | None:
+        value = run[self.name]
+        value = self.absent if value is None else value
+        return None if value is None else self._values.takes(value) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +134,8 @@ class _Parser:
             raise InvalidQueryError("'order by' clause is not supported: the newest runs come first")
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
-        return Filter(lambda run: bool(test(run)), group, frozenset(self._names))
+        effort = Effort()
+        return Filter(lambda run: bool(test(RunFields(run, effort))), group, frozenset(self._names), effort)
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
@@ -152,12 +166,14 @@ class _Parser:
         tests = [self._and()]
         while self._take("OR"):
             tests.append(self._and())
+        tests = _combined(tests, negated=False)
         return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=True)
 
     def _and(self) -> _Condition:
         tests = [self._not()]
         while self._take("AND"):
             tests.append(self._not())
+        tests = _combined(tests, negated=True)
         return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=False)
 
     def _not(self) -> _Condition:
@@ -180,41 +196,45 @@ class _Parser:
         if self._take("IS"):
             wanted = self._take("NOT")
             self._need("NULL")
-            return lambda run: (run(name) is not None) is wanted
+            return lambda run: (run[name] is not None) is wanted
         negated = self._take("NOT")
-        predicate = self._predicate(name)
         absent: list[Any] | None = [] if name in self._lists else None
+        sign = self._next().keyword
+        if sign in {"=", "!=", "<>", "IN"}:
+            values = self._values(name) if sign == "IN" else [self._value(name)]
+            return _Among(name, values, absent, negated=negated is not (sign in {"!=", "<>"}))
+        predicate = self._predicate(name, sign)
 
-        def test(run: Lookup) -> bool | None:
-            value = run(name)
+        def test(run: RunFields) -> bool | None:
+            value = run[name]
             value = absent if value is None else value
             return None if value is None else predicate(value) is not negated
 
         return test
 
-    def _predicate(self, name: str) -> Callable[[Any], bool]:
-        sign = self._next().keyword
+    def _values(self, name: str) -> list[Any]:
+        self._need("(")
+        values = [self._value(name)]
+        while self._take(","):
+            values.append(self._value(name))
+        self._need(")")
+        return values
+
+    def _predicate(self, name: str, sign: str) -> Callable[[Any], bool]:
         match sign:
-            case "IN":
-                self._need("(")
-                values = [self._value(name)]
-                while self._take(","):
-                    values.append(self._value(name))
-                self._need(")")
-                return lambda found: any(_compare("=", found, value) for value in values)
             case "BETWEEN":
                 low = self._value(name)
                 self._need("AND")
                 high = self._value(name)
-                return lambda found: _compare(">=", found, low) and _compare("<=", found, high)
+                return lambda found: ordered(">=", found, low) and ordered("<=", found, high)
             case "STARTS_WITH":
                 prefix = self._value(name)
                 if not isinstance(prefix, str):
                     raise InvalidQueryError("STARTS_WITH takes a text")
-                return lambda found: _starts(found, prefix)
-            case "=" | "!=" | "<>" | "<" | "<=" | ">" | ">=":
+                return lambda found: starts(found, prefix)
+            case _ if sign in ORDERS:
                 value = self._value(name)
-                return lambda found: _compare(sign, found, value)
+                return lambda found: ordered(sign, found, value)
             case _:
                 raise InvalidQueryError(f"operator {sign!r} is not supported for {name}")
 
@@ -234,8 +254,26 @@ class _Parser:
                 raise InvalidQueryError(f"expected a value, not {token.text!r}; texts stand in quotes")
 
 
-def _every(_: Lookup) -> bool:
+def _every(_: RunFields) -> bool:
     return True
+
+
+def _combined(tests: Sequence[_Condition], *, negated: bool) -> list[_Condition]:
+    """Combine the conditions for the values of one field: `=` joined by OR are IN, `!=` joined by AND are NOT IN."""
+    among: dict[str, list[_Among]] = {}
+    others: list[_Condition] = []
+    for test in tests:
+        if isinstance(test, _Among) and test.negated is negated:
+            among.setdefault(test.name, []).append(test)
+        else:
+            others.append(test)
+    return [
+        *(
+            _Among(name, [value for each in same for value in each.wanted], same[0].absent, negated=negated)
+            for name, same in among.items()
+        ),
+        *others,
+    ]
 
 
 def _negated(found: bool | None) -> bool | None:
@@ -267,38 +305,6 @@ def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", inner)
 
 
-def _starts(value: Any, prefix: str) -> bool:
-    values = value if isinstance(value, list) else [value]
-    return any(isinstance(each, str) and each.startswith(prefix) for each in values)
-
-
-_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-def _compare(sign: str, value: Any, wanted: Any) -> bool:
-    if isinstance(value, list):
-        found = any(_compare("=", each, wanted) for each in value)
-        return not found if sign in {"!=", "<>"} else found and sign == "="
-    if value is None:
-        return False
-    if isinstance(value, datetime):
-        wanted = moment_of(wanted)
-    elif isinstance(value, bool) != isinstance(wanted, bool) or isinstance(value, str) != isinstance(wanted, str):
-        value, wanted = str(value).lower(), str(wanted).lower()
-    try:
-        return bool(_SIGNS[sign](value, wanted))
-    except TypeError:  # one has no order, such as an object
-        return False
-
-
 _DURATION_UNITS = {
     "ns": 1,
     "us": 10**3,
@@ -327,20 +333,3 @@ def nanoseconds(text: str) -> int | None:
         return None
     total = sum(float(number) * _DURATION_UNITS[unit] for number, unit in _PART.findall(text))
     return round(-total if text.startswith("-") else total)
-
-
-def moment_of(wanted: Any) -> datetime:
-    """A time in a filter: RFC 3339, or nanoseconds since 1970.
-
-    Raises:
-        InvalidQueryError: The value is not a time.
-    """
-    if isinstance(wanted, datetime):
-        return wanted
-    try:
-        if isinstance(wanted, int):  # nanoseconds since 1970, as in Temporal
-            return datetime.fromtimestamp(wanted / 1e9, UTC)
-        found = datetime.fromisoformat(str(wanted))
-    except (ValueError, OverflowError):
-        raise InvalidQueryError(f"{wanted!r} is not a time in RFC 3339") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -67,7 +67,7 @@ class RunReader:
             followed: The run in this process while it was open. If it has closed since, nothing is read.
 
         Raises:
-            RpcError: It is gone, or the API server cannot be asked.
+            RpcError: The run was deleted, or the API server does not respond.
         """
         if followed is not None and followed.state is not None and followed.state.closed and not followed.gone:
             return View(entry, followed.object, followed.state)
@@ -93,7 +93,7 @@ class RunReader:
         """Return a run for the worker that takes its task, including a start that is not recorded yet.
 
         Raises:
-            RpcError: It is gone, or the API server cannot be asked.
+            RpcError: The run was deleted, or the API server does not respond.
         """
         run = self._manager.runs.get(entry.uid)
         if run is not None and run.state is not None:

@@ -4,8 +4,7 @@ A namespace may have tens of thousands of finished runs, each stored in a few pa
 not stored: they are read from the API server when a client lists the run, or filters by them.
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from perdure.controller.run_entries import entry_of
 from perdure.engine.state import WORKFLOWS_QUEUE
 from perdure.engine.versioning import ONE_TIME, PINNED
 from perdure.frontend import payload_messages as data
+from perdure.frontend.comparisons import Effort
 from perdure.frontend.enums import to_enum
 from perdure.frontend.querylang import Filter
 from perdure.kube import client as kube
@@ -47,8 +47,8 @@ _UNPACKABLE = 2_048
 """The assumed size of values that cannot be packed, such as numbers of more than 64 bits, in bytes."""
 _MOST_NAMES = 1_000
 """Maximum number of known names of search attributes per namespace."""
-_BREATH = 1_000
-"""Number of records to check before other tasks get their turn."""
+_OF_RUN = 20
+"""What it takes to read a record, in values that a filter compares."""
 
 
 class NotKeptError(Exception):
@@ -376,18 +376,24 @@ class Visibility:
         """
         found: list[tuple[datetime, str]] = []
         untold: list[str] = []
-        for number, run_id in enumerate(list(self._records.get(namespace, ()))):
-            if number % _BREATH == _BREATH - 1:
-                await asyncio.sleep(0)
-            record = self.get(namespace, run_id)
-            if record is None or record.kind is not kind or not (record.has_begun or run_id in self._started):
+        async for record in self.records(namespace, list(self._records.get(namespace, ())), query.effort):
+            if record.kind is not kind or not (record.has_begun or record.run_id in self._started):
                 continue
             try:
                 if query.test(record.field):
-                    found.append((record.start_time, run_id))
+                    found.append((record.start_time, record.run_id))
             except NotKeptError:
-                untold.append(run_id)
+                untold.append(record.run_id)
         return self.sorted(found), untold
+
+    async def records(self, namespace: str, run_ids: Iterable[str], effort: Effort) -> AsyncIterator[VisibilityRecord]:
+        """The records of runs, without runs that were deleted. Others have their turn in between."""
+        for run_id in run_ids:
+            effort.spend(_OF_RUN)
+            record = self.get(namespace, run_id)
+            if record is not None:
+                yield record
+            await effort.rest()
 
     @staticmethod
     def sorted(found: Iterable[tuple[datetime, str]]) -> list[str]:

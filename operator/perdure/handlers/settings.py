@@ -27,10 +27,10 @@ class NoMemories(ResourceMemories):
 
 
 class ForeignTasks(frozenset[asyncio.Task[Any]]):
-    """The tasks that kopf must not cancel at its end: all that it has not named itself.
+    """The tasks that kopf must not cancel at its end: all tasks that kopf has not named.
 
-    kopf would cancel every task younger than itself. Those in which gRPC waits for calls must not be cancelled while its server
-    runs: gRPC's core writes into what they hold, even after that is freed.
+    kopf would cancel every task younger than itself. Tasks in which gRPC waits for calls must not be cancelled while its server
+    runs: gRPC's core writes into their memory, even after it is freed.
     """
 
     def __contains__(self, task: object) -> bool:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from perdure.frontend.querylang import InvalidQueryError, nanoseconds, parse
+from perdure.frontend.comparisons import AnyOf, InvalidQueryError
+from perdure.frontend.querylang import nanoseconds, parse
 
 RUN: dict[str, Any] = {
     "WorkflowType": "Order",
@@ -142,3 +143,63 @@ def test_durations_are_read_as_by_temporals_server(text: str, seconds: float) ->
 @pytest.mark.parametrize("text", ["", "h", "1 h", "one hour", "1h30", "1" * 200])
 def test_what_is_no_duration_is_none(text: str) -> None:
     assert nanoseconds(text) is None
+
+
+TAGS = [f"{number:x}" for number in range(330)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        " OR ".join(["Tags = 'z'"] * 1_100),
+        "NOT (" + " AND ".join(["Tags != 'z'"] * 1_000) + ")",
+        "Tags IN (" + ",".join(f"'z{number}'" for number in range(2_000)) + ")",
+        "(Tags = 'x' OR Tags = 'y') OR Tags IN ('z')",
+    ],
+)
+def test_values_of_one_field_are_compared_together(query: str) -> None:
+    found = parse(query)
+    assert not found.test({"Tags": TAGS}.__getitem__)
+    assert found.effort.total == len(TAGS) + 1
+
+
+def test_a_filter_that_compares_too_many_values_of_a_run_is_refused() -> None:
+    found = parse(" AND ".join(["Tags STARTS_WITH '1'"] * 500))
+    assert found.test({"Tags": ["1"]}.__getitem__)
+    with pytest.raises(InvalidQueryError, match="100,000 values of one run"):
+        found.test({"Tags": TAGS}.__getitem__)
+
+
+async def test_a_filter_that_compares_too_many_values_is_refused() -> None:
+    found = parse("Tags STARTS_WITH 'x'")
+    found.effort.total = 50_000_000 - 2 * 331
+    for _ in range(2):
+        assert not found.test({"Tags": TAGS}.__getitem__)
+        await found.effort.rest()
+    with pytest.raises(InvalidQueryError, match="more than 50,000,000 values"):
+        found.test({"Tags": TAGS}.__getitem__)
+
+
+TIME = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "equal", "other"),
+    [
+        ("a", "a", "A"),
+        ("5", 5, 5.5),
+        ("TRUE", True, False),
+        (5, 5.0, "5.0"),
+        (5, "5", 6),
+        (5.0, "5.0", "5"),
+        (True, True, 1),
+        (True, "tRuE", False),
+        (["b", 5], 5, True),
+        ([True, ["c"]], "c", "b"),
+        (TIME, "2026-03-01T01:00:00+01:00", "2026-03-01T00:00:01Z"),
+    ],
+)
+def test_values_of_different_types_are_equal_if_they_are_written_alike(value: Any, equal: Any, other: Any) -> None:
+    assert AnyOf([other, equal]).takes(value)
+    assert not AnyOf([other]).takes(value)
+    assert not AnyOf([]).takes(value)

@@ -111,3 +111,24 @@ def test_a_run_without_a_memo_and_search_attributes_has_empty_ones() -> None:
     info = record_of(RUN).info()
     assert info.HasField("memo")
     assert info.HasField("search_attributes")
+
+
+async def test_others_have_their_turn_between_runs_with_many_values() -> None:
+    visibility, tags = Visibility(), [f"{number:x}" for number in range(300)]
+    for number in range(8):
+        run = deepcopy(RUN)
+        run["metadata"]["uid"] = f"run-{number}"
+        run["status"]["state"] |= {
+            "closeTime": None,
+            "code": {"workflowType": "Order", "searchAttributes": {"T": tags}},
+        }
+        del run["status"]["completionTime"]
+        visibility.seen(run, deleted=False)
+    query = parse(" AND ".join(["T STARTS_WITH '1'"] * 100))
+    finding = asyncio.create_task(visibility.find(RUN["metadata"]["namespace"], query))
+    turns = 0
+    while not finding.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len((await finding)[0]) == 8
+    assert turns >= 8

@@ -25,7 +25,7 @@ _GUEST_STAYS: Final = timedelta(seconds=1)
 
 
 class FleetRuns:
-    """The runs that this member works on, and those that others own."""
+    """The runs that this member works on, and the runs that others own."""
 
     def __init__(
         self,

@@ -122,7 +122,7 @@ class WorkflowLimits:
         return [name for name, known in self._known[namespace].items() if uid in known.queue.run_ids()]
 
     def forget_run(self, namespace: str, uid: str) -> None:
-        """Remove a closed or deleted run from those that wait."""
+        """Remove a closed or deleted run from the waiting runs."""
         for name in self._known[namespace]:
             self._waiting[namespace, name].pop(uid, None)
 

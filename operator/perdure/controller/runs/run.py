@@ -1,4 +1,4 @@
-"""One run: the watch events and requests it gets between reconciliations."""
+"""One run: its watch events and requests between reconciliations."""
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -20,7 +20,7 @@ class Run:
     """A WorkflowRun in this process. `advance` is called by one task at a time; everything else at any time."""
 
     def __init__(self, tools: Tools, peers: Peers, obj: kube.Object, wake: Callable[[], None]) -> None:
-        """`wake` has `advance` called soon."""
+        """`wake` requests a call of `advance`."""
         parts = RunParts.assemble(tools, peers, obj, wake)
         self.ref = parts.ref
         self._stored = parts.stored
@@ -44,7 +44,7 @@ class Run:
         return start.transition.events if start is not None else ()
 
     def record_start(self) -> bool:
-        """Have the start of the run recorded by the next reconciliation; whether it was not recorded yet."""
+        """Let the next reconciliation record the start of the run; return whether it was unrecorded."""
         start = self._reconciliation.start
         if start is not None:
             start.due = min(start.due, now())
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def object(self) -> kube.Object:
-        """The run as it was last written or read."""
+        """The last version of the run that was written or read here."""
         return self._record.latest()
 
     @property
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do: the run is closed or deleted, and its pods are released."""
+        """Whether no work is pending: the run is closed or deleted, and its pods are released."""
         if self._record.gone:
             return self._reconciliation.released and self._attempts.settled and not self._inbox
         state = self.state
@@ -77,12 +77,12 @@ class Run:
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests are not answered yet."""
+        """Whether requests are pending."""
         return bool(self._inbox)
 
     @property
     def commits_everything(self) -> bool:
-        """Whether the run is recorded after every reconciliation, as another process continues it; see RunReconciliation."""
+        """Whether to record the run after every reconciliation, because another process continues it; see RunReconciliation."""
         return self._reconciliation.commits_everything
 
     @commits_everything.setter
@@ -102,23 +102,23 @@ class Run:
     # Watch events
 
     def observe(self, obj: kube.Object) -> bool:
-        """Take a watch event of the run; whether it is news."""
+        """Process a watch event of the run; return whether it is new."""
         return self._record.observe(obj)
 
     def observe_gone(self) -> None:
-        """Note that the run was deleted. The garbage collector removes its objects; their finalizers are removed here."""
+        """Record that the run was deleted. The garbage collector deletes its objects; their finalizers are removed here."""
         self._record.gone = True
 
     def observe_pod(self, pod: kube.Object) -> None:
-        """Take a watch event of one of the run's pods."""
+        """Process a watch event of one of the run's pods."""
         self._attempts.observe(pod)
 
     def observe_pod_gone(self, pod: kube.Object) -> None:
-        """Note that one of the run's pods was deleted."""
+        """Process the deletion of one of the run's pods."""
         self._attempts.observe_gone(pod)
 
     def observe_policies(self) -> bool:
-        """Note that a RetryPolicy of the namespace has changed, or its circuit lets more through; whether the run needs it."""
+        """Process a change of a RetryPolicy or its circuit breaker; return whether it affects the run."""
         state = self.state
         if state is None:
             return True
@@ -127,7 +127,7 @@ class Run:
         return self._attempts.ask_circuits_again() or self._reconciliation.decide_again
 
     def observe_child(self, uid: str) -> None:
-        """Note that a child of this run has started or closed, or was deleted."""
+        """Record that a child of this run has started or closed, or was deleted."""
         self._outcomes.observe_child(uid)
 
     # Requests
@@ -137,15 +137,15 @@ class Run:
         self._inbox.put(request, then)
 
     def withdraw(self, request_id: str) -> None:
-        """Withdraw a request, unless it was recorded already."""
+        """Withdraw a request, unless it was already recorded."""
         self._inbox.withdraw(request_id)
 
     def withdraw_all_of(self, askers: Collection[str]) -> None:
-        """Withdraw the requests of some runs, given by their UIDs, unless they were recorded already."""
+        """Withdraw the requests of some runs (their UIDs), unless the requests were already recorded."""
         for each in list(self._inbox):
             if each.request.request_id.partition("/")[0] in askers:
                 self._inbox.withdraw(each.request.request_id)
 
     def forget(self, request_id: str) -> None:
-        """Note that the caller has recorded the answer: the run need not remember the request."""
+        """Record that the caller has recorded the answer, so that the run can drop the request."""
         self._reconciliation.forgotten.append(inputs.RequestForgotten(request_id=request_id))

@@ -1,4 +1,4 @@
-"""Commits the transitions of a run: one write of the status, then Events, conditions and metrics that report it."""
+"""Commit the transitions of a run: one write of the status, then Events, conditions and metrics that report it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,14 +35,14 @@ class RunCommits:
         conditions: RunConditions,
         event_recorder: RunEventRecorder,
     ) -> None:
-        """Create it without any commit.
+        """Create it.
 
         Args:
             run: The run.
             stored: The record to write.
-            facts: What the status shows in addition to the state.
-            inbox: Refuses requests that do not fit into the status.
-            peers: Take note of each write.
+            facts: The facts for the status, in addition to the state.
+            inbox: Rejects requests that do not fit into the status.
+            peers: The other runs, which are notified of each write.
             conditions: Reports missing workers.
             event_recorder: Records Events and metrics.
         """
@@ -73,7 +73,7 @@ class RunCommits:
             asked: The requests in the transition.
 
         Returns:
-            What was recorded: the transition or, if the status would become too large, the termination of the run.
+            The recorded transition, or the termination of the run if the status would become too large.
 
         Raises:
             ConflictError: Another client has written.

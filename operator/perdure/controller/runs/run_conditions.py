@@ -1,4 +1,4 @@
-"""The conditions of a run besides its progress: why it does not start, what it waits for, and what cannot be processed."""
+"""Other conditions of a run than its progress: why it does not start, why it waits, and why it cannot be processed."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +19,7 @@ from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
 
 _COMPILING_QUIETLY: Final = timedelta(seconds=2)
-"""How long a definition may take to compile before the run reports that it waits for it."""
+"""How long a definition may compile before the run reports that it waits."""
 
 
 class RunConditions:
@@ -33,11 +33,11 @@ class RunConditions:
         event_recorder: RunEventRecorder,
         facts: Callable[[datetime, RunState | None], RunFacts],
     ) -> None:
-        """Create it without any condition.
+        """Create it.
 
         Args:
             run: The run.
-            stored: What is stored of it.
+            stored: The stored record of the run.
             peers: The other runs, which are notified of each write.
             event_recorder: Records Events.
             facts: Collects the other facts of the status at a time; the state is None before the run has started.
@@ -50,10 +50,10 @@ class RunConditions:
         self._compiling_since: datetime | None = None
 
     async def wait(self, reason: ConditionReason, message: str, now: datetime) -> None:
-        """Record why the run does not start or continue; once, not at each attempt.
+        """Record once why the run does not start or continue.
 
         Raises:
-            ConflictError, TooLargeError: As `Record.write`.
+            ConflictError, TooLargeError: As for `Record.write`.
         """
         record = self._stored.record
         before = record.status
@@ -67,7 +67,7 @@ class RunConditions:
                 metrics.DAMAGED.labels(self._run.namespace, "WorkflowRun").inc()
 
     async def wait_for_definition(self, error: NotYetError, now: datetime) -> NoReturn:
-        """Wait until the definition is compiled; report it if that takes a while.
+        """Wait until the definition is compiled, and report this if it takes a while.
 
         Raises:
             NotYetError: Always.
@@ -80,18 +80,18 @@ class RunConditions:
         raise error
 
     async def recovered(self, state: RunState, now: datetime) -> None:
-        """Remove the condition that the run cannot be processed, as it continues."""
+        """Remove the condition that the run cannot be processed, because it continues."""
         status = self._stored.record.status
         if self._stored.restored or run_status.is_stuck(status):
             await self._stored.write(run_status.repaired(status, self._facts(now, state), state, now))
 
     async def hindered(self, state: RunState, now: datetime, *, offers: bool) -> None:
-        """Report what the run waits for, although there is nothing else to record.
+        """Report why the run waits, although there is nothing else to record.
 
-        It waits for a worker that polls, or for an object that the API server refuses to create.
+        It waits for a polling worker, or for an object that the API server rejects.
 
         Args:
-            state: The state, committed.
+            state: The committed state.
             now: The time.
             offers: Whether something waits for a worker. The next commit records that a worker polls.
         """
@@ -102,7 +102,7 @@ class RunConditions:
         status = run_status.compose(before, facts, state, (), now)
         if _hindrances(status) == said or run_status.too_large(encoded(status)) is not None:
             return
-        with suppress(kube.TooLargeError):  # nothing is lost if there is no room for that alone
+        with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
             await self._stored.write(status)
             self._peers.noted(self._stored.record.latest())
             self.report_missing_workers(before)
@@ -111,7 +111,7 @@ class RunConditions:
         """Record an Event that no worker polls for waiting work, once the condition reports it.
 
         Args:
-            before: The status before that was recorded.
+            before: The status before the condition was recorded.
         """
         lacking = lacks_worker(self._stored.record.status)
         if lacking and not lacks_worker(before):

@@ -1,4 +1,4 @@
-"""What decides for a run: an interpreter, a standalone activity or Nexus operation, or workers."""
+"""The decider of a run: an interpreter, a standalone activity or Nexus operation, or workers."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,18 +22,18 @@ from perdure.runtime.chains import extras_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """What decides for a run."""
+    """The decider of a run, with its definition."""
 
     decider: Decider | None
-    """None for code: workers decide."""
+    """The decider; None if workers decide."""
     definition: Definition | None = None
 
 
 class RunDeciders:
-    """Finds what decides for one run."""
+    """Finds the decider of one run."""
 
     def __init__(self, tools: Tools, run: RunRef, record: Record, inbox: Inbox[inputs.Request]) -> None:
-        """Find nothing yet.
+        """Create it.
 
         Args:
             tools: The shared services.
@@ -47,11 +47,11 @@ class RunDeciders:
         self._inbox = inbox
 
     def resume(self, state: RunState) -> Deciding:
-        """Take up a run that has begun earlier.
+        """Find the decider of a run that has already begun.
 
         Raises:
             NotYetError: The definition of the run is being compiled.
-            DamagedStateError: Its definition is not what it was.
+            DamagedStateError: The stored definition has changed or is not valid.
         """
         given, snapshot = self._record.object["spec"], self._record.status.get("definition")
         try:
@@ -64,7 +64,7 @@ class RunDeciders:
             )
         except InvalidWorkflowError as error:
             if self._inbox.has(inputs.TerminateRequested):
-                return Deciding(decider=Idle())  # to end it, nothing has to be decided
+                return Deciding(decider=Idle())  # ending it needs no definition
             message = f"The definition that the run started with cannot be run: {error}; restore the status, or delete the run"
             raise DamagedStateError(message) from error
         pending = {each.activity_type for each in state.activities.values() if not each.by_worker}
@@ -75,7 +75,7 @@ class RunDeciders:
         return Deciding(decider=self.interpreter(definition, spec, state.start_time), definition=definition)
 
     def standalone(self, spec: WorkflowRunSpec) -> OneActivity | OneOperation | None:
-        """What decides if the run is a standalone activity or Nexus operation; None if it is a workflow."""
+        """The decider of a standalone activity or Nexus operation; None if the run is a workflow."""
         extras = extras_of(self._record.object)
         if spec.activity is not None:
             return one_activity(self._run.workflow_id, spec, spec.activity, extras)
@@ -84,6 +84,6 @@ class RunDeciders:
         return None
 
     def interpreter(self, definition: Definition, spec: WorkflowRunSpec, start_time: datetime) -> Interpreter:
-        """What decides if the run is one of a Workflow."""
+        """The decider of a run of a Workflow."""
         given = with_defaults(definition.program, spec.input)
         return Interpreter(definition.program, scope_of(self._record.object), input=given, start_time=start_time)

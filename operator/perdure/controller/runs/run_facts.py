@@ -1,4 +1,4 @@
-"""What the status of a run shows in addition to its state: progress, what the run waits for, unserved task queues."""
+"""The facts in a run's status in addition to its state: progress, reasons for waiting, unserved task queues."""
 
 from datetime import datetime
 
@@ -21,13 +21,13 @@ class CurrentFacts:
     """Collects the facts of one run at a time."""
 
     def __init__(self, run: RunRef, stored: RunRecord, effects: Effects, workers: Workers) -> None:
-        """No decider is known yet.
+        """Create it without a decider.
 
         Args:
             run: The run.
             stored: Its object and status.
             effects: The objects that could not be created.
-            workers: Which task queues are polled.
+            workers: The server for workers, to see which task queues are polled.
         """
         self._run = run
         self._record = stored.record
@@ -38,7 +38,7 @@ class CurrentFacts:
 
     @property
     def decider(self) -> Decider:
-        """The decider for the next step. A closed run has none left to make decisions."""
+        """The decider for the next step. A closed run needs no decisions."""
         return self.deciding.decider or Idle()
 
     def collect(self, now: datetime, state: RunState | None) -> run_status.RunFacts:

@@ -1,7 +1,7 @@
-"""A run takes the WorkflowLimits of its definition: it starts once it holds all of them.
+"""Acquire the WorkflowLimits of a run's definition. The run starts once it holds all of them.
 
-It takes them in the order of their names, so that runs that take several cannot block each other. What it holds it keeps while it
-waits for the next one, and after a restart of the operator: the status of the limit says so.
+A run acquires limits in the order of their names, so that runs with several limits cannot block each other. It keeps its limits
+while it waits for the next one, and after a restart of the operator, because the status of a limit has its holders.
 """
 
 from datetime import datetime
@@ -28,12 +28,12 @@ class RunLimits:
     """The limits of one run that has not started."""
 
     def __init__(self, tools: Tools, context: EffectContext, record: Record) -> None:
-        """Create it without any limit.
+        """Create it without limits.
 
         Args:
             tools: The shared services.
             context: The run, and the other runs.
-            record: What is stored of the run.
+            record: The stored record of the run.
         """
         self._limits = tools.limits
         self._run = context.run
@@ -44,16 +44,16 @@ class RunLimits:
         """Acquire all limits of the run's definition.
 
         Args:
-            program: What it runs.
-            given: Its input, defaults included.
-            spec: Its spec.
+            program: The program of the run.
+            given: The input, including defaults.
+            spec: The spec of the run.
             now: The time.
 
         Raises:
-            NotReadyError: It must wait for one.
-            RefusedError: It must not wait, or has waited too long.
+            NotReadyError: The run must wait for a limit.
+            RefusedError: The run must not wait, or has waited too long.
             InvalidWorkflowError: A key cannot be evaluated.
-            ConflictError: Another client has written to the run, so it may not wait any more.
+            ConflictError: Another client has written the run, so it may no longer wait.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if not program.limits:
@@ -91,7 +91,7 @@ class RunLimits:
 
     async def _cancel(self, holder: LimitEntry, use: LimitUse) -> None:
         """Request the cancellation of a run that holds a limit."""
-        await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
+        await self._record.confirm(afresh=True)  # only a run that is still waiting may stop another one
         other = self._peers.directory.get(holder.run_id)
         if other is None:
             return
@@ -103,10 +103,10 @@ class RunLimits:
 
 
 def _check_time(due: datetime | None, now: datetime, message: str) -> None:
-    """Make sure that a run may still wait.
+    """Check that a run may still wait.
 
     Raises:
-        RefusedError: It has waited for its `waitTimeout`.
+        RefusedError: The run has waited for its `waitTimeout`.
     """
     if due is not None and due <= now:
         raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}; the run has waited for its `waitTimeout`")

@@ -25,7 +25,7 @@ from perdure.runtime.chains import reset_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
-    """One of each for a run."""
+    """The parts of one run."""
 
     ref: RunRef
     stored: RunRecord

@@ -7,9 +7,9 @@
 
 `attempts` has the inputs from pods and the effects on them; `reconcile.record` has the write and its conflicts.
 
-Crash windows. Before the commit, nothing has happened. Between the commit and its effects, the committed state says what must
-exist: after a restart, the operator creates the missing pods (their names are locks) and releases those that no attempt needs. A
-commit whose response was lost causes a conflict at the next write, and is found done.
+Crash windows. Before the commit, nothing has happened. Between the commit and its effects, the committed state determines which
+pods must exist: after a restart, the operator creates missing pods (their names are locks) and releases unneeded ones. A commit
+whose response was lost causes a conflict at the next write, which then finds the commit.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ from perdure.kube.clock import now as wall_clock
 
 
 class RunReconciliation:
-    """How the generic reconciler processes a WorkflowRun."""
+    """The reconciliation of a WorkflowRun, for the generic reconciler."""
 
     def __init__(self, tools: Tools, parts: RunParts, follow: Callable[[], None]) -> None:
         """`follow` offers the tasks of the run to workers."""
@@ -52,7 +52,7 @@ class RunReconciliation:
         self.decide_again = False
         """Whether the decider must run again, although no event was added."""
         self.commits_everything = False
-        """Whether also a transition is recorded that could be repeated: this process does not keep the run."""
+        """Whether to also record repeatable transitions, because this process does not keep the run."""
         self._try_again: datetime | None = None
         """When to retry a run that could not start, regardless of events."""
         self.released = False
@@ -87,7 +87,7 @@ class RunReconciliation:
             return wake
         if self.state is not None:
             await self._conditions.recovered(self.state, wall_clock())
-        if not self._inbox:  # requests may refer to blobs that were stored for them
+        if not self._inbox:  # pending requests may refer to stored blobs
             await self._stored.blobs.tidy(self._record.status)
         return wake
 
@@ -119,7 +119,7 @@ class RunReconciliation:
         if more:
             return now
         self._follow()
-        if self.start is not None:  # nothing of it is outside of this process
+        if self.start is not None:  # the run exists only in this process
             return min(filter(None, (self.start.due, next_wake(state, now))))
         pods = await self._attempts.done_by_pods(state)
         await self._attempts.apply(pods, now)
@@ -139,7 +139,7 @@ class RunReconciliation:
         return min(filter(None, wakes), default=None)
 
     async def _decide(self, state: RunState, now: datetime) -> tuple[RunState, bool]:
-        """Step the engine with the inputs, and commit the transition; the state after it, and whether to decide again."""
+        """Step the engine with the inputs, and commit the transition; return the new state, and whether to decide again."""
         asked, forgotten = self._inbox.next(), list(self.forgotten)
         deciding = state.code is not None and state.code.deciding
         told = [] if deciding and not _prolongs(asked) else await self._outcomes.gather(state)
@@ -163,12 +163,12 @@ class RunReconciliation:
             raise
         except Exception as error:
             if self._record.status is not recorded:
-                self.state = None  # it is recorded already: deciding by what was before would record it twice
+                self.state = None  # it is already recorded: deciding from the previous state would record it twice
                 raise
             if self._inbox.blamed(asked, error):
                 return state, True
             if not isinstance(error, (kube.ApiError, *kube.TRANSIENT)):
-                self.state = None  # what is only kept in memory may be the reason: continue from what is recorded
+                self.state = None  # uncommitted changes in memory may be the cause: continue from the recorded state
             raise
         self._inbox.taken(asked)
         self.state = transition.state
@@ -188,7 +188,7 @@ class RunReconciliation:
         now: datetime,
         asked: Sequence[Asked[inputs.Request]],
     ) -> RunTransition:
-        """Step the engine, and commit what must be recorded; with the start of the run, if that waits for it."""
+        """Step the engine, and commit the transition if necessary, together with an unrecorded start of the run."""
         transition = step(state, observed, now, self._facts.decider, self._tools.policies.of(self._ref.namespace))
         if self.start is not None:
             transition = self.start.followed_by(transition, now)
@@ -199,7 +199,7 @@ class RunReconciliation:
         return transition
 
     async def _observed(self, state: RunState, now: datetime) -> list[inputs.RunInput]:
-        """Inputs that this process has observed: pods, and that the decider must run again."""
+        """The observations of this process as inputs: pods, and the need to decide again."""
         observed: list[inputs.RunInput] = [inputs.DecideAgain()] if self.decide_again else []
         if not state.closed:
             observed += await self._attempts.gather(await self._attempts.done_by_pods(state), now)
@@ -225,14 +225,14 @@ class RunReconciliation:
     # Starting, and resuming after a restart
 
     async def _load(self, now: datetime) -> bool:
-        """Resume from the recorded state, or start; whether the run can proceed."""
+        """Resume from the recorded state, or start the run; return whether the run can proceed."""
         self.start = self._try_again = None
         try:
             state = self._stored.state()
             if state is None:
                 return await self._begin(now)
             if state.activities or state.children or state.externals:
-                # A watch may lag; pods are created only for the current state.
+                # A watch may lag, but pods must be created only for the current state.
                 await self.read_again()
                 if self._record.gone:
                     return False
@@ -245,7 +245,7 @@ class RunReconciliation:
             await self._conditions.wait(ConditionReason.STATE_DAMAGED, str(error), now)
             self._inbox.refuse_all(ConditionReason.STATE_DAMAGED, str(error))
             return False
-        if not self.commits_everything:  # the owner of a guest knows which tasks it has handed out
+        if not self.commits_everything:  # only the owner of a guest knows which tasks it has dispatched
             state = reclaim(state, self._tools.workers.epoch)
         if any(not activity.by_worker for activity in state.activities.values()):
             await self._attempts.recover(await self._attempts.done_by_pods(state))
@@ -254,7 +254,7 @@ class RunReconciliation:
         return True
 
     async def _begin(self, now: datetime) -> bool:
-        """Start the run; whether it could be started.
+        """Start the run; return whether it could be started.
 
         Raises:
             NotYetError: The definition of the run is being compiled.
@@ -286,5 +286,5 @@ class RunReconciliation:
 
 
 def _prolongs(asked: Sequence[Asked[inputs.Request]]) -> bool:
-    """Whether a worker prolongs its workflow task, so that another one begins with the commit that ends this one."""
+    """Whether a worker prolongs its workflow task, so that the commit that ends this task begins another one."""
     return any(isinstance(each.request, inputs.TaskCompleted) and each.request.force_new_task for each in asked)

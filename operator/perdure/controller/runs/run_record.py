@@ -1,4 +1,4 @@
-"""The stored state of a run: reads, checks, and writes its status, and its sealed history."""
+"""The stored state of a run: read, check, and write its status and its sealed history."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ class RunRecord:
     """The stored state of one run."""
 
     def __init__(self, client: kube.Client, obj: kube.Object, run: RunRef, blobs: Blobs) -> None:
-        """`obj`: the run as it was read; `blobs`: stores the large payloads of commits."""
+        """`obj`: the object of the run; `blobs`: stores the large payloads of commits."""
         self.record = Record(client, obj)
         self.blobs = BlobsOfRun(blobs, run)
         self.segments = Segments(client, run)
@@ -62,14 +62,14 @@ class RunRecord:
 
     @property
     def restored(self) -> bool:
-        """Whether an edited status was accepted, which is not recorded yet."""
+        """Whether an edited status was accepted and this is not recorded yet."""
         return self._witness.accepted
 
     def state(self) -> RunState | None:
-        """The state in the status, which must be the one committed last; None for a run that has not started.
+        """The state in the status, which must be the last committed one; None for a run that has not started.
 
         Raises:
-            DamagedStateError: It is not.
+            DamagedStateError: The state is not the last committed one.
         """
         state = run_status.stored_state(self.record.status)
         damage = self._witness.damage(self.record.latest())
@@ -86,7 +86,7 @@ class RunRecord:
         await self.record.write(self._witness.commit(status, self.record.status))
         self._witness.recorded(self.record.status)
 
-    async def commit(  # noqa: PLR0917 (what a commit is made of)
+    async def commit(  # noqa: PLR0917 (the parts of a commit)
         self,
         state: RunState | None,
         transition: RunTransition,
@@ -101,18 +101,18 @@ class RunRecord:
 
         Args:
             state: The state of the run; None before it has started.
-            transition: What the engine has come to.
+            transition: The transition from the engine.
             now: The time.
-            decider: Decides nothing more than how the run ends, if it has to.
-            facts: What the status tells beside the state.
-            origin: The point from which a run continues that starts with another one's history.
-            may_end: End the run where the transition does not fit into the object.
+            decider: The decider, only used to terminate the run if necessary.
+            facts: The facts for the status, in addition to the state.
+            origin: The starting point of a run that begins with another run's history.
+            may_end: Whether to terminate the run if the transition does not fit into the object.
 
         Raises:
             OutOfStepError: The transition does not continue the stored history.
             ConflictError: Another client has written.
-            NoRoomError: It does not fit, and the run is not to end for that.
-            TooLargeError: Not even the end of the run fits.
+            NoRoomError: The transition does not fit, and `may_end` is false.
+            TooLargeError: Not even the termination of the run fits.
         """
         before = origin.status if origin else self.record.status
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)

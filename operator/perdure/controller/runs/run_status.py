@@ -103,7 +103,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
 
     Args:
         old: The current status, whose history continues.
-        facts: What the status shows in addition to the state.
+        facts: The facts for the status, in addition to the state.
         state: The state of the run.
         new_events: Events to append to the history.
         now: The time of this write.

@@ -1,4 +1,4 @@
-"""How a run begins: with its first event, or with the history of another run."""
+"""The start of a run: with its first event, or with the history of another run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ from perdure.runtime.searching import search_marks
 from perdure.schedule.run_manifests import scheduled_by
 
 INVALID_INPUT = ConditionReason.INVALID_INPUT.value
-"""Failure type of a run whose input does not fit the schema of its Workflow."""
+"""Failure type of a run whose input does not match the schema of its Workflow."""
 ENDS = (inputs.TerminateRequested, inputs.CancelRequested)
 """Requests that end a run that cannot start yet."""
 _PAUSES = (inputs.PauseRequested, inputs.UnpauseRequested)
@@ -59,7 +59,7 @@ class Begun(Deciding):
 
     transition: RunTransition
     origin: Origin | None = None
-    """What it takes over from another run."""
+    """The starting point in the history of another run, if it takes one over."""
     asked: Sequence[Asked[inputs.Request]] = ()
     """The requests in the transition."""
 
@@ -88,14 +88,14 @@ class RunStarter:
         inbox: Inbox[inputs.Request],
         deciders: RunDeciders,
     ) -> None:
-        """Create it without reading anything.
+        """Create it without reading.
 
         Args:
             tools: The shared services.
             context: The run, and the other runs.
-            record: What is stored of the run.
-            inbox: What the run was asked.
-            deciders: Find what decides for the run.
+            record: The stored record of the run.
+            inbox: The requests to the run.
+            deciders: Finds the decider of the run.
         """
         self._tools = tools
         self._context = context
@@ -110,7 +110,7 @@ class RunStarter:
         return self._stored.record
 
     async def begin(self, now: datetime) -> Begun:
-        """Start the run; an invalid run starts, and fails.
+        """Start the run. An invalid run starts and fails.
 
         Raises:
             NotReadyError: It cannot begin yet, and was not asked to end.
@@ -143,8 +143,8 @@ class RunStarter:
 
         Raises:
             NotReadyError, NotYetError: The run cannot begin yet.
-            InvalidWorkflowError: It asks for what cannot be.
-            ConflictError: Another client has written to it.
+            InvalidWorkflowError: The run is not valid.
+            ConflictError: Another client has written the run.
         """
         spec = draft.spec
         check_options(spec)
@@ -227,7 +227,7 @@ class RunStarter:
         Raises:
             NotYetError: The definition is being compiled.
             NotReadyError: The Workflow is missing or invalid.
-            InvalidWorkflowError: The run asks for what cannot be.
+            InvalidWorkflowError: The run is not valid.
         """
         inline = self._record.object["spec"].get("inline")
         definition = await self._tools.definitions.find(self._run.namespace, self._run.name, spec, inline)
@@ -238,10 +238,10 @@ class RunStarter:
         return definition, given
 
     async def _find_policies(self, spec: WorkflowRunSpec, used: frozenset[str]) -> RetryPolicy | None:
-        """Ensure that the RetryPolicies named by the run and its definition exist; returns that of the run.
+        """Check that the RetryPolicies of the run and its definition exist; return the policy of the run.
 
         Raises:
-            NotReadyError: One is missing, or cannot be used.
+            NotReadyError: A RetryPolicy is missing or invalid.
         """
         chosen = retry_policy(spec.retry_policy) if spec.retry_policy else None
         own = {chosen.name} if isinstance(chosen, PolicyReference) else set()
@@ -258,15 +258,15 @@ class RunStarter:
     async def _begin_from(self, reset: ResetOrigin, spec: WorkflowRunSpec, now: datetime) -> Begun:
         """Start with the history of another run, up to a point.
 
-        All that is made before the commit is found again after a crash: the other run is closed, its
-        children are this one's, and the segments have the same names and the same events.
+        All steps before the commit are found again after a crash: the other run is closed, its children belong to this run, and
+        the segments have the same names and events.
 
         Raises:
-            RefusedError: It cannot be gone on from there.
-            NotReadyError: The runs of the workflow id have to close first.
+            RefusedError: The history cannot be continued from this point.
+            NotReadyError: The other runs of the workflow ID must close first.
         """
         client, definitions = self._tools.client, self._tools.definitions
-        fork = await fork_of(client, definitions, self._record.object, reset)  # before anyone is stopped for it
+        fork = await fork_of(client, definitions, self._record.object, reset)  # before another run is stopped
         await self._claim(spec)
         if not fork.final:
             fork = await fork_of(client, definitions, self._record.object, reset)
@@ -300,11 +300,11 @@ class RunStarter:
         return Begun(decider=decider, definition=fork.definition, transition=transition, origin=origin)
 
     async def _claim(self, spec: WorkflowRunSpec) -> Decider | None:
-        """The decider if another run of the workflow ID is open; None if none is.
+        """Claim the workflow ID. Return the decider of the run if another run of the ID is open; None if no other run is.
 
         Raises:
-            NotReadyError: It has to be waited for another one.
-            ConflictError: The run does not wait any more.
+            NotReadyError: The run must wait for another run.
+            ConflictError: The run no longer waits.
         """
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)

@@ -1,7 +1,7 @@
-"""The start of a run that is recorded with its first decision.
+"""The start of a run that is recorded together with its first decision.
 
-Until then, the object itself is the durable start: a process that finds it without a status
-starts it again. So one write records the start and what follows it, such as the first decision of an SDK worker or a signal.
+Until then, the object itself is the durable start: a process that finds it without a status starts it again. So one write
+records the start together with the first decision of an SDK worker or a signal.
 """
 
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ class UnrecordedStart:
     due: datetime
 
     def followed_by(self, transition: RunTransition, now: datetime) -> RunTransition:
-        """Both transitions as one. It must be committed if either must."""
+        """Combine this and the next transition. The result must be committed if either must be."""
         events = (*self.transition.events, *transition.events)
         return replace(transition, events=events, durable=transition.durable or self.due <= now)
 
@@ -35,7 +35,7 @@ class UnrecordedStart:
 def may_wait(begun: Begun, record: Record, workers: Workers) -> bool:
     """Whether the start of a run can wait for the first decision of a worker.
 
-    A parent, and clients of the run before, wait until they see that a run has started; so their runs do not wait.
+    Parents, and clients of the previous run, wait until a run has started, so their runs are recorded immediately.
     """
     state, obj = begun.transition.state, record.object
     if state.code is None or state.offered_task() is None or begun.origin is not None:
@@ -47,5 +47,5 @@ def may_wait(begun: Begun, record: Record, workers: Workers) -> bool:
 
 
 def _has_conditions(obj: kube.Object) -> bool:
-    """Whether the status says why the run has not started before: it must not stay so."""
+    """Whether the status has a reason why the run has not started, which must be removed."""
     return bool((obj.get("status") or {}).get("conditions"))

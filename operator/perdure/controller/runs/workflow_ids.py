@@ -1,4 +1,4 @@
-"""Claims the workflow ID of a run: only one run of an ID is open at a time."""
+"""Claim the workflow ID of a run: only one run of an ID is open at a time."""
 
 from perdure.api.reasons import ConditionReason
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy
@@ -15,7 +15,7 @@ from perdure.runtime.chains import ResetOrigin
 
 
 def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin | None) -> Decider | None:
-    """Ensure that no other run of the workflow ID is open; returns the decider if one is, otherwise None.
+    """Ensure that no other run of the workflow ID is open. Return the decider of the run if another one is, otherwise None.
 
     The run of a reset replaces the open run.
 
@@ -26,7 +26,7 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
         reset: The reset that created it, if one did.
 
     Raises:
-        NotReadyError: It has to be waited for another one.
+        NotReadyError: The run must wait for another run.
     """
     reuse, conflict = spec.workflow_id_reuse_policy, spec.workflow_id_conflict_policy
     if reset is not None:

@@ -1,1 +1,1 @@
-"""One Schedule: its reconciler, the runs that it starts, and what it reports."""
+"""One Schedule: its reconciler, its runs, and its Events."""

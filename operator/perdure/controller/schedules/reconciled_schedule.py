@@ -1,13 +1,13 @@
 """The reconciliation of one Schedule.
 
     observed  (watch: the schedule, its runs) ─┐
-    asked for (trigger, backfill, pause)      ─┼─▶ step ─▶ commit ─▶ effects (runs made, asked to stop, removed) ─▶ next wake
+    requested (trigger, backfill, pause)      ─┼─▶ step ─▶ commit ─▶ effects (runs created, stopped, removed) ─▶ next wake
     the clock                                 ─┘             │
-                                              conflict ──────┘ someone else moved: read again, decide again
+                                              conflict ──────┘ another client has written: read again, decide again
 
-Crash windows. Before the commit the times are still due. Between commit and effects, the committed state names the runs: they
-are created by the next operator, before anything else is decided, so that they get the result that was the last one then.
-Their names are locks. A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
+Crash windows. Before the commit, the times are still due. Between commit and effects, the committed state names the runs. The
+next operator creates them before its first decision, so that they get the last result of that moment. Their names are locks. A
+run is removed only once its end is recorded, so a free name means that the run never existed.
 """
 
 from collections.abc import Awaitable, Callable
@@ -106,11 +106,11 @@ class ReconciledSchedule:
         return self._record.observe(obj)
 
     def observe_gone(self) -> None:
-        """The Schedule was deleted. Its runs are removed by the garbage collector, or stay, as the deletion requested."""
+        """Process the deletion of the Schedule. The garbage collector removes or keeps its runs, as the deletion requested."""
         self._record.gone = True
 
     def observe_workflow(self, name: str) -> bool:
-        """A Workflow was created, changed or deleted; whether the runs of the schedule run it."""
+        """Process a change of a Workflow; return whether runs of the schedule use it."""
         reference = self._given_template().get("workflow") or {}
         if reference.get("name") != name:
             return False
@@ -118,24 +118,24 @@ class ReconciledSchedule:
         return True
 
     def ask(self, request: inp.ScheduleRequest, then: Callable[[Answer], None]) -> None:
-        """Add a request for the next reconciliation; `then` is called with the answer, once that is recorded."""
+        """Add a request for the next reconciliation; `then` is called with the answer once the answer is recorded."""
         self._inbox.put(request, then)
 
     def waits_for(self, run_id: str) -> bool:
-        """Whether the end of a run, named by the first one of its chain, is not recorded yet."""
+        """Whether the end of a run (the UID of the first run of its chain) is not recorded yet."""
         if self._state is None:
             return True
         return any(run_id == self._runs.id_of(run) for run in self._state.running)
 
     def withdraw(self, request_id: str) -> None:
-        """Withdraw a request, unless it was recorded already."""
+        """Withdraw a request, unless it was already recorded."""
         for each in self._inbox.withdraw(request_id):
             each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="it was withdrawn"))
 
-    # The pass
+    # Reconciliation
 
     async def finalize(self) -> None:
-        """The Schedule was deleted."""
+        """Do nothing: a deleted Schedule has nothing to release."""
         self._inbox.refuse_all(ConditionReason.TARGET_NOT_FOUND, f"Schedule `{self.name}` was deleted")
 
     async def read_again(self) -> None:
@@ -208,13 +208,13 @@ class ReconciledSchedule:
         return now if transition.more or self._runs.news or self._inbox.one_by_one or again else wake
 
     async def _load(self, now: datetime) -> bool:
-        """Resume from the stored status; returns whether the Schedule can continue."""
+        """Resume from the stored status, and return whether the Schedule can continue."""
         status, self._state = self._record.status, None
         damage = self._witness.damage(self._record.latest())
         try:
             self._state = None if damage else load_state(status)
         except (msgspec.ValidationError, AttributeError) as error:
-            if not self._witness.is_accepted(self._record.latest()):  # else it starts over, from now on
+            if not self._witness.is_accepted(self._record.latest()):  # otherwise it starts over from now
                 damage = f"`status.state` cannot be read: {error}; {self._witness.remedy(status)}"
         if damage:
             problem = Problem(ConditionReason.STATE_DAMAGED, damage)
@@ -224,7 +224,7 @@ class ReconciledSchedule:
             spec = ScheduleSpec.parse(self._record.object["spec"])
             wrong = self._template.mistakes(spec.workflow_run_template, self._given_template())
         except pydantic.ValidationError as error:
-            # The API server has taken it by other rules, of an earlier or a later version.
+            # The API server accepted it by the rules of an earlier or a later version.
             wrong = mistakes(error)
         if wrong:
             problem = Problem(ConditionReason.INVALID_SPEC, "; ".join(wrong))
@@ -263,11 +263,11 @@ class ReconciledSchedule:
         return int(self._record.object["metadata"].get("generation", 1))
 
     def _given_template(self) -> dict[str, Any]:
-        """The spec of its template, as the API server has it."""
+        """The spec of its template, as stored in the API server."""
         spec: dict[str, Any] = self._record.object["spec"]["workflowRunTemplate"].get("spec") or {}
         return spec
 
-    # Its spec
+    # Spec
 
     def _rules_now(self) -> tuple[Rules, Problem | None]:
         if self._rules is None or self._rules[0] != self._generation:
@@ -290,7 +290,7 @@ class ReconciledSchedule:
         return self._rules[1], self._rules[2]
 
     async def _with_policy(self, rules: Rules) -> tuple[Rules, Problem | None]:
-        """The rules with the RetryPolicy as it is now; what is wrong if there is none."""
+        """Add the current RetryPolicy to the rules; also return a problem if it is missing."""
         choice = retry_policy(rules.spec.retry_policy) if rules.spec.retry_policy else None
         if not isinstance(choice, PolicyReference):
             return replace(rules, retry_policy=choice), None

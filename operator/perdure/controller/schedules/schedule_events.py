@@ -37,8 +37,8 @@ class ScheduleEventRecorder:
         """Record the changes of a commit.
 
         Args:
-            before: Where the Schedule stood; None at first.
-            transition: What was committed.
+            before: The previous state; None for a new Schedule.
+            transition: The committed transition.
         """
         for name, outcome in _COUNTED.items():
             more = getattr(transition.state.counts, name) - (getattr(before.counts, name) if before else 0)

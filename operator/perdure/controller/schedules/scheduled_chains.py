@@ -1,6 +1,6 @@
-"""The chains of runs that a Schedule has started: followed to their ends, and removed.
+"""The chains of runs that a Schedule has started: follow them to their ends, and remove them.
 
-A run is removed only once its end is recorded, so a name that is free means that there was no run yet.
+A run is removed only once its end is recorded, so a free name means that the run never existed.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ from perdure.schedule.state import Running, ScheduleState
 
 
 class ScheduledChains:
-    """Each run of a Schedule, with all runs that continue it."""
+    """The runs of a Schedule, each with all runs that continue it."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class ScheduledChains:
         peers: Peers,
         output_of: Callable[[kube.Object], Awaitable[Any]],
     ) -> None:
-        """Follow none yet.
+        """Create it without runs.
 
         Args:
             client: The client of the API server.
-            record: The Schedule.
-            peers: All runs.
+            record: The stored record of the Schedule.
+            peers: The runs of this operator.
             output_of: Reads the output of a run.
         """
         meta = record.object["metadata"]
@@ -51,15 +51,15 @@ class ScheduledChains:
         self._output_of = output_of
 
     def entries(self) -> list[Entry]:
-        """The runs that are known."""
+        """The known runs."""
         return self._peers.directory.of_schedule(self._namespace, self._uid)
 
     async def closed(self, state: ScheduleState, id_of: Callable[[Running], str]) -> list[inp.RunClosed]:
-        """The runs that have closed since.
+        """The runs that have closed since the last commit.
 
         Args:
-            state: The state, committed.
-            id_of: The UID of the first run of a chain; empty while it is not known to exist.
+            state: The committed state.
+            id_of: Returns the UID of the first run of a chain; empty until the run is known to exist.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -72,13 +72,13 @@ class ScheduledChains:
         return [end for end in ends if end is not None]
 
     async def _end_of(self, run: Running, chain: list[Entry]) -> inp.RunClosed | None:
-        """How a run has ended, with all that continues it; None while it continues."""
+        """The end of a run and of all runs that continue it; None if the chain is open."""
         gone = inp.RunClosed(name=run.name, outcome=RunOutcome.TERMINATED, time=wall_clock())
         if not chain:
-            return gone  # someone else has deleted it
+            return gone  # another client has deleted it
         last = max(chain, key=lambda entry: (entry.closed, entry.uid))
         if last.successor or any(entry.standing is not Standing.CLOSED for entry in chain):
-            return None  # one is open, or about to be made
+            return None  # one is open or about to be created
         try:
             obj = await self._client.get(self._url(last.name))
         except kube.NotFoundError:
@@ -109,10 +109,10 @@ class ScheduledChains:
         return False
 
     async def remove_old(self, spec: ScheduleSpec, state: ScheduleState, id_of: Callable[[Running], str]) -> None:
-        """Keep that number of closed runs of either sort, the newest, each with its whole chain.
+        """Remove closed runs beyond the history limits, each with its whole chain.
 
         Raises:
-            ConflictError: The Schedule is not as it was read.
+            ConflictError: The Schedule has changed since it was read.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         open_ = {id_of(run) for run in state.running}
@@ -125,20 +125,20 @@ class ScheduledChains:
         well = [chain for chain in closed if _ended_well(chain)]
         badly = [chain for chain in closed if not _ended_well(chain)]
         extra = [*well[spec.successful_runs_history_limit :], *badly[spec.failed_runs_history_limit :]]
-        if extra:  # the limits, and which runs are recorded as ended, are those of now
+        if extra:  # check that the limits and the recorded ends are current
             await self._record.confirm(afresh=True)
         for entry in (entry for chain in extra for entry in chain):
             await remove_finished(self._client, self._url(entry.name), entry.uid)
 
     def _chains(self) -> dict[str, list[Entry]]:
-        """The runs that are known, by the first one of their chain."""
+        """The known runs by the first run of their chain."""
         chains: dict[str, list[Entry]] = {}
         for entry in self.entries():
             chains.setdefault(entry.first_uid, []).append(entry)
         return chains
 
     async def _listed_chains(self) -> dict[str, list[Entry]]:
-        """The same, with the runs that no watch has shown yet: only what the API server does not list was deleted."""
+        """The chains, including runs that no watch has shown yet: only runs that the API server does not list were deleted."""
         async for obj in self._client.lists.each(
             self._url(), labelSelector=f"{SCHEDULE_LABEL}={label_value(self._name)}"
         ):

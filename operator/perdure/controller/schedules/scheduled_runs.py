@@ -1,4 +1,4 @@
-"""The runs of one Schedule: created, and stopped. Their names are locks."""
+"""Create and stop the runs of one Schedule. Their names are locks."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,7 +26,7 @@ _LONGEST_TRY: Final = timedelta(hours=1)
 """How long a run that the API server rejects temporarily is retried: the catch-up window, within these limits (Temporal:
 service/worker/scheduler, startWorkflow)."""
 _LATE: Final = timedelta(minutes=5)
-"""A run that is created later than this after its time was caught up with, and not delayed by the operator."""
+"""Delay after its time from which a run counts as caught up with, and not as delayed by the operator."""
 
 
 class ScheduledRuns:
@@ -40,14 +40,14 @@ class ScheduledRuns:
         event_recorder: ScheduleEventRecorder,
         chains: ScheduledChains,
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
             client: The client of the API server.
-            record: The Schedule.
-            peers: All runs.
+            record: The stored record of the Schedule.
+            peers: The runs of this operator.
             event_recorder: Records Events.
-            chains: The runs that exist.
+            chains: The existing runs.
         """
         meta = record.object["metadata"]
         self._namespace: str = meta["namespace"]
@@ -59,9 +59,9 @@ class ScheduledRuns:
         self._event_recorder = event_recorder
         self._chains = chains
         self._made: dict[str, str] = {}
-        """Ids of the runs that are known to exist, by name."""
+        """UIDs of the known runs, by name."""
         self._stopped: set[tuple[str, str]] = set()
-        """The requests already sent, by the UID of each run of a chain."""
+        """The sent requests, with the UID of each run of a chain."""
         self.news: list[inp.ScheduleInput] = []
         """The results of effects, for the next reconciliation."""
 
@@ -71,7 +71,7 @@ class ScheduledRuns:
         return bool(self._chains.entries())
 
     def id_of(self, run: Running) -> str:
-        """The UID of the first run of a chain; empty if it is not known to exist."""
+        """The UID of the first run of a chain; empty if the run is not known to exist."""
         return run.run_id or self._made.get(run.name, "")
 
     # Applying effects
@@ -80,7 +80,7 @@ class ScheduledRuns:
         """Create the runs of the committed state that are not known to exist.
 
         Args:
-            state: The state, committed.
+            state: The committed state.
             now: The time.
 
         Raises:
@@ -90,7 +90,7 @@ class ScheduledRuns:
         await self._apply([effect for effect in effects(state) if isinstance(effect, StartRun)], state, now)
 
     async def apply(self, state: ScheduleState, now: datetime) -> None:
-        """Apply all effects of the committed state; arguments and exceptions as for `start`."""
+        """Apply all effects of the committed state. Arguments and exceptions are those of `start`."""
         await self._apply(effects(state), state, now)
 
     async def _apply(self, wanted: Sequence[Effect], state: ScheduleState, now: datetime) -> None:
@@ -117,8 +117,8 @@ class ScheduledRuns:
     async def _start(self, run: Running, state: ScheduleState, now: datetime, *, is_there: bool) -> None:
         """Create a run that is not known to exist."""
         if is_there and run.name not in self._made:
-            with suppress(kube.NotFoundError):  # deleted meanwhile: created below
-                await self._adopt(run)  # an operator that was killed before it wrote that has created it
+            with suppress(kube.NotFoundError):  # it was deleted, and is created below
+                await self._adopt(run)  # an operator created it, but was killed before it recorded this
         if run.name not in self._made and not any(_about(each, run.name) for each in self.news):
             await self._record.confirm()
             await self._make(run, state, now)
@@ -148,7 +148,7 @@ class ScheduledRuns:
         self._note_made(run, obj)
 
     async def _adopt(self, run: Running) -> None:
-        """Read the run that has the name: an earlier try has created it, or it is unrelated."""
+        """Read the run with the name: an earlier try created it, or it is unrelated."""
         obj = await self._client.get(self._url(run.name))
         if is_of(obj, self._record.object, run):
             self._note_made(run, obj)
@@ -167,9 +167,9 @@ class ScheduledRuns:
         self.news.append(inp.RunRefused(name=run.name, message=message))
 
     async def _stop(self, run: Running) -> None:
-        """Request that a run that blocks the next one stops: each open run of its chain.
+        """Request a run that blocks the next one to stop, including each open run of its chain.
 
-        If a run closes at that moment and another follows, that one gets the request when the watch reports it.
+        If a run closes at that moment and another one follows, the next run gets the request when the watch reports it.
         """
         run_id, how = self.id_of(run), "terminate" if run.terminate else "cancel"
         reason = f"the next run of schedule `{self._name}` is due (overlapPolicy)"

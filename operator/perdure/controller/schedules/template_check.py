@@ -1,4 +1,4 @@
-"""Checks whether a run of a Schedule's template could start, for the condition of the Schedule."""
+"""Check whether a run of a Schedule's template could start, for the condition of the Schedule."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,15 +12,15 @@ from perdure.schedule.status import Problem
 
 
 class TemplateCheck:
-    """Checks the template of one Schedule, again whenever something that it depends on has changed."""
+    """Checks the template of one Schedule, and repeats this when a dependency has changed."""
 
     def __init__(self, definitions: Definitions, namespace: str, name: str) -> None:
-        """Create it without any result.
+        """Create it without a result.
 
         Args:
-            definitions: Finds and compiles what the template runs.
-            namespace: Of the Schedule.
-            name: Of the Schedule.
+            definitions: Finds and compiles the definition of the template.
+            namespace: Namespace of the Schedule.
+            name: Name of the Schedule.
         """
         self._definitions = definitions
         self._namespace = namespace
@@ -30,17 +30,17 @@ class TemplateCheck:
         """Why a run would not start now, according to the last check."""
 
     def observe(self) -> None:
-        """Note that the template, or the Workflow that it names, has changed."""
+        """Record that the template or its Workflow has changed."""
         self._checked = False
 
     async def check(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> bool:
-        """Check whether a run could start; returns whether the result has changed.
+        """Check whether a run could start; return whether the result has changed.
 
-        Runs start when they are due in any case, as the Workflow may be created or fixed by then.
+        Due runs start in any case, because the Workflow may be created or fixed by then.
 
         Args:
             template: The template.
-            given: Its spec as the API server has it.
+            given: Its spec, as stored in the API server.
 
         Raises:
             NotYetError: The Workflow is being compiled.
@@ -59,7 +59,7 @@ class TemplateCheck:
 
     async def _find(self, template: WorkflowRunTemplate, given: Mapping[str, Any]) -> Problem | None:
         if template.spec.workflow is not None and template.spec.workflow.name is None:
-            return None  # code: its workers know what it takes
+            return None  # code, whose input only its workers can check
         path = "spec.workflowRunTemplate"
         try:
             definition = await self._definitions.find(self._namespace, self._name, template.spec, given.get("inline"))
@@ -74,10 +74,10 @@ class TemplateCheck:
 
         Args:
             template: The template.
-            given: Its spec as the API server has it.
+            given: Its spec, as stored in the API server.
 
         Raises:
-            NotYetError: The definition of the run is being compiled.
+            NotYetError: The definition is being compiled.
         """
         path = "spec.workflowRunTemplate.spec"
         found = [

@@ -12,20 +12,20 @@ from perdure.language.webhook_program import MAX_DELIVERY_ID
 _GITHUB_DELIVERY = "x-github-delivery"
 _PREFIX = b"sha256="
 _LONGEST_TIMESTAMP = 12
-"""Digits; more would not be a time."""
+"""Maximum number of digits of a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A request as it was received."""
+    """A received request."""
 
     headers: Mapping[str, str]
-    """By name in lower case."""
+    """The headers by name in lower case."""
     body: bytes
 
 
 def signed_content(signature: RequestSignature, delivery: Delivery) -> bytes:
-    """What the sender of a request has signed."""
+    """The content that the sender of a request signed."""
     if signature.timestamp_header is None:
         return delivery.body
     timestamp = delivery.headers.get(signature.timestamp_header.lower(), "")
@@ -33,10 +33,10 @@ def signed_content(signature: RequestSignature, delivery: Delivery) -> bytes:
 
 
 def request_id(signature: RequestSignature, delivery: Delivery) -> str:
-    """Return the ID of a request: a hash of what was signed, or that of GitHub.
+    """Return the ID of a request: a hash of the signed content, or GitHub's ID.
 
-    GitHub's ID is not signed. It does not count if the time is signed: otherwise, a recorded request could have a second effect
-    with another ID.
+    GitHub's ID is not signed. It is ignored if the time is signed: otherwise, a recorded request could have a second effect with
+    another ID.
     """
     given = delivery.headers.get(_GITHUB_DELIVERY, "")
     if signature.timestamp_header is None and 0 < len(given) <= MAX_DELIVERY_ID:
@@ -45,7 +45,7 @@ def request_id(signature: RequestSignature, delivery: Delivery) -> str:
 
 
 def is_authentic(signature: RequestSignature, secret: bytes, delivery: Delivery, now: datetime) -> bool:
-    """Whether a request has a valid signature, and is recent if the sender says when it was sent."""
+    """Whether a request has a valid signature, and is recent if it has a timestamp."""
     given = delivery.headers.get(signature.header.lower(), "").encode(errors="surrogateescape")
     valid = hmac.new(secret, signed_content(signature, delivery), hashlib.sha256).hexdigest().encode()
     same = hmac.compare_digest(valid, given.removeprefix(_PREFIX).lower())

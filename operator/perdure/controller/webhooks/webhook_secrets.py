@@ -1,4 +1,4 @@
-"""The secrets that senders of webhook requests share with the operator, read when they are needed."""
+"""The secrets that senders of webhook requests share with the operator, read on demand."""
 
 import asyncio
 import base64
@@ -13,20 +13,20 @@ from perdure.kube import client as kube
 from perdure.kube.clock import now
 
 READ_AGAIN: Final = timedelta(seconds=30)
-"""How long a secret that was read, or could not be read, is used without reading it again."""
+"""How long a secret, or the failure to read it, is cached."""
 SHORTEST: Final = 16
 """Minimum length of a secret, in bytes."""
 _MOST: Final = 1_000
-"""Number of secrets in memory."""
+"""Maximum number of cached secrets."""
 _FORBIDDEN: Final = 403
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSecret:
-    """A secret, or why there is none."""
+    """A secret, or the reason why it cannot be used."""
 
     value: bytes = b""
-    """Empty if it cannot be used."""
+    """The secret; empty if it cannot be used."""
     problem: str = ""
 
 
@@ -35,7 +35,7 @@ _Place = tuple[str, str, str]
 
 
 class WebhookSecrets:
-    """Reads secrets, and remembers each for a moment."""
+    """Reads secrets, and caches each of them briefly."""
 
     def __init__(self, client: kube.Client) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""The Webhooks that this operator watches: their status, and what their requests create.
+"""The Webhooks that this operator watches: their status, and the objects that their requests create.
 
 A request creates one object, a WorkflowRun or an Operation, whose name follows from the ID of the request. So it does not
 matter which operator receives it, and a repeated request finds the object of the first one.
@@ -33,16 +33,16 @@ _EVENTS = {
 
 
 class DeliveryOutcome(StrEnum):
-    """What a request with a valid signature has done."""
+    """The effect of a request with a valid signature."""
 
     CREATED = "Created"
     """It created a run or an Operation."""
 
     DUPLICATE = "Duplicate"
-    """An earlier request with this ID has done that."""
+    """An earlier request with this ID created it."""
 
     IGNORED = "Ignored"
-    """Nothing: the condition `when` of the Webhook is false."""
+    """It had no effect, because the condition `when` of the Webhook is false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownWebhook:
-    """A Webhook as the API server has it, and as it was read."""
+    """A Webhook: the object and its parsed spec."""
 
     object: kube.Object
     program: WebhookProgram | None
-    """None where the spec is invalid."""
+    """The compiled program; None if the spec is invalid."""
     mistakes: tuple[str, ...] = ()
 
     @classmethod
@@ -92,13 +92,13 @@ class Webhooks:
         self._served = False
 
     def serve(self) -> None:
-        """Note that the HTTP API of this operator takes requests."""
+        """Record that the HTTP API of this operator accepts requests."""
         self._served = True
         for namespace, name in self._known:
             self._wake(WebhookKey(namespace, name))
 
     def observe(self, obj: kube.Object, *, deleted: bool = False) -> None:
-        """Take a Webhook from a watch, or from a response of the API server."""
+        """Process a Webhook from a watch, or from a response of the API server."""
         meta = obj["metadata"]
         place = meta["namespace"], meta["name"]
         known = self._known.get(place)
@@ -130,7 +130,7 @@ class Webhooks:
         """Process a request with a valid signature.
 
         Raises:
-            UnusableRequestError: An expression has no value for it, or the API server rejects what it would create.
+            UnusableRequestError: An expression has no value for the request, or the API server rejects the object to create.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         assert known.program is not None, "it has authenticated the request"
@@ -160,7 +160,7 @@ class Webhooks:
     # Status
 
     async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
-        """Update the status of a Webhook; returns when to check its secret again.
+        """Update the status of a Webhook, and return when to check its secret again.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
@@ -173,7 +173,7 @@ class Webhooks:
 
         async def compute(obj: kube.Object) -> kube.Object:
             nonlocal seen, verdict
-            if seen.object is not obj:  # another client has written meanwhile
+            if seen.object is not obj:  # another client has written
                 seen = KnownWebhook.read(obj)
             verdict = await self._verdict(seen)
             return _status(seen, verdict, now)

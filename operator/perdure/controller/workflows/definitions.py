@@ -1,8 +1,8 @@
-"""Finds, checks, compiles, and caches the definitions of WorkflowRuns.
+"""Find, check, compile, and cache the definitions of WorkflowRuns.
 
-A large definition takes seconds to compile. It is compiled in a thread, so that everything else continues meanwhile; a
-reconciliation that needs it comes back later, and holds no worker. Namespaces take turns, and each has one thread at most, so
-that a namespace with many large definitions only delays itself.
+A large definition takes seconds to compile. It is compiled in a thread, so that everything else continues; a reconciliation that
+needs it is repeated later, and holds no worker. Namespaces take turns, and each has at most one thread, so that a namespace with
+many large definitions only delays itself.
 
 Threads, not processes: compiled definitions consist of closures, which cannot be passed to another process, and every
 process takes 80 MiB. A computing thread delays the event loop by the switch interval of the interpreter for each response
@@ -37,9 +37,9 @@ from perdure.language.program import Finding, InvalidWorkflowError, Program, Sev
 from perdure.observe import metrics
 
 MAX_INPUT = 256 * 1024
-"""Bytes of JSON."""
+"""Maximum size of an input, in bytes of JSON."""
 _CACHED_BYTES = 8 * 1024 * 1024
-"""Of definitions, as JSON; what is compiled from them takes a multiple of that."""
+"""Maximum size of cached definitions, in bytes of JSON; compiled definitions take a multiple of it."""
 
 
 _READ_ELSEWHERE: dict[str, Any] = {"steps": []}
@@ -65,7 +65,7 @@ class Definition:
 
     program: Program
     workflow_type: str
-    """Name of the Workflow; of the run if its definition is inline."""
+    """Name of the Workflow, or of the run if its definition is inline."""
     snapshot: dict[str, Any] | None
     """The definition as JSON if it came from a Workflow: stored with the run, so that later edits do not affect it."""
 
@@ -97,18 +97,18 @@ class Definitions:
         self._running: dict[bytes, asyncio.Future[CompiledDefinition]] = {}
 
     async def find(self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any) -> Definition:
-        """The definition that a run which starts now is pinned to.
+        """Find the definition for a run that starts now, which is pinned to it.
 
         Args:
-            namespace: Of the run.
-            name: Of the run.
-            spec: Its spec.
-            inline: The definition that is written in place, as the API server has it; None where there is none.
+            namespace: Namespace of the run.
+            name: Name of the run.
+            spec: Spec of the run.
+            inline: The inline definition, as stored in the API server; None if there is none.
 
         Raises:
             NotYetError: The definition is being compiled.
             NotReadyError: The Workflow is missing or invalid; someone can fix it.
-            InvalidWorkflowError: The run itself asks for what cannot be; a run's spec does not change, so it has failed.
+            InvalidWorkflowError: The spec of the run is not valid. It cannot change, so the run fails.
         """
         if inline is not None:
             try:
@@ -130,7 +130,7 @@ class Definitions:
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
 
     async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
-        """An activity of a Workflow, for code whose activities run in pods; or why there is none.
+        """Find an activity of a Workflow, for code whose activities run in pods; return a failure if there is none.
 
         Raises:
             NotYetError: The Workflow is being compiled.
@@ -156,11 +156,11 @@ class Definitions:
     def pinned(
         self, namespace: str, name: str, spec: WorkflowRunSpec, inline: Any, snapshot: dict[str, Any] | None
     ) -> Definition:
-        """The definition of a run that has started; `snapshot` is what its status keeps of it, the rest as for `find`.
+        """Return the definition of a started run. `snapshot` is its copy in the status; see `find` for the other arguments.
 
         Raises:
             NotYetError: The definition is being compiled.
-            InvalidWorkflowError: This version of the operator cannot run it any more.
+            InvalidWorkflowError: This version of the operator can no longer run it.
         """
         if snapshot is None:
             if inline is None:
@@ -170,16 +170,16 @@ class Definitions:
         return Definition(self.compile(namespace, snapshot, pinned=True), workflow or name, snapshot)
 
     def compile(self, namespace: str, spec: dict[str, Any], *, pinned: bool = False) -> Program:
-        """Return a compiled definition, or have it compiled.
+        """Return a compiled definition, or schedule its compilation.
 
         Args:
-            namespace: Who wants it.
+            namespace: The namespace that needs it.
             spec: The definition.
-            pinned: For a run that has started already: that it will fail is no reason to stop it.
+            pinned: Whether it is for a started run, which an error that only causes a later failure must not stop.
 
         Raises:
             NotYetError: The definition is being compiled.
-            InvalidWorkflowError: It cannot be run.
+            InvalidWorkflowError: The definition cannot be executed.
         """
         compiled = self._look(namespace, spec)
         errors = [finding for finding in compiled.findings if finding.severity is Severity.ERROR]
@@ -201,11 +201,11 @@ class Definitions:
             return tuple(error.findings)
 
     def _look(self, namespace: str, spec: dict[str, Any]) -> CompiledDefinition:
-        """Return a compiled and checked definition, or have it compiled.
+        """Return a compiled and checked definition, or schedule its compilation.
 
         Raises:
             NotYetError: The definition is being compiled.
-            InvalidWorkflowError: It is not JSON that can be stored.
+            InvalidWorkflowError: The definition cannot be stored as JSON.
         """
         try:
             key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
@@ -219,7 +219,7 @@ class Definitions:
         return compiled
 
     def _ask(self, namespace: str, key: bytes, spec: dict[str, Any]) -> asyncio.Future[CompiledDefinition]:
-        """Schedule the compilation of a definition for a namespace, or for another one that needs the same."""
+        """Schedule the compilation of a definition, or join one for another namespace with the same definition."""
         who = namespace, key
         if who not in self._asked:
             self._asked[who] = self._pool.submit(namespace, partial(self._compile_once, key, spec))
@@ -275,7 +275,7 @@ def read_spec(given: Mapping[str, Any]) -> WorkflowRunSpec:
     """Parse the spec of a run without its inline definition, which is parsed when it is compiled.
 
     Raises:
-        InvalidWorkflowError: It cannot be read. The API server checks less: not whether a date exists.
+        InvalidWorkflowError: The spec is not valid. The API server checks less, for example not whether a date exists.
     """
     if given.get("inline") is not None:
         given = {**given, "inline": _READ_ELSEWHERE}
@@ -290,10 +290,10 @@ def _in_spec(path: str) -> str:
 
 
 def check_options(spec: WorkflowRunSpec) -> None:
-    """Check the options of a run for what the schema cannot express.
+    """Check the options of a run that the schema cannot check.
 
     Raises:
-        InvalidWorkflowError: One of them cannot be.
+        InvalidWorkflowError: An option is not valid.
     """
     findings = [*options(spec), *unfit_input(spec.input)]
     if findings:

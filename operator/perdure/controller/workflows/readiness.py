@@ -1,11 +1,11 @@
-"""Determines the condition `Ready` of Workflows: checks the definition, and tries its pods with a dry run.
+"""Determine the condition `Ready` of Workflows: check the definition, and test its pods with a dry run.
 
 The definition is checked when the operator starts and whenever it changes. The dry run shows a typo in a `container`, or a
-policy that rejects it, before anyone runs the Workflow. What a policy or a namespace rejects can be fixed without a change of
-the Workflow, so a rejected pod is retried after a while; it prevents no run from starting.
+policy that rejects it, before anyone runs the Workflow. A rejection by a policy or a namespace can be fixed without changing the
+Workflow, so a rejected pod is retried after a while; it prevents no run from starting.
 
-A Workflow that names a RetryPolicy which does not exist is not ready either: its runs wait for that. It is checked again when
-the RetryPolicies of its namespace change.
+A Workflow with a missing RetryPolicy is not ready either, because its runs wait for the policy. It is checked again when the
+RetryPolicies of its namespace change.
 """
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ class _Named:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A Workflow as it was read, and the verdict with its reason."""
+    """A Workflow and the verdict about it."""
 
     workflow: kube.Object
     ready: bool
@@ -92,12 +92,12 @@ class Readiness:
         self._policies = policies
         self._recorder = recorder
         self._naming: dict[str, dict[str, _Named]] = {}
-        """By namespace and Workflow, the RetryPolicies that it names."""
+        """The RetryPolicies that each Workflow names, by namespace and Workflow."""
         self._generations: dict[str, int | None] = {}
-        """By UID of a Workflow, the generation that was seen last."""
+        """The last seen generation of each Workflow, by UID."""
 
     def observe(self, obj: kube.Object, *, deleted: bool) -> bool:
-        """Process a watch event of a Workflow; returns whether it is new, and not merely a write of the status."""
+        """Process a watch event of a Workflow; return whether it is new, and not only a write of the status."""
         meta = obj["metadata"]
         if deleted:
             self._generations.pop(meta["uid"], None)
@@ -108,7 +108,7 @@ class Readiness:
         return changed
 
     def stale(self, namespace: str) -> list[str]:
-        """The Workflows of a namespace whose condition is outdated because of the existing RetryPolicies."""
+        """The Workflows of a namespace whose condition is outdated after a change of RetryPolicies."""
         exist = self._policies.of(namespace)
         naming = self._naming.get(namespace, {})
         return [
@@ -116,7 +116,7 @@ class Readiness:
         ]
 
     def forget(self, namespace: str, name: str) -> None:
-        """Forget a deleted Workflow."""
+        """Drop a deleted Workflow."""
         naming = self._naming.get(namespace, {})
         naming.pop(name, None)
         if not naming:
@@ -173,7 +173,7 @@ class Readiness:
             elif ready and (refusals := await self._refusals(workflow)):
                 ready, reason, message = False, ConditionReason.POD_REFUSED, "; ".join(refusals)
         except (TypeError, ValueError, RecursionError) as error:
-            # The API server takes pods that cannot be sent to it again: values that nest too deep, for one.
+            # Some stored pods cannot be sent to the API server again, for example because values nest too deeply.
             ready, reason = False, ConditionReason.INVALID_SPEC
             message = f"the pods of its activities cannot be tried: {type(error).__name__}: {error}"
         return _Checked(workflow, ready, reason, message)
@@ -196,7 +196,7 @@ class Readiness:
         )
 
     async def _refusals(self, workflow: kube.Object) -> list[str]:
-        """Why the API server would not take claims and pods of a definition; nothing where they were taken before."""
+        """Why the API server would reject claims and pods of a definition; empty if they were accepted before."""
         told = _condition(workflow.get("status") or {})
         generation = workflow["metadata"].get("generation", 0)
         if told is not None and told.observed_generation == generation and told.reason == ConditionReason.ACCEPTED:
@@ -220,11 +220,11 @@ class Readiness:
 
 
 def named_policies(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Find where a definition names RetryPolicies.
+    """Find the RetryPolicies that a definition names.
 
     Args:
         value: The definition, or a part of it.
-        path: Where that part is.
+        path: The path of that part.
 
     Yields:
         The path of each name, and the name.
@@ -258,11 +258,11 @@ def status(
     """The status of a Workflow.
 
     Args:
-        before: The status so far; equal to the result where nothing is new.
-        ready: Whether it can be run.
-        reason: Why.
-        message: Why, as a sentence.
-        generation: Which version of the spec that is about.
+        before: The current status, which equals the result if nothing is new.
+        ready: Whether the Workflow can run.
+        reason: The reason of the condition.
+        message: The message of the condition.
+        generation: The generation of the checked spec.
         now: The time.
     """
     conditions = set_condition(

@@ -38,7 +38,7 @@ class ActivityClosing:
         Args:
             activity: The activity.
             closing: The event that closes it.
-            attributes: Attributes of that event, besides those that every such event has.
+            attributes: Additional attributes of that event.
         """
         ledger = self._ledger
         started_event_id = 0

@@ -72,7 +72,7 @@ class WorkerReports:
     def _give_back(self, activity: PendingActivity) -> Answer:
         returned = msgspec.structs.replace(activity, started_time=None, fence="", identity="", start_recorded=False)
         self._ledger.state = self._ledger.state.with_activity(returned)
-        self._ledger.durable = True  # a commit may have recorded meanwhile that a worker has it
+        self._ledger.durable = True  # a commit may have recorded that a worker has it
         return OK
 
     def _heartbeat(self, activity: PendingActivity, item: inp.ActivityBeat) -> Answer:

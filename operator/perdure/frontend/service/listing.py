@@ -29,11 +29,12 @@ from temporalio.api.workflowservice.v1 import (
 )
 
 from perdure.frontend import payload_messages as data
+from perdure.frontend.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import invalid, unavailable
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import Convert, Filter, InvalidQueryError, moment_of, nanoseconds, parse, quoted
+from perdure.frontend.querylang import Convert, Filter, nanoseconds, parse, quoted
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.visibility import BUILT_IN, OF_KIND, VisibilityRecord, is_known, record_of
 from perdure.kube import client as kube
@@ -167,8 +168,8 @@ class Listing:
         Temporal sorts the statuses of workflows by their numbers, those of standalone runs by their names.
         """
         found, query = await find(self._core, namespace, text, kind)
-        records = (self._core.visibility.get(namespace, run_id) for run_id in found if query.group_by)
-        groups = Counter(record.status for record in records if record is not None)
+        records = self._core.visibility.records(namespace, found if query.group_by else (), query.effort)
+        groups = Counter([record.status async for record in records])
         number = functools.partial(to_enum, WorkflowExecutionStatus)
         return len(found), [
             (status, groups[status]) for status in sorted(groups, key=None if kind.standalone else number)
@@ -212,12 +213,13 @@ async def find(core: Core, namespace: str, text: str, kind: RunKind = RunKind.WO
             _check(name, types)
         found, untold = await core.visibility.find(namespace, query, kind)
         if untold:
-            known = [(r.start_time, r.run_id) for i in found if (r := core.visibility.get(namespace, i)) is not None]
+            known = [(r.start_time, r.run_id) async for r in core.visibility.records(namespace, found, query.effort)]
             for at in range(0, len(untold), _AT_ONCE):
                 read = await _records(core, namespace, untold[at : at + _AT_ONCE])
-                known += [
-                    (record.start_time, record.run_id) for record in read if record.finds and query.test(record.field)
-                ]
+                for record in read:
+                    if record.finds and query.test(record.field):
+                        known.append((record.start_time, record.run_id))
+                    await query.effort.rest()
             found = core.visibility.sorted(known)
     except InvalidQueryError as error:
         raise invalid(f"invalid query: {error}") from error

@@ -33,6 +33,7 @@ from perdure.api.reasons import ConditionReason
 from perdure.api.schedule import MAX_SCHEDULE_NAME, OverlapPolicy
 from perdure.frontend import payload_messages as data
 from perdure.frontend import schedule_messages
+from perdure.frontend.comparisons import InvalidQueryError
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum
 from perdure.frontend.errors import (
@@ -46,7 +47,7 @@ from perdure.frontend.errors import (
 )
 from perdure.frontend.given import MAX_ID, UnfitError, moment
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import InvalidQueryError, parse
+from perdure.frontend.querylang import parse
 from perdure.frontend.schedule_messages import Told
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import converter, lists_of
@@ -236,7 +237,11 @@ class Scheduling:
                 raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
             for name in sorted(query.names):
                 _check_name(name, types)
-            taken = [obj for obj in found if query.test(schedule_messages.lookup(obj))]
+            taken = []
+            for obj in found:
+                if query.test(schedule_messages.lookup(obj)):
+                    taken.append(obj)
+                await query.effort.rest()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
         return sorted(taken, key=lambda obj: obj["metadata"]["creationTimestamp"], reverse=True)

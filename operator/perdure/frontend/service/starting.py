@@ -185,7 +185,7 @@ class Starting:
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return StartedRun(mine, started=True)
-        with suppress(RpcError):  # there is none yet, or the one that is coming is waited for by what is made
+        with suppress(RpcError):  # there is no run yet, or the new run waits for the next run of the chain
             meant = WorkflowExecution(workflow_id=request.workflow_id)
             await self._core.runs.finder.reach(request.namespace, meant, BEGIN_SECONDS)
         known = directory.open_run(request.namespace, request.workflow_id)

@@ -1,5 +1,6 @@
 """RPCs about task queues and workers."""
 
+import functools
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -21,13 +22,14 @@ from temporalio.api.workflowservice.v1 import (
 
 from perdure.engine.inputs import OPERATOR
 from perdure.engine.state import WORKFLOWS_QUEUE
+from perdure.frontend.comparisons import InvalidQueryError
 from perdure.frontend.core import Core
 from perdure.frontend.deployments import Deployments, routing
 from perdure.frontend.errors import invalid, not_found
 from perdure.frontend.given import NO_TIME
 from perdure.frontend.history_messages import deployment_version
 from perdure.frontend.paging import page_of
-from perdure.frontend.querylang import InvalidQueryError, parse
+from perdure.frontend.querylang import parse
 from perdure.frontend.queues import Kind, QueueName
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.task_queue_messages import KINDS, config, effective_rate
@@ -104,13 +106,17 @@ class TaskWorkers:
     async def count_workers(self, request: CountWorkersRequest, call: CallContext) -> CountWorkersResponse:
         """Count the workers that match a filter."""
         del call
-        return CountWorkersResponse(count=len(self._found(request)))
+        return CountWorkersResponse(count=len(await self._found(request)))
 
     async def list_workers(self, request: ListWorkersRequest, call: CallContext) -> ListWorkersResponse:
         """List the workers that match a filter."""
         del call
         page, token = page_of(
-            self._found(request), request.next_page_token, request.page_size, _PAGE, lambda beat: 2 * beat.ByteSize()
+            await self._found(request),
+            request.next_page_token,
+            request.page_size,
+            _PAGE,
+            lambda beat: 2 * beat.ByteSize(),
         )
         return ListWorkersResponse(
             workers_info=[WorkerInfo(worker_heartbeat=beat) for beat in page],
@@ -118,19 +124,20 @@ class TaskWorkers:
             next_page_token=token,
         )
 
-    def _found(self, request: ListWorkersRequest | CountWorkersRequest) -> list[WorkerHeartbeat]:
+    async def _found(self, request: ListWorkersRequest | CountWorkersRequest) -> list[WorkerHeartbeat]:
         try:
             query = parse(request.query)
             if query.group_by:
                 raise InvalidQueryError("'group by' is not offered for workers")  # noqa: TRY301 (told like the others)
             query.test(_known)
-            return [
-                beat
-                for beat in self._core.workers.all(request.namespace)
-                if query.test(lambda name, beat=beat: field_of(beat, name))  # type: ignore[misc]
-            ]
+            found = []
+            for beat in self._core.workers.all(request.namespace):
+                if query.test(functools.partial(field_of, beat)):
+                    found.append(beat)
+                await query.effort.rest()
         except InvalidQueryError as error:
             raise invalid(f"invalid query: {error}") from error
+        return found
 
     async def describe_worker(self, request: DescribeWorkerRequest, call: CallContext) -> DescribeWorkerResponse:
         """Return the last report of a worker."""

@@ -1,1 +1,1 @@
-"""What prepares the input artifacts of an activity and uploads its output artifacts, in containers of Perdure in the same pod."""
+"""Prepare the input artifacts of an activity and upload its output artifacts, in containers of Perdure in the same pod."""

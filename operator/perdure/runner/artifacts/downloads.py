@@ -1,4 +1,4 @@
-"""Downloads over HTTP, from servers that are not trusted."""
+"""Download files over HTTP from untrusted servers."""
 
 import urllib.error
 import urllib.parse
@@ -10,16 +10,16 @@ from typing import Final
 from perdure.runner.artifacts.errors import ArtifactError
 
 _SILENCE_SECONDS: Final = 60.0
-"""For so long a server may be silent."""
+"""How long a server may be silent."""
 _PIECE: Final = 1024 * 1024
-"""Bytes that are held at a time."""
+"""The size of a piece in memory, in bytes."""
 
 
 def download(url: str) -> Iterator[bytes]:
     """Read a file in pieces.
 
     Raises:
-        ArtifactError: The server does not give it, or not completely.
+        ArtifactError: The server did not send the complete file.
     """
     scheme = urllib.parse.urlsplit(url).scheme
     if scheme not in {"http", "https"}:
@@ -40,7 +40,7 @@ def download(url: str) -> Iterator[bytes]:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Speaks HTTP and nothing else, wherever a server redirects to."""
+    """Build an opener that only supports HTTP, even after redirects."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),

@@ -1,4 +1,4 @@
-"""Why an artifact cannot be prepared or stored."""
+"""Errors about artifacts that cannot be prepared or stored."""
 
 
 class ArtifactError(Exception):

@@ -1,7 +1,7 @@
-"""Prepares the input artifacts of an activity: downloads, checks, and unpacks them. It runs before the activity's container.
+"""Prepare the input artifacts of an activity: download, check, and unpack them. This runs before the activity's container.
 
-$PERDURE_ARTIFACTS          what to prepare: a JSON list
-$PERDURE_ARTIFACTS_FOLDER   where: one file or folder for each, with the name of the artifact
+$PERDURE_ARTIFACTS          the artifacts to prepare: a JSON list
+$PERDURE_ARTIFACTS_FOLDER   the target folder: one file or folder for each artifact, with its name
 $PERDURE_STORE_…            the artifact store, if one of them comes from it
 """
 
@@ -31,7 +31,7 @@ class Inputs:
     """Prepares artifacts in a folder."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        """`environ`: has the settings of the artifact store."""
+        """`environ`: the environment with the settings of the artifact store."""
         self._folder = folder
         self._environ = environ
         self._store: ArtifactStore | None = None
@@ -44,7 +44,7 @@ class Inputs:
                 `url` and `key`, also `sha256` and `archive`, if they are given.
 
         Raises:
-            ArtifactError: It cannot be prepared.
+            ArtifactError: The artifact cannot be prepared.
         """
         name = artifact["name"]
         try:
@@ -93,7 +93,7 @@ class Inputs:
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Prepare all artifacts; returns the exit code."""
+    """Prepare all artifacts, and return the exit code."""
     inputs = Inputs(Path(environ.get("PERDURE_ARTIFACTS_FOLDER") or "/perdure-artifacts"), environ)
     try:
         for artifact in json.loads(environ["PERDURE_ARTIFACTS"]):

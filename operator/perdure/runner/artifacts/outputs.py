@@ -1,13 +1,13 @@
-"""Uploads the output artifacts of an activity: a sidecar that Kubernetes stops after the activity's container has ended.
+"""Upload the output artifacts of an activity. This is a sidecar that Kubernetes stops after the activity's container has ended.
 
-$PERDURE_OUTPUTS          what to upload: a JSON list of artifacts with `name`, `path`, and, if it may be missing, `optional`
-$PERDURE_OUTPUTS_FOLDER   below which the paths are
-$PERDURE_NAMESPACE, $PERDURE_RUN_ID, $PERDURE_EVENT, $PERDURE_ATTEMPT   whose artifacts they are: this decides their keys
+$PERDURE_OUTPUTS          the artifacts to upload: a JSON list with `name`, `path`, and, if it may be missing, `optional`
+$PERDURE_OUTPUTS_FOLDER   the folder that the paths are relative to
+$PERDURE_NAMESPACE, $PERDURE_RUN_ID, $PERDURE_EVENT, $PERDURE_ATTEMPT   the attempt, which determines the keys
 $PERDURE_STORE_…          the artifact store
 $PERDURE_STOP_FILE        exists when the activity's container has ended: the kernel drops a SIGTERM that comes too early
 
-Its termination message says what is stored: `{"at": …, "files": {name: [bytes, SHA-256, archive]}}`, where `at` is the beginning
-of the keys. If an artifact cannot be stored, it is `{"error": {"type": …, "message": …}}`.
+Its termination message lists the stored artifacts: `{"at": …, "files": {name: [bytes, SHA-256, archive]}}`, where `at` is the
+prefix of the keys. If an artifact cannot be stored, it is `{"error": {"type": …, "message": …}}`.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from perdure.runner.artifacts.store import ArtifactStore
 
 _LOOK_SECONDS: Final = 0.25
 _LONGEST: Final = 900
-"""Characters of an error."""
+"""Maximum length of an error, in characters."""
 
 
 class _Hashed:
@@ -53,7 +53,7 @@ class Outputs:
     """Uploads artifacts from a folder."""
 
     def __init__(self, folder: Path, store: ArtifactStore, at: str) -> None:
-        """`folder`: below which the paths are. `at`: the beginning of the keys."""
+        """`folder`: the folder that the paths are relative to. `at`: the prefix of the keys."""
         self._folder = folder
         self._store = store
         self._at = at
@@ -62,10 +62,10 @@ class Outputs:
         """Upload one artifact.
 
         Returns:
-            Its size in bytes, its SHA-256, and how it is packed; None if it does not exist, and need not.
+            Its size in bytes, its SHA-256, and its archive format; None if an optional artifact does not exist.
 
         Raises:
-            ArtifactError: It cannot be uploaded.
+            ArtifactError: The artifact cannot be uploaded.
         """
         name, path = artifact["name"], artifact["path"]
         try:
@@ -99,10 +99,10 @@ class Outputs:
 
 
 def uploaded(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Upload all artifacts; what is stored, for the operator.
+    """Upload all artifacts, and return the list of stored artifacts for the operator.
 
     Raises:
-        ArtifactError: One cannot be uploaded.
+        ArtifactError: An artifact cannot be uploaded.
     """
     at = "{PERDURE_NAMESPACE}/{PERDURE_RUN_ID}/{PERDURE_EVENT}-{PERDURE_ATTEMPT}".format_map(environ)
     outputs = Outputs(Path(environ["PERDURE_OUTPUTS_FOLDER"]), ArtifactStore(environ), at)
@@ -116,7 +116,7 @@ def uploaded(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:
-    """Wait until the activity's container has ended, then upload; returns the exit code."""
+    """Wait until the activity's container has ended, upload its artifacts, and return the exit code."""
     stop = Path(environ["PERDURE_STOP_FILE"])
     while not (signal.sigtimedwait({signal.SIGTERM}, _LOOK_SECONDS) or stop.exists()):
         pass
@@ -132,6 +132,6 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
 
 
 if __name__ == "__main__":
-    # Blocked, and waited for: a signal that arrives before the program waits must not end it.
+    # The signal is blocked, so that it does not end the program if it arrives before the wait.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     sys.exit(main())

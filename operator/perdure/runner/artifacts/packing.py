@@ -1,4 +1,4 @@
-"""Archives of folders. What they contain is not trusted: nothing is read or written through a link that leads out of a folder."""
+"""Archives of folders. Their content is untrusted: nothing is read or written through a link that leads out of a folder."""
 
 import errno
 import gzip
@@ -16,20 +16,20 @@ from typing import IO, Final
 from perdure.runner.artifacts.errors import ArtifactError
 
 PIECE: Final = 8 * 1024 * 1024
-"""Bytes of a part of an upload. S3 takes 10,000 parts, so 78 GiB."""
+"""Size of a part of an upload, in bytes. S3 accepts 10,000 parts, which is 78 GiB."""
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Not blocking: a pipe without a writer opens immediately."""
+"""Flags for reading. Non-blocking, so that opening a pipe without a writer does not hang."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FAST: Final = 1
 
 
 def open_within(root: Path, path: str) -> int:
-    """Open a file or folder below a folder, without following links; returns the descriptor.
+    """Open a file or folder below a folder without following links, and return the descriptor.
 
     Raises:
-        FileNotFoundError: It does not exist.
-        ArtifactError: It is a link, or in one.
+        FileNotFoundError: The path does not exist.
+        ArtifactError: The path is a link, or contains one.
     """
     found = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for part in path.strip("/").split("/"):
@@ -46,19 +46,19 @@ def open_within(root: Path, path: str) -> int:
 
 
 def pieces(file: IO[bytes]) -> Iterator[bytes]:
-    """The content of a file in pieces of `PIECE` bytes."""
+    """Yield the content of a file in pieces of `PIECE` bytes."""
     while piece := file.read(PIECE):
         yield piece
 
 
 def packed(folder: int) -> Iterator[bytes]:
-    """A folder as a tar archive that is compressed by gzip, in pieces of `PIECE` bytes. The same files give the same bytes.
+    """Yield a folder as a gzipped tar archive, in pieces of `PIECE` bytes. The same files give the same bytes.
 
     Args:
         folder: The descriptor of the folder.
 
     Raises:
-        ArtifactError: It contains something that is no file, folder, or link within the folder.
+        ArtifactError: The folder contains something other than files, folders, and links within the folder.
         OSError: A file cannot be read.
     """
     readable, writable = os.pipe()
@@ -115,11 +115,11 @@ def _add(tar: tarfile.TarFile, path: str, name: str, folder: int) -> None:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a tar archive, also one that is compressed, into a folder.
+    """Unpack a tar archive, compressed or not, into a folder.
 
     Raises:
-        ArtifactError: It contains something that would be outside of the folder, or is no file, folder, or link.
-        tarfile.TarError, EOFError, OSError: It is not valid, or incomplete.
+        ArtifactError: A member would be outside of the folder, or is not a file, folder, or link.
+        tarfile.TarError, EOFError, OSError: The archive is invalid or incomplete.
     """
     root = os.open(folder, _FOLDER)
     try:
@@ -176,7 +176,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _make_folders(root: int, parts: Sequence[str]) -> int:
-    """Open a folder below another one, and create those that do not exist."""
+    """Open a folder below another one, and create missing folders."""
     found = os.dup(root)
     for part in parts:
         above = found

@@ -1,7 +1,7 @@
-"""The artifact store: a bucket that speaks S3, as the variables say that Kubernetes has filled from a Secret.
+"""The artifact store: an S3-compatible bucket, configured by variables that Kubernetes sets from a Secret.
 
 $PERDURE_STORE_BUCKET              required
-$PERDURE_STORE_ENDPOINT            URL of the server; without one, that of AWS in the region
+$PERDURE_STORE_ENDPOINT            URL of the server; default: AWS in the region
 $PERDURE_STORE_REGION, _PREFIX, _ACCESS_KEY_ID, _SECRET_ACCESS_KEY, _SESSION_TOKEN, _CA
 """
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Config
 
 _PARALLEL: Final = 3
-"""How many parts are on their way at the same time."""
+"""How many parts are uploaded concurrently."""
 _PATIENCE: Final = timedelta(minutes=3)
-"""For so long a request is repeated if the store does not answer, or answers with an error of its own."""
+"""How long a request is retried if the store does not respond, or responds with a server error."""
 _RETRIES: Final = 100
 _SILENCE: Final = timedelta(seconds=60)
-"""For so long the store may send nothing."""
+"""How long the store may be silent."""
 _WHOLE_REQUEST: Final = timedelta(days=1)
 _SETTINGS: Final = {
     "endpoint": "ENDPOINT",
@@ -39,7 +39,7 @@ _SETTINGS: Final = {
 
 
 class ArtifactStore:
-    """Uploads and downloads objects; neither ever holds more than a few pieces in memory."""
+    """Uploads and downloads objects, with only a few pieces in memory."""
 
     def __init__(self, environ: Mapping[str, str], *, patience: timedelta = _PATIENCE) -> None:
         found = {name: environ.get(f"PERDURE_STORE_{key}", "").strip() for name, key in _SETTINGS.items()}
@@ -66,19 +66,19 @@ class ArtifactStore:
             )
 
     def upload(self, key: str, pieces: Iterator[bytes]) -> None:
-        """Store an object; it exists as a whole, or not at all.
+        """Store an object, either completely or not at all.
 
         Args:
-            key: Its key.
-            pieces: The content: pieces of `PIECE` bytes, and a shorter one, or none, at the end.
+            key: The key of the object.
+            pieces: The content in pieces of `PIECE` bytes; the last one may be shorter.
 
         Raises:
-            ArtifactError: The store has not taken it.
+            ArtifactError: The store has not accepted the object.
         """
         with _explained(f"the artifact store does not take `{key}`"):
             first = next(pieces, b"")
             if len(first) < PIECE:
-                next(pieces, None)  # the end of a folder that cannot be packed is a failure
+                next(pieces, None)  # raises the error of a folder that cannot be packed
                 obstore.put(self._store, key, first)
             else:
                 obstore.put(self._store, key, chain([first], pieces), chunk_size=PIECE, max_concurrency=_PARALLEL)
@@ -87,7 +87,7 @@ class ArtifactStore:
         """Read an object in pieces.
 
         Raises:
-            ArtifactError: The store does not give it.
+            ArtifactError: The store does not return the object.
         """
         with _explained(f"the artifact store does not give `{key}`"):
             for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):

@@ -97,7 +97,7 @@ class Effects:
         """Apply the effects of the committed state. Temporarily rejected effects do not delay the others.
 
         Args:
-            state: The state, committed.
+            state: The committed state.
             run: The object of the run, as committed.
             now: The time.
 

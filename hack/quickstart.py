@@ -31,14 +31,14 @@ The Web UI, in your browser, with the permissions of the ServiceAccount {account
 What to try next
   perdure describe {run}                     the same picture again, at any time
   perdure history {run} --detailed           every event with its attributes
-  kubectl explain wfr.spec                       what a run can say
+  kubectl explain wfr.spec                       the fields of a run
   perdure schedule next -f {schedules}/schedules.yaml nightly --after 2027-03-26
-                                                 the nights around a change of clocks
+                                                 its next times, across a change to summer time
   kubectl get wfr,pods                           runs, and the pods of failed attempts, kept for their logs
   kubectl -n perdure-system delete pod --all --force
                                                  kill the operator in the middle of a run: nothing is lost
   $EDITOR examples/order-flow/workflow.yaml      change the flow, then: kubectl apply -k examples/order-flow
-{down}The commands are found, and find the cluster, by:
+{down}To use these commands in your shell:
   {export}
 """
 
@@ -96,7 +96,8 @@ def show_schedule(target: Target) -> None:
         target.run("kubectl", "wait", f"wsch/{SCHEDULE}", of_result, "--timeout=2m")
     print()
     target.show(str(REPOSITORY / ".venv" / "bin" / "perdure"), "schedule", "describe", SCHEDULE)
-    target.run("kubectl", "delete", "-k", SCHEDULES)
+    with stage(f"kubectl delete -k {SCHEDULES}: the schedules and their runs"):
+        target.run("kubectl", "delete", "-k", SCHEDULES)
 
 
 def run_order(target: Target) -> int:
@@ -107,7 +108,7 @@ def run_order(target: Target) -> int:
         target.run("kubectl", "apply", "-f", "-", text=manifests)
     with stage(f"kubectl apply -f {EXAMPLE}/run.yaml"):
         target.run("kubectl", "apply", "-f", f"{EXAMPLE}/run.yaml")
-    with stage("the first activity has picked two items, so says its heartbeat"):
+    with stage("wait until the heartbeat of the first activity reports two picked items"):
         _until_heartbeat(target, items=2)
     with stage(f"kubectl delete pod {LEASE}: its pod is killed"):
         target.run("kubectl", "delete", "pod", LEASE, "--grace-period=1", "--wait=false")

@@ -12,7 +12,7 @@ Entry = dict[str, Any]
 
 
 def audit_log() -> Path:
-    """The log of the cluster under test, which has to have been brought up with ``--audit``."""
+    """The audit log of the cluster under test, which must have been created with ``--audit``."""
     name = os.environ.get("PERDURE_TEST_CLUSTER") or "perdure"
     return cache_folder() / "clusters" / name / "audit" / "audit.log"
 

@@ -1,4 +1,4 @@
-"""What all tests share: a real cluster, and a namespace of their own in it."""
+"""Fixtures that all tests share: a real cluster, and a separate namespace in it."""
 
 import os
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def own_operator(namespace: Cluster, tmp_path: Path) -> Iterator[Process]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What benchmarks have measured is shown at the end, also where all went well."""
+    """Show the results of benchmarks at the end, even if all tests passed."""
     for report in terminalreporter.stats.get("passed", []):
         if report.when == "call" and "bench" in report.keywords and report.capstdout.strip():
             terminalreporter.section(report.nodeid, sep="-")

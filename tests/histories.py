@@ -41,7 +41,7 @@ class Recorded:
     events: list[Json]
 
     def difference(self, definition: Json | None = None) -> str | None:
-        """What `perdure replay` says of the history and a definition, by default its own; None where it replays."""
+        """The error of `perdure replay` for the history and a definition, by default its own; None if the replay succeeds."""
         spec = self.definition if definition is None else definition
         manifest = {"kind": "Workflow", "metadata": {"name": self.workflow}, "spec": spec}
         events = read_history(json.dumps({"events": self.events}), self.name)
@@ -127,7 +127,7 @@ def read(file: Path) -> list[Recorded]:
 
 
 def first_change(before: list[Recorded], after: list[Recorded]) -> str | None:
-    """The first event that differs between two recordings of the same, as a sentence; None where there is none."""
+    """Describe the first event that differs between two recordings of the same run; None if they are equal."""
     for old, new in zip(before, after, strict=False):
         for i, (was, found) in enumerate(zip(old.events, new.events, strict=False), start=1):
             if was != found:

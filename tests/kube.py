@@ -36,7 +36,7 @@ IMAGE = os.environ.get("PERDURE_TEST_IMAGE", "localhost/perdure:0.1.0")
 """An image with Python and `perdure.activity` that the cluster's nodes have."""
 SYSTEM = "perdure-system"
 OWN = "own-*"
-"""Namespaces that the deployed operator leaves to those that tests start (hack/runtests.py installs it so)."""
+"""Namespaces that the deployed operator leaves to operators that tests start (hack/runtests.py installs it so)."""
 
 
 def cache_folder() -> Path:
@@ -65,7 +65,7 @@ class Cluster:
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, check=False)
 
     def __call__(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl; it has to succeed."""
+        """Run kubectl, which must succeed."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
@@ -90,7 +90,7 @@ class Cluster:
         self.create(run_manifest(name, spec))
 
     def delete(self, kind: str, name: str) -> None:
-        """Delete an object, if there is one, and wait until it is gone."""
+        """Delete an object, if it exists, and wait until it no longer exists."""
         found = self.get(kind, name)
         self.objects.delete(kind, self.namespace, name)
 
@@ -123,7 +123,7 @@ class Cluster:
         return self.objects.list(kind, self.namespace, *selectors)
 
     def wait(self, what: str, found: Callable[[], Any], *, seconds: float = 300.0) -> Any:
-        """Wait until `found` gives something; it is asked again and again, and the time only ends a test that has failed."""
+        """Call `found` repeatedly until it returns a result. The timeout only ends a failed test."""
         deadline = time.monotonic() + seconds
         while True:
             result = found()

@@ -128,7 +128,7 @@ class Objects:
 
 
 def refusal(error: ApiException) -> str:
-    """What the API server says about a request that it refuses."""
+    """The message of the API server about a rejected request."""
     return str(json.loads(error.body)["message"])
 
 
@@ -144,5 +144,5 @@ def _query(selectors: tuple[str, ...]) -> dict[str, str]:
 
 @cache
 def objects(kubeconfig: Path) -> Objects:
-    """Those of a cluster."""
+    """The objects of a cluster."""
     return Objects(kubeconfig)

@@ -135,7 +135,7 @@ def check_cluster(kubectl: Kubectl, docker: Docker, nodes: list[str], lookup: Lo
     with stage("check: CoreDNS rolled out"):
         arguments = ("--namespace=kube-system", "deployment/coredns", "--timeout=120s")
         kubectl.run("rollout", "status", *arguments, timeout=130)
-    with stage("check: a Pod gets an answer from DNS"):
+    with stage("check: DNS responds to a Pod"):
         wait_until("a DNS answer in a Pod", lambda: pod_succeeded(kubectl))
     with stage("check: a NodePort answers on every node"):
         service = kubectl.get("--namespace=kube-system", f"service/{PROBE}")

@@ -23,6 +23,10 @@ OF_THE_OPERATOR: Final = {
         "A `resource` activity could not reach the API server.",
         "Nothing, if it passes: the attempt is retried. Otherwise check the NetworkPolicies of the namespace.",
     ),
+    "ArtifactsNotStored": (
+        "The activity succeeded, but the sidecar that uploads its artifacts failed or was killed.",
+        "See the message; the attempt is retried. Check that the store is reachable from the namespace and has room.",
+    ),
     "BlockDepthExceeded": (
         "Blocks call each other too deeply.",
         "End the recursion earlier, or continue in a child workflow or with `continueAsNew`.",

@@ -274,7 +274,7 @@ class World:
             self.state = history.decode_state(json.loads(json.dumps(json.loads(self.committed), sort_keys=True)))
 
     def inputs(self, kind: str, whom: int, shift: int, variant: int) -> list[inp.RunInput]:  # noqa: C901, PLR0911, PLR0912
-        """What is told to the run. Much of it is stale, or said twice."""
+        """Random inputs for the run. Many of them are stale or repeated."""
         state, request = self.state, f"r{whom}"
         if request in self.forgotten:
             request = f"r{whom}-{len(self.history)}-{variant}"
@@ -380,7 +380,7 @@ class World:
             assert not self.state.unfinished
 
     def check_fence(self, inputs: list[inp.RunInput]) -> None:
-        """What an attempt reports that is not the open one changes nothing."""
+        """Check that reports of attempts other than the open one change nothing."""
         attempts = {(a.scheduled_event_id, a.attempt) for a in self.state.activities.values()}
         stale = [
             i for i in inputs if isinstance(i, inp.AttemptInput) and (i.scheduled_event_id, i.attempt) not in attempts

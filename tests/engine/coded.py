@@ -131,12 +131,12 @@ class Coded:
         return [type(event).__name__ for event in self.events]
 
     def since(self, name: str) -> list[str]:
-        """The names of the events behind the last one of that name."""
+        """The names of the events after the last event with a name."""
         last = len(self.names) - 1 - self.names[::-1].index(name)
         return self.names[last + 1 :]
 
     def check(self) -> None:
-        """What holds after every pass: no gaps, the history leads to the state, and it stays so through the API server."""
+        """Check the invariants after every step: no gaps, the history folds to the state, and both survive the API server."""
         assert [event.event_id for event in self.events] == list(range(1, len(self.events) + 1))
         folded: RunState | None = None
         for event in history.decode_events(history.encode(self.events)):

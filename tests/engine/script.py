@@ -182,7 +182,7 @@ class Drive:
 
     @property
     def result(self) -> Any:
-        """What the run completed with."""
+        """The output of the run."""
         return getattr(self.history[-1], "result", None)
 
     @property

@@ -195,7 +195,7 @@ def test_a_result_that_no_run_can_be_handed_fails_the_run_and_the_chain_continue
 
 
 def next_of(run: Coded, extras: StartExtras) -> tuple[Continuation, StartExtras]:
-    """What the next run of a chain carries."""
+    """The data that the next run of a chain gets."""
     annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}
     spec = {"workflow": {"type": "Order", "taskQueue": "orders"}, "input": {"n": 1}}
     meta = {"name": "order", "namespace": "orders", "uid": "run-1", "annotations": annotations}

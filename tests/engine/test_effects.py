@@ -1,4 +1,4 @@
-"""What a state asks for outside of its run."""
+"""The effects that a state requires outside of its run."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""What runs have to do with each other: children, signals and cancellations between them, the next run of a chain."""
+"""Relations between runs: children, signals and cancellations between runs, and the next run of a chain."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What others ask of a run, and what they are answered."""
+"""Requests to a run, and their answers."""
 
 from typing import Any
 

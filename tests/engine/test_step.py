@@ -1,4 +1,4 @@
-"""What one pass does, case by case; times are seconds since the start."""
+"""Single steps, case by case; times are in seconds since the start."""
 
 import msgspec
 import pytest

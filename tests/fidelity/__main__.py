@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _serving(options: argparse.Namespace) -> "AbstractContextManager[Any]":
-    """What serves, for the length of a block."""
+    """Run the server within a block."""
     if options.reference:
         return reference(*options.dynamic_config)
     settings = replace(OPEN, suggest_events=options.suggest_events, http_address=options.http_address)

@@ -1,4 +1,4 @@
-"""What may differ from a Temporal server."""
+"""Accepted differences from a Temporal server."""
 
 from fnmatch import fnmatchcase
 from pathlib import Path

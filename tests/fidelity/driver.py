@@ -23,7 +23,7 @@ from fidelity.normal import Json, Normalizer
 
 IDENTITY = "the scenario"
 _PATIENCE = 120.0
-"""Seconds in which what a scenario waits for has to happen."""
+"""Timeout for conditions that a scenario waits for, in seconds."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Session:
     # Calling
 
     def call(self, /, rpc: str, note: str = "", **request: Any) -> Any:
-        """Call an RPC and record the answer; the response, an empty one where it failed."""
+        """Call an RPC, record the outcome, and return the response, which is empty if the call failed."""
         while _is_rate_limited(begun := self.begin(rpc, **request)):
             time.sleep(1)
         return self._record(rpc, note, begun)

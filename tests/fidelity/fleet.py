@@ -60,7 +60,7 @@ class Member:
 
 
 def _task_factory(loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None) -> "asyncio.Task[Any]":
-    """Makes tasks that end with the operator they belong to, except for those that a gRPC server ends by itself."""
+    """Create tasks that end with their operator, except for tasks that a gRPC server ends itself."""
     if coro.__qualname__ in _GRPC_TASKS:
         return asyncio.Task(coro, loop=loop, context=context)
     return task_factory(loop, coro, context)
@@ -125,7 +125,7 @@ class Fleet:
         await self.until(lambda: sum(len(each.shards) for each in self.members.values()) == SHARDS)
 
     async def kill(self, name: str) -> None:
-        """End an operator at this instant: what it has in memory is gone."""
+        """Kill an operator, which loses its memory."""
         member = self.members.pop(name)
         for writer in member.connections:
             writer.transport.abort()
@@ -215,7 +215,7 @@ def in_memory_fleet(
     address: str = "127.0.0.1:0",
     settings: Settings = OPEN,
 ) -> Iterator[ServedFleet]:
-    """A fleet of some operators that serves a namespace, and `others`; gone at the end of the block."""
+    """A fleet of operators that serves a namespace and `others` within the block."""
     loop = ClusterLoop()
     loop.set_task_factory(_task_factory)
     found: Future[ServedFleet] = Future()

@@ -33,7 +33,7 @@ _NATURES = (
     ("history_size_bytes", "<number>"),
     ("execution_duration", "<duration>"),
 )
-"""What fields with such names hold: what only the server understands, or how it counts."""
+"""Names of fields with values that only the server understands, or that depend on how it counts."""
 
 
 _CRON_WAIT = "first_workflow_task_backoff"
@@ -58,7 +58,7 @@ class Normalizer:
     """Turns the messages of one scenario into plain data."""
 
     suffix: str
-    """What makes the scenario's own names unique."""
+    """The part that makes the scenario's own names unique."""
     namespace: str
     names: dict[str, str] = field(default_factory=dict)
 
@@ -150,7 +150,7 @@ class Normalizer:
 
 
 def _length(seconds: float) -> str:
-    """A length of time; one that nobody has chosen was measured."""
+    """Normalize a duration: durations that the scenario has not chosen were measured."""
     return f"{seconds:.10g}s" if seconds == round(seconds, 1) else "<duration>"
 
 

@@ -66,7 +66,7 @@ class Cart:
 
 
 ATTEMPTS: list[int] = []
-"""Those of the activity, in the order in which they began."""
+"""The attempts of the activity, in the order of their starts."""
 
 
 @activity.defn
@@ -103,7 +103,7 @@ def served(quiet: None) -> Iterator[tuple[str, str]]:  # noqa: ARG001
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    """What the kubeconfig names; it knows the runs that a test adds."""
+    """The cluster of the kubeconfig, with the runs that a test adds."""
     with serving(tmp_path, monkeypatch) as api:
         yield api
 

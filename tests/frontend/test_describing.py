@@ -1,4 +1,4 @@
-"""What describing a workflow and the server returns."""
+"""The descriptions of a workflow and of the server."""
 
 import asyncio
 import json

@@ -16,7 +16,7 @@ from temporalio.api.nexus.v1 import Request, StartOperationRequest
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest, RespondNexusTaskCompletedRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -26,6 +26,8 @@ from fidelity.fleet import ServedFleet, in_memory_fleet
 from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 
 QUEUE = "orders"
+refusals: list[int] = []
+"""The queries that workflows have refused."""
 
 
 @activity.defn
@@ -56,6 +58,11 @@ class Order:
     @workflow.query
     def so_far(self) -> int:
         return self.total
+
+    @workflow.query
+    def refuse(self, length: int) -> None:
+        refusals.append(length)
+        raise ValueError("no " * length)
 
     @workflow.update
     async def add(self, number: int) -> int:
@@ -140,6 +147,21 @@ async def test_what_an_owner_refuses_reaches_the_caller_with_its_details(fleet: 
     await clients[1].get_workflow_handle(name).terminate()
     for client in clients:
         assert (await client.get_workflow_handle(name).describe()).status is WorkflowExecutionStatus.TERMINATED
+
+
+async def test_a_query_that_fails_with_a_long_message_is_executed_once_and_its_failure_is_shortened(
+    fleet: ServedFleet,
+) -> None:
+    clients = [await fleet.connect(name) for name in fleet.fleet.members]
+    async with working(clients[0]):
+        handle = await started(clients[0], 0)
+        for client in clients:
+            refusals.clear()
+            with pytest.raises(WorkflowQueryFailedError, match=r"^no no .*…$"):
+                await client.get_workflow_handle_for(Order.run, handle.id).query(Order.refuse, 20_000)
+            assert refusals == [20_000]
+        await handle.signal(Order.finish)
+        await handle.result()
 
 
 async def test_every_operator_knows_the_workers_and_the_pollers_of_a_queue(fleet: ServedFleet) -> None:

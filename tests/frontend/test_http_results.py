@@ -1,4 +1,4 @@
-"""What Perdure's HTTP API has in addition to Temporal's: results by one request, and an OpenAPI document."""
+"""Additions of Perdure's HTTP API to Temporal's: results by one request, and an OpenAPI document."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

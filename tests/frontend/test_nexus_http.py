@@ -62,6 +62,10 @@ class Billing:
     async def nothing(self, context: nexusrpc.handler.StartOperationContext, given: None) -> None:  # noqa: ARG002
         return given
 
+    @nexusrpc.handler.sync_operation
+    async def link(self, context: nexusrpc.handler.StartOperationContext, kind: str) -> None:
+        context.outbound_links.append(nexusrpc.Link(url="https://example.com", type=kind))
+
     @nexus.workflow_run_operation
     async def charge(self, context: nexus.WorkflowRunOperationContext, name: str) -> nexus.WorkflowHandle[str]:
         return await context.start_workflow(Charge.run, name, id=name)
@@ -148,6 +152,14 @@ async def test_a_handler_gets_what_the_caller_sends_but_no_credentials(served: H
     assert headers["tenant"] == "blue"
     assert int(headers["request-timeout"].removesuffix("ms")) <= 19_000
     assert not headers.keys() & {"authorization", "cookie", "temporal-principal-name", "host", "nexus-callback-token"}
+
+
+async def test_a_handler_cannot_add_headers_of_its_own(served: Http) -> None:
+    status, headers, _ = await served.call("link", "a.Kind")
+    assert (status, headers["Nexus-Link"]) == (200, '<https://example.com>; type="a.Kind"')
+    status, headers, answer = await served.call("link", "a.Kind\r\nX-Added: yes")
+    assert (status, "X-Added" in headers) == (500, False)
+    assert answer["message"] == "the handler's response has control characters in Nexus-Link"
 
 
 async def test_an_operation_that_fails_says_so(served: Http) -> None:

@@ -3,8 +3,11 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import TaskQueueKind
@@ -12,6 +15,8 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import (
     GetSystemInfoRequest,
     GetSystemInfoResponse,
+    PollActivityTaskQueueRequest,
+    PollActivityTaskQueueResponse,
     PollWorkflowTaskQueueRequest,
     RespondNexusTaskCompletedRequest,
     RespondWorkflowTaskCompletedRequest,
@@ -24,10 +29,13 @@ from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.certificates import CA_CERT, TLS_CERT, TLS_KEY, renewed
 from perdure.frontend.configuration import Settings
 from perdure.frontend.door import Door
+from perdure.frontend.errors import RpcError, denied
 from perdure.frontend.guard import Guard
 from perdure.frontend.matching import queue_shard
+from perdure.frontend.peers.messages import CALL
 from perdure.frontend.peers.peer_client import PeerClient, PeerIdentity, PeerLostError
-from perdure.frontend.peers.peer_server import PeerSettings, peered
+from perdure.frontend.peers.peer_server import PeerServer, PeerSettings, peered
+from perdure.frontend.peers.router import Router
 from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.rpc_types import SERVICES, request_of
 from perdure.frontend.server import Frontend
@@ -137,6 +145,51 @@ def test_a_member_without_a_token_to_show_takes_the_others_for_lost(tmp_path: Pa
 
 def shard(rpc: str, request: Any) -> int | None:
     return shard_of_rpc(rpc, request, {"run": "w"}.get)  # type: ignore[arg-type] # every run in these tests is known
+
+
+def test_the_owner_of_a_queue_asks_where_a_poll_came_from_whether_the_worker_still_may() -> None:
+    refused: list[RpcError] = []
+
+    async def recheck() -> None:
+        for error in refused:
+            raise error
+
+    async def check(fleet: ServedFleet) -> None:
+        first, second = fleet.fleet.members.values()
+        addresses = {each.name: f"127.0.0.1:{free_port()}" for each in (first, second)}
+        clients = [PeerClient(PeerIdentity(name=each.name), lambda: addresses) for each in (first, second)]
+        asking, owning = (Router(each.frontend, client) for each, client in zip((first, second), clients, strict=True))
+        long_ago = monotonic() - 60
+
+        async def poll(request: Any, call: CallContext) -> PollActivityTaskQueueResponse:
+            await owning.recheck_at(call.member, call.header(CALL), long_ago)
+            return PollActivityTaskQueueResponse(activity_id=request.task_queue.name)
+
+        polls = {"PollActivityTaskQueue": poll}
+        servers = [grpc.aio.server(), grpc.aio.server()]
+        for server, member, router in zip(servers, (first, second), (asking, owning), strict=True):
+            server.add_insecure_port(addresses[member.name])
+            served = PeerServer(member.frontend, router, polls, Door(None), "")
+            server.add_generic_rpc_handlers(served.generic_handlers())
+            await server.start()
+        queue = next(f"q{number}" for number in range(1_000) if queue_shard("default", f"q{number}") in second.shards)
+        request = PollActivityTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=queue))
+        forward = asking.routed(polls)["PollActivityTaskQueue"]
+        caller = CallContext(60.0, recheck=recheck)
+        assert (await forward(request, caller)).activity_id == queue
+        refused.append(denied("revoked"))
+        with pytest.raises(RpcError, match="revoked") as error:
+            await forward(request, caller)
+        assert error.value.code is grpc.StatusCode.PERMISSION_DENIED
+        with pytest.raises(RpcError, match="no longer waits"):
+            await owning.recheck_at(first.name, "of a poll that has ended", long_ago)
+        for server in servers:
+            await server.stop(None)
+        for client in clients:
+            await client.close()
+
+    with in_memory_fleet(2) as fleet:
+        fleet.do(check(fleet)).result(60)
 
 
 def test_an_rpc_goes_to_the_owner_of_its_workflow_or_task_queue() -> None:

@@ -40,7 +40,7 @@ async def started(it: Served, **fields: Any) -> PollWorkflowTaskQueueResponse:
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What the API server is asked for, by method and path."""
+    """The requests to the API server, by method and path."""
     counted: Counter[str] = Counter()
     handle = ApiServer.handle
 

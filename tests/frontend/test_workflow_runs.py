@@ -1,4 +1,4 @@
-"""What clients see of a run of a Workflow: its task queue, what its events are about, its queries."""
+"""A run of a Workflow in Temporal's clients: its task queue, the IDs in its events, and its queries."""
 
 import asyncio
 import json

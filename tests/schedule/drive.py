@@ -1,4 +1,4 @@
-"""A schedule in a world of its own: it is woken when it wants to be, its runs close when told to, it may be killed.
+"""A schedule in its own world: it is woken when it is due, its runs close on request, and it can be killed.
 
 What is committed here is JSON, as it is in a cluster: nothing but that survives a crash.
 """

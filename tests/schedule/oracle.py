@@ -1,4 +1,4 @@
-"""An independent answer to when a schedule fires: every minute of a stretch of time is walked, and each rule is asked about it.
+"""An independent computation of a schedule's times: check each rule for every minute of a stretch of time.
 
 It shares no code with what it checks: zones are asked by `zoneinfo` for one instant at a time, specs are made together with the
 sets that they stand for.
@@ -28,7 +28,7 @@ DEFAULTS = {"hour": "0", "minute": "0", "second": "0"}
 
 @dataclass(frozen=True)
 class Wall:
-    """What a clock shows at the beginning of one minute."""
+    """The wall time at the beginning of a minute."""
 
     at: datetime
     shown: datetime
@@ -57,7 +57,7 @@ def walk(zone: str, start: datetime, days: int) -> tuple[Wall, ...]:
 
 @dataclass
 class Fields:
-    """A calendar: its text, and the values that it stands for."""
+    """A calendar: its text and its values."""
 
     text: dict[str, str]
     values: dict[str, set[int]]
@@ -128,7 +128,7 @@ def fields(chance: random.Random, *, exclusion: bool = False) -> Fields:
 
 @dataclass
 class Spec:
-    """A random spec, and what it stands for."""
+    """A random spec and its meaning."""
 
     calendars: list[Fields]
     exclude: list[Fields]

@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def _results(options: argparse.Namespace) -> Iterator[tuple[Setting, Result]]:
-    """What comes of each seed, in order, however many processes share them."""
+    """Yield the result of each seed in order, for any number of processes."""
     seeds = range(options.seed, options.seed + options.seeds)
     common = {name: getattr(options, name) for name in ("operators", "fleet", "faults", "kills")}
     settings = [Setting(seed=seed, **common) for seed in seeds]

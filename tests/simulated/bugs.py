@@ -24,9 +24,9 @@ class Change:
     file: str
     """Within ``operator/perdure``."""
     good: str
-    """What the file contains exactly once."""
+    """The text that the file contains exactly once."""
     bad: str
-    """What stands there with the bug."""
+    """The text with the bug."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Bug:
         Its bytecode is copied, too: it stays valid for the files that do not change.
 
         Raises:
-            ValueError: the code is no longer what a change expects.
+            ValueError: The file does not contain the expected text exactly once.
         """
         shutil.copytree(CHECKOUT / "operator", directory / "operator")
         for change in self.changes:

@@ -1,4 +1,4 @@
-"""What tests of single parts in virtual time share."""
+"""Fixtures of tests of single parts in virtual time."""
 
 from collections.abc import Iterator
 

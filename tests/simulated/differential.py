@@ -1,4 +1,4 @@
-"""The same random requests for the API server in memory and for a real one: both must give the same answers.
+"""Send the same random requests to the in-memory API server and to a real one: both must give the same responses.
 
 A seed draws the requests. They are drawn one after the other, and know what was answered before: names that exist, names that are
 gone, versions that are current or old. What is a server's own affair (UIDs, versions, times, managed fields, defaults of pods) is
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Memory:
-    """What one server has told so far."""
+    """The responses of one server so far."""
 
     versions: dict[tuple[str, str], list[Json]] = field(default_factory=dict)
     """Metadata of each object by plural and name, in the order of the answers; each UID and version once."""
@@ -81,7 +81,7 @@ class Kind:
     plural: str
     name: str
     draw: Callable[[Random], Json]
-    """What else than metadata an object has."""
+    """The fields of an object other than metadata."""
     mutable: Callable[[Random], Json]
     """A merge patch that may change it."""
     status: Callable[[Random], Json] | None = None
@@ -310,7 +310,7 @@ def _merge_patch(random: Random, kind: Kind, seen: list[Seen]) -> tuple[str, Jso
 
 
 def compared(asked: Asked, status: int, answer: Any, memory: Memory) -> Any:
-    """What of an answer has to be the same for both servers."""
+    """The part of a response that must be the same for both servers."""
     plural = next(kind.plural for kind in KINDS if f"/{kind.plural}" in asked.path)
     if answer.get("kind") == "Status":
         return (status, answer.get("status"), answer.get("reason"))

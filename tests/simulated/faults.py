@@ -1,4 +1,4 @@
-"""What goes wrong with requests, drawn from the seed."""
+"""Faults of requests, drawn from the seed."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -33,7 +33,7 @@ class Faults:
     delay: float = 0.02
     """How long a request and its answer travel at most, in seconds."""
     outages: list[tuple[float, float]] = field(default_factory=list)
-    """When the API server answers nobody."""
+    """The times at which the API server does not respond."""
     broken: set[str] = field(default_factory=set)
     """Paths of objects that cannot be read or written."""
 

@@ -1,4 +1,4 @@
-"""What must hold for the members of a fleet: no shard has two owners at a time, and none is without an owner for long."""
+"""Invariants of the members of a fleet: no shard has two owners at a time, or no owner for long."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ class FleetChecker:
     """Looks at who owns what, several times a second."""
 
     def __init__(self, operators: Sequence[TroubledOperator], faults: Faults, fail: Callable[[str], None]) -> None:
-        """`operators` are those that live, at any time; `fail` notes a violation."""
+        """`operators` returns the live operators; `fail` records a violation."""
         self._operators = operators
         self._faults = faults
         self._fail = fail

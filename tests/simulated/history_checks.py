@@ -1,4 +1,4 @@
-"""What must hold for histories: they grow without gaps, are never changed, and end with one closing event."""
+"""Invariants of histories: they grow without gaps, never change, and end with one closing event."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class HistoryChecks:
             self._check(write, write.after["metadata"]["uid"], stored)
 
     def problems(self, run: Object) -> list[str]:
-        """What is wrong with the history of a run that has closed."""
+        """Describe the errors in the history of a closed run."""
         history = self.of(run)
         closed = [event["eventType"] for event in history if event["eventType"] in _CLOSING]
         found = [] if len(closed) == 1 else [f"has {len(closed)} closing events"]
@@ -103,6 +103,6 @@ class HistoryChecks:
 
 
 def _tie(run: Object) -> tuple[str, int] | None:
-    """UID of the parent of a run, and the event that has initiated it; None where it has none."""
+    """UID of the parent of a run, and the ID of the event that initiated the run; None if it has no parent."""
     parent = parent_of(run)
     return (parent.run_id, parent.initiated_event_id) if parent else None

@@ -10,7 +10,7 @@ from typing import Any
 from perdure.simulation.cluster import loop
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
-"""What the clock shows when a simulation begins."""
+"""The time at which a simulation begins."""
 
 
 class ShuffledLoop(loop.VirtualLoop):

@@ -24,11 +24,11 @@ class FaultySession(Session):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the process stands still."""
+        """Whether the process is suspended."""
         return self._loop.time() < self._stands_until
 
     def freeze(self, seconds: float) -> None:
-        """Take no answers for a while: the process stands still."""
+        """Suspend the process: it receives no responses for a while."""
         self._stands_until = max(self._stands_until, self._loop.time() + seconds)
 
     async def exchange(self, request: Request) -> Response:

@@ -93,7 +93,7 @@ class TroubledOperator(Operator):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it stands still."""
+        """Whether it is suspended."""
         return self._connections.is_frozen
 
     def freeze(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What must hold when operators remove finished runs and Operations: not too early, and with nothing left to do."""
+"""Invariants of the removal of finished runs and Operations: not too early, and not with pending work."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ class RemovalChecks:
     def __init__(self, server: ApiServer, report: Callable[[Write, str], None]) -> None:
         """`report` takes a write and what is wrong with it."""
         self.limits = Limits()
-        """What the namespace may keep of its finished runs."""
+        """The limits of the namespace's finished runs."""
         self._server = server
         self._report = report
         self._removed: list[float] = []
@@ -77,7 +77,7 @@ class RemovalChecks:
         return finished >= self.limits.runs and START + timedelta(seconds=write.time) >= closed + _GRACE
 
     def _waits_for_end(self, namespace: str, run: Object) -> str:
-        """What has yet to record the end of a run; empty for nothing."""
+        """The object that has not recorded the end of a run yet; empty if there is none."""
         tie = parent_of(run)
         parent = self._server.objects.get(ObjectKey("workflowruns", namespace, tie.name)) if tie else None
         if tie and parent and parent["metadata"]["uid"] == tie.run_id and "deletionTimestamp" not in parent["metadata"]:

@@ -1,4 +1,4 @@
-"""What the checks ask of runs."""
+"""Facts about runs that the checks need."""
 
 from perdure.runtime.chains import continuation_of
 from perdure.simulation.cluster.storage import Object

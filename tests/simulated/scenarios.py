@@ -1,4 +1,4 @@
-"""What happens in the simulations: each scenario fills a world, and checks in the end what only it can know."""
+"""The scenarios of simulations: each fills a world, and checks its own expectations at the end."""
 
 import asyncio
 from collections.abc import Callable

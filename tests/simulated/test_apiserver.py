@@ -1,4 +1,4 @@
-"""What the API server in memory answers, as a real one does."""
+"""The responses of the in-memory API server, which are those of a real one."""
 
 from collections.abc import Iterator
 from random import Random

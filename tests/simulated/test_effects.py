@@ -1,4 +1,4 @@
-"""What the operator's parts do to an API server that someone else writes to, or whose watches lag."""
+"""The effects of the operator's parts while another client writes, or while watches lag."""
 
 import asyncio
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Objects that nothing can come of, and objects with a status that nobody should have written: each gets an answer, soon."""
+"""Invalid objects, and objects with an invalid status: the operator reports each of them soon."""
 
 import asyncio
 from collections.abc import Callable

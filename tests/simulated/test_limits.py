@@ -1,4 +1,4 @@
-"""What WorkflowLimits do, one thing at a time. The scenario `limits` has everything go wrong: see test_seeds.py."""
+"""WorkflowLimits, one feature at a time. The scenario `limits` adds faults: see test_seeds.py."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

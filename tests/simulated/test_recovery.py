@@ -1,4 +1,4 @@
-"""What an operator does about attempts whose pods it does not find after a restart."""
+"""Attempts whose pods an operator does not find after a restart."""
 
 from datetime import timedelta
 

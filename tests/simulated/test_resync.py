@@ -1,4 +1,4 @@
-"""What no watch shows is found, also while requests fail, and in shards that change hands."""
+"""Resyncs find changes that no watch shows, even while requests fail, and in shards that change owners."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a Schedule says of the Workflow that its runs run."""
+"""Reports of a Schedule about the Workflow of its runs."""
 
 import asyncio
 

@@ -7,7 +7,7 @@ from perdure.simulation.cluster.watches import Watch
 
 
 class LaggingWatch(Watch):
-    """What one process hears of one kind. After a gap it lists what there is; deletions within the gap are never told."""
+    """The watch of a process on a kind. After a gap, it lists existing objects, but never reports deletions within the gap."""
 
     def __init__(self, random: Random, lag: float, *args: Any, **options: Any) -> None:
         """`lag` is the mean of its delays, in seconds; the rest is as for a Watch."""
@@ -22,7 +22,7 @@ class LaggingWatch(Watch):
         return not self._deaf
 
     def schedule(self, type_: str | None, obj: dict[str, Any]) -> None:
-        """Have an event told, after those before it."""
+        """Schedule the delivery of an event after all earlier ones."""
         self._last = max(self._last, self.loop.time() + self._random.expovariate(1 / self._lag)) + 2e-6
         self.loop.call_at(self._last, self.tell, type_, obj)
 

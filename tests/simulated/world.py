@@ -35,7 +35,7 @@ _IDLE_WRITES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What one simulation is made of."""
+    """The parts of one simulation."""
 
     seed: int
     operators: int = 1
@@ -48,7 +48,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of it."""
+    """The result of the simulation."""
 
     violations: list[str]
     seconds: float
@@ -75,7 +75,7 @@ class World:
     names: set[str] = field(default_factory=set)
     """Of all processes that there were."""
     limits: Limits = field(default_factory=Limits)
-    """What the namespace may keep of its finished runs."""
+    """The limits of the namespace's finished runs."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
     _started: int = 0
     """How many processes there were."""

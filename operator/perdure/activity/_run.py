@@ -170,7 +170,7 @@ class _Stopper:
             self._raise = True
             signal.signal(signal.SIGTERM, self._stop)
         if self._context.heartbeats is not None:
-            self._context.heartbeats.on_stop = self._told
+            self._context.heartbeats.on_stop = self._on_heartbeat_stop
 
     def __exit__(self, *_: object) -> None:
         self._raise = False
@@ -186,7 +186,7 @@ class _Stopper:
         else:
             raise CancelledError(self._context.stop_reason)
 
-    def _told(self) -> None:
+    def _on_heartbeat_stop(self) -> None:
         """Handle a response to a heartbeat that says that the attempt should stop. Called in any thread."""
         if not self._raise:
             return

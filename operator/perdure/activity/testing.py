@@ -60,7 +60,7 @@ class ActivityEnvironment:
         self._lock = threading.Lock()
         self._reason: str | None = None
         self._superseded = False
-        self._told = False
+        self._raised = False
         self._cancel_task: Callable[[], object] | None = None
 
     def cancel(self, reason: str = "the test has cancelled it") -> None:
@@ -141,8 +141,8 @@ class ActivityEnvironment:
         if self._on_heartbeat is not None:
             self._on_heartbeat(seen)
         with self._lock:
-            due = self._reason is not None and (self._superseded or not self._told)
-            self._told |= due
+            due = self._reason is not None and (self._superseded or not self._raised)
+            self._raised |= due
         if due:
             raise self._error()
 

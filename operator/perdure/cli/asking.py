@@ -57,7 +57,9 @@ ScheduleName = Annotated[
         metavar="NAME", help="Name of the Schedule", show_default=False, autocompletion=names_of("schedules")
     ),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for people", show_default=False)]
+ReasonOption = Annotated[
+    str, typer.Option("--reason", help="The reason, shown in Events and in the history", show_default=False)
+]
 _Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
 ParameterOption = Annotated[

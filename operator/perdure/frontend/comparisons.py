@@ -54,7 +54,7 @@ class Effort:
             await asyncio.sleep(0)
 
 
-class Fields:
+class RunFields:
     """The fields of one run. Each is looked up once, and counts each time that a filter compares it."""
 
     def __init__(self, lookup: Lookup, effort: Effort) -> None:

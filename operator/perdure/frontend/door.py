@@ -19,6 +19,8 @@ _MEMORY = 32 * MAX_MESSAGE
 _READ_SECONDS = 30.0
 _REFUSAL_SECONDS = 1.0
 
+POLLS = frozenset({"PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"})
+"""RPCs in which workers wait for tasks. Before a worker gets a task, the queue checks again whether it may have it."""
 WAITING = frozenset(
     {
         "DescribeActivityExecution",

@@ -23,15 +23,19 @@ from temporalio.api.failure.v1 import Failure, MultiOperationExecutionAborted
 
 TOO_LARGE = "Blob data size exceeds limit."
 """The message of Temporal's server, which SDKs recognize."""
+_MAX_MESSAGE = 2048
+_MAX_FAILURE = 2560
+"""Bytes. An error travels in HTTP/2 trailers, its message once percent-encoded and once in Base64, with its details. Many SDKs
+accept 16 KiB of trailers, and take more for a broken connection."""
 
 
 class RpcError(Exception):
     """An RPC fails with a code, a message and optionally a detail."""
 
     def __init__(self, code: grpc.StatusCode, message: str, detail: Message | None = None) -> None:
-        super().__init__(message)
+        self.message = _shortened(message, _MAX_MESSAGE)
+        super().__init__(self.message)
         self.code = code
-        self.message = message
         self.detail = detail
 
     def status(self) -> GrpcStatus:
@@ -94,8 +98,8 @@ def exists(message: str) -> RpcError:
 
 
 def query_failed(failure: Failure) -> RpcError:
-    """Build the error for a query that the workflow answered with a failure."""
-    return invalid(failure.message, QueryFailedFailure(failure=failure))
+    """Build the error for a query that the workflow answered with a failure; a large failure is shortened."""
+    return invalid(failure.message, QueryFailedFailure(failure=_fitting(failure)))
 
 
 def busy(message: str) -> RpcError:
@@ -179,3 +183,25 @@ def several(failed: int, errors: Sequence[RpcError | None]) -> RpcError:
     cause = errors[failed]
     assert cause is not None
     return RpcError(cause.code, "Update-with-Start could not be executed.", detail)
+
+
+def _fitting(failure: Failure) -> Failure:
+    """Return a failure that fits into the trailers of an error, if necessary without its causes and details."""
+    if failure.ByteSize() <= _MAX_FAILURE:
+        return failure
+    made = Failure(
+        message=_shortened(failure.message, _MAX_FAILURE // 3),
+        source=_shortened(failure.source, 64),
+        stack_trace=_shortened(failure.stack_trace, _MAX_FAILURE // 3),
+    )
+    if failure.HasField("application_failure_info"):
+        info = failure.application_failure_info
+        made.application_failure_info.type = _shortened(info.type, 256)
+        made.application_failure_info.non_retryable = info.non_retryable
+    return made
+
+
+def _shortened(text: str, size: int) -> str:
+    """Return a text of at most `size` bytes in UTF-8; one that was cut ends with an ellipsis."""
+    raw = text.encode(errors="replace")
+    return text if len(raw) <= size else raw[: size - len("…".encode())].decode(errors="ignore") + "…"

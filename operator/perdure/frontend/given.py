@@ -26,6 +26,8 @@ MAX_EVENT = 2**31 - 1
 """The exclusive upper limit of event IDs."""
 MAX_PAYLOADS = 10_000
 """Maximum number of payloads of one value, because processing even small payloads takes time."""
+MAX_PARTS = 50_000
+"""Maximum number of items in all lists and maps of a request: in memory, an empty one takes far more than its two bytes."""
 LONGEST = timedelta(days=36_500)
 """Longer durations are reduced to this, as on Temporal's server (common/primitives/timestamp/duration.go)."""
 _BILLION = 1_000_000_000

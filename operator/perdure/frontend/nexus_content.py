@@ -1,5 +1,6 @@
 """Payloads in the content of Nexus HTTP requests and responses (common/nexus/payload_serializer.go). Pure."""
 
+import re
 from collections.abc import Mapping
 from email.message import Message
 
@@ -10,6 +11,10 @@ from perdure.frontend.errors import invalid
 
 _WHOLE = "application/x-temporal-payload"
 _UNKNOWN = "unknown/nexus-content"
+_OF_TRANSPORT = frozenset({"encoding", "length"})
+"""The transport decodes content and counts it: these headers never describe a payload."""
+_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
@@ -22,8 +27,7 @@ def to_payload(headers: Mapping[str, str], content: bytes) -> Payload:
     Raises:
         RpcError: The content is declared as a payload, but is not one.
     """
-    # The transport has already processed these headers.
-    described = {name: value for name, value in headers.items() if name not in {"encoding", "length"}}
+    described = {name: value for name, value in headers.items() if name not in _OF_TRANSPORT}
     if not described and not content:
         return Payload(metadata={"encoding": b"binary/null"})
     known = _known(described["type"]) if described.keys() == {"type"} else None
@@ -57,10 +61,15 @@ def _known(content_type: str) -> dict[str, bytes] | None:
 
 
 def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
-    """Convert a payload to headers, named without `Content-`, and content."""
+    """Convert a payload to headers, named without `Content-`, and content.
+
+    A payload whose metadata cannot be headers is sent whole.
+    """
     metadata = {name: value.decode(errors="replace") for name, value in payload.metadata.items()}
     encoding, message_type = metadata.pop("encoding", ""), metadata.get("messageType", "")
-    if encoding == _UNKNOWN:
+    if any(map(has_control_characters, metadata.values())):
+        encoding = ""
+    if encoding == _UNKNOWN and all(_NAME.fullmatch(name) and name.lower() not in _OF_TRANSPORT for name in metadata):
         return metadata, payload.data
     match encoding, [*metadata]:
         case "json/protobuf", ["messageType"] if message_type:
@@ -74,3 +83,8 @@ def from_payload(payload: Payload) -> tuple[dict[str, str], bytes]:
         case "binary/null", []:
             return {}, payload.data
     return {"Type": _WHOLE}, payload.SerializeToString()
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether a text contains control characters, which a header cannot."""
+    return bool(_CONTROL.search(text))

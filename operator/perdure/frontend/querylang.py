@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from perdure.frontend.comparisons import ORDERS, AnyOf, Effort, Fields, InvalidQueryError, Lookup, ordered, starts
+from perdure.frontend.comparisons import ORDERS, AnyOf, Effort, InvalidQueryError, Lookup, RunFields, ordered, starts
 
 Test = Callable[[Lookup], bool]
-_Condition = Callable[[Fields], bool | None]
+_Condition = Callable[[RunFields], bool | None]
 """Evaluates a condition on a run; None: neither true nor false."""
 Convert = Callable[[str, Any], Any]
 """Converts a value to the type of its field. Raises InvalidQueryError if no run can have the value."""
@@ -58,7 +58,7 @@ class _Among:
         self.negated = negated
         self._values = AnyOf(wanted)
 
-    def __call__(self, run: Fields) -> bool | None:
+    def __call__(self, run: RunFields) -> bool | None:
         value = run[self.name]
         value = self.absent if value is None else value
         return None if value is None else self._values.takes(value) is not self.negated
@@ -135,7 +135,7 @@ class _Parser:
         if self._at < len(self._tokens):
             raise InvalidQueryError(f"syntax error near {self._tokens[self._at].text!r}")
         effort = Effort()
-        return Filter(lambda run: bool(test(Fields(run, effort))), group, frozenset(self._names), effort)
+        return Filter(lambda run: bool(test(RunFields(run, effort))), group, frozenset(self._names), effort)
 
     def _peek(self) -> str:
         return self._tokens[self._at].keyword if self._at < len(self._tokens) else ""
@@ -205,7 +205,7 @@ class _Parser:
             return _Among(name, values, absent, negated=negated is not (sign in {"!=", "<>"}))
         predicate = self._predicate(name, sign)
 
-        def test(run: Fields) -> bool | None:
+        def test(run: RunFields) -> bool | None:
             value = run[name]
             value = absent if value is None else value
             return None if value is None else predicate(value) is not negated
@@ -254,7 +254,7 @@ class _Parser:
                 raise InvalidQueryError(f"expected a value, not {token.text!r}; texts stand in quotes")
 
 
-def _every(_: Fields) -> bool:
+def _every(_: RunFields) -> bool:
     return True
 
 

@@ -11,14 +11,16 @@ from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Peer
-from perdure.frontend.door import WAITING, Door
+from perdure.frontend.door import POLLS, WAITING, Door
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
-from perdure.frontend.rpc_namespaces import namespace_of
+from perdure.frontend.rpc_namespaces import check_inside, namespace_of
 from perdure.frontend.service.call import CallContext
 from perdure.kube import client as kube
 from perdure.observe import metrics
 
+LONG = 16 * 1024
+"""Bytes of a message that is decoded only for a caller who may send it: small parts take far more memory than they have bytes."""
 Handler = Callable[[Any, CallContext], Awaitable[Any]]
 
 
@@ -42,6 +44,13 @@ class IncomingCall(Protocol):
 
         Raises:
             RpcError: The message is missing.
+        """
+
+    async def head(self, raw: bytes) -> Any:
+        """Decode as little of the message as shows its namespace.
+
+        Raises:
+            RpcError: it is not a request of this RPC.
         """
 
     async def decode(self, raw: bytes) -> Any:
@@ -86,11 +95,15 @@ class Rpc:
         principal = user.name if user is not None else ""
         with recorded(self.name, principal, peer.address) as record:
             async with self.door.place(self.name, user), self.door.message(incoming.read, user) as raw:
-                record.request = request = await incoming.decode(raw)
-                given.name(getattr(request, "identity", ""), "Identity", required=False)
+                decode = incoming.decode if len(raw) < LONG else incoming.head
+                record.request = request = await decode(raw)
                 await self.ready()
                 namespace = namespace_of(self.name, request)
                 await self.door.authorize(user, self.name, namespace)
+                if len(raw) >= LONG:
+                    record.request = request = await incoming.decode(raw)
+                check_inside(self.name, namespace, request)
+                given.name(getattr(request, "identity", ""), "Identity", required=False)
                 if namespace and namespace not in self.served:
                     raise namespace_not_found(namespace)
 
@@ -99,7 +112,7 @@ class Rpc:
 
                 call = CallContext(incoming.seconds_left, metadata, principal, recheck)
                 record.response = await self.handler(request, call)
-                if self.name in WAITING:
+                if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()
                 return record.response
 

@@ -14,7 +14,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
     """The namespace of an RPC; None if it concerns no namespace.
 
     Raises:
-        RpcError: The namespace is missing or not valid, or an operation in the request names another one.
+        RpcError: The namespace is missing or not valid.
     """
     if not hasattr(request, "namespace"):
         return None
@@ -27,18 +27,22 @@ def namespace_of(rpc: str, request: Any) -> str | None:
         raise invalid("Namespace is not set on request.")
     if not _FORM.fullmatch(named):
         raise invalid(f"Namespace: {named[:63]!r} cannot be the name of a namespace of Kubernetes")
-    if rpc == "ExecuteMultiOperation":
-        _check_inside(named, request)
     return named
 
 
-def _check_inside(named: str, request: Any) -> None:
-    """Check that the operations in a request have its namespace, and set it if it is missing."""
+def check_inside(rpc: str, namespace: str | None, request: Any) -> None:
+    """Check that the operations in a request have its namespace, and set it if it is missing.
+
+    Raises:
+        RpcError: An operation names another namespace.
+    """
+    if rpc != "ExecuteMultiOperation":
+        return
     for operation in request.operations:
         kind = operation.WhichOneof("operation")
         if kind is None:
             continue
         inner = getattr(operation, kind)
-        if inner.namespace not in {"", named}:
+        if inner.namespace not in {"", namespace}:
             raise invalid("Operation namespace did not match request's namespace.")
-        inner.namespace = named
+        inner.namespace = namespace

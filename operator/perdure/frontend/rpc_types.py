@@ -1,8 +1,13 @@
 """The RPCs of Temporal's API, from the SDK package."""
 
+from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 from temporalio.api.operatorservice import v1 as operatorservice
 from temporalio.api.workflowservice import v1 as workflowservice
 
@@ -32,3 +37,17 @@ def request_of(rpc: str) -> Any:
 def response_of(rpc: str) -> Any:
     """The class of the responses of an RPC."""
     return getattr(SERVICES[service_of(rpc)], f"{rpc}Response")
+
+
+@cache
+def head_of(kind: Any) -> Any:
+    """A class of messages that have only those fields of a request that name its namespace. All others it leaves encoded."""
+    named = [kind.fields_by_name[name] for name in ("namespace", "id") if name in kind.fields_by_name]
+    file = FileDescriptorProto(name=f"{kind.full_name}.head", package="perdure.head", syntax="proto3")
+    head = file.message_type.add(name=kind.name)
+    for field in named:
+        if field.type == FieldDescriptor.TYPE_STRING:
+            head.field.add(name=field.name, number=field.number, type=field.type, label=field.LABEL_OPTIONAL)
+    pool = DescriptorPool()
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName(f"perdure.head.{kind.name}"))

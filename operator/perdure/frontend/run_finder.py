@@ -23,7 +23,7 @@ _NOT_FOUND = {
     RunKind.ACTIVITY: NO_ACTIVITY,
     RunKind.NEXUS_OPERATION: NO_OPERATION,
 }
-_Told = TypeVar("_Told")
+_Result = TypeVar("_Result")
 
 
 class RunFinder:
@@ -114,8 +114,8 @@ class RunFinder:
         return entry
 
     async def along(
-        self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Told]]
-    ) -> _Told:
+        self, entry: Entry, execution: WorkflowExecution, seconds: float, do: Callable[[Entry], Awaitable[_Result]]
+    ) -> _Result:
         """Do something with a run or, if it closes first and continues in another run, with that run.
 
         Args:

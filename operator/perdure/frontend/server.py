@@ -24,7 +24,7 @@ from perdure.frontend.guard import Guard
 from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.rpc import Handler, Rpc
-from perdure.frontend.rpc_types import SERVICES
+from perdure.frontend.rpc_types import SERVICES, head_of
 from perdure.frontend.run_gateway import RunGateway
 from perdure.frontend.service.activity_tasks import ActivityTasks
 from perdure.frontend.service.batches import Batches
@@ -50,6 +50,7 @@ from perdure.frontend.service.workers import TaskWorkers
 from perdure.frontend.service.workflow_tasks import WorkflowTasks
 from perdure.frontend.service.workflows import Workflows
 from perdure.frontend.tls import Served, encryption
+from perdure.frontend.unserved import UNSERVED, refusing
 from perdure.kube import client as kube
 
 _STREAMS = 500
@@ -313,6 +314,10 @@ def generic_handlers(offered: Iterable[Rpc]) -> tuple[grpc.GenericRpcHandler, ..
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
             _served(rpc), response_serializer=response.SerializeToString
         )
+    for service, module in SERVICES.items():
+        for name, reason in UNSERVED.items():
+            if name not in found[service] and hasattr(module, f"{name}Request"):
+                found[service][name] = grpc.stream_unary_rpc_method_handler(refusing(reason))
     return tuple(grpc.method_handlers_generic_handler(service, methods) for service, methods in found.items())
 
 
@@ -338,10 +343,17 @@ class _GrpcCall:
             raise invalid("the call has no message")
         return raw
 
+    async def head(self, raw: bytes) -> Any:
+        """Decode the namespace only."""
+        return self._decoded(head_of(self._rpc.request.DESCRIPTOR), raw)
+
     async def decode(self, raw: bytes) -> Any:
         """Decode the message."""
+        return self._decoded(self._rpc.request, raw)
+
+    def _decoded(self, kind: Any, raw: bytes) -> Any:
         try:
-            return self._rpc.request.FromString(raw)
+            return kind.FromString(raw)
         except DecodeError:
             raise invalid(f"the message is not a {self._rpc.name}Request") from None
 

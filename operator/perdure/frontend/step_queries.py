@@ -21,8 +21,8 @@ from perdure.language.step_views import StepView, open_steps, step_views
 
 STEPS, STACK, METADATA = "steps", "__stack_trace", "__temporal_workflow_metadata"
 QUERIES = {
-    STEPS: "The steps of the run as JSON: status, times, and what is in those that are open",
-    STACK: "The steps that the run is in now",
+    STEPS: "The steps of the run as JSON: status, times, and the content of open steps",
+    STACK: "The current steps of the run",
     METADATA: "Signals, queries, and current details of the run",
 }
 

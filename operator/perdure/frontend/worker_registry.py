@@ -26,7 +26,7 @@ class KnownWorkers:
 
     def __init__(self, queues: TaskQueues) -> None:
         self._queues = queues
-        self._told: dict[tuple[str, str], tuple[WorkerHeartbeat, datetime]] = {}
+        self._reports: dict[tuple[str, str], tuple[WorkerHeartbeat, datetime]] = {}
         self._bytes = 0
 
     def record(self, namespace: str, beats: Iterable[WorkerHeartbeat]) -> None:
@@ -45,29 +45,29 @@ class KnownWorkers:
             self._forget(key)
             if beat.status == WorkerStatus.WORKER_STATUS_SHUTDOWN:
                 continue
-            self._told[key] = beat, now()
+            self._reports[key] = beat, now()
             self._bytes += beat.ByteSize()
         since = now() - FORGOTTEN_AFTER
-        while self._told:  # the oldest comes first
-            key = next(iter(self._told))
-            if len(self._told) <= MOST and self._bytes <= MOST_BYTES and self._told[key][1] > since:
+        while self._reports:  # the oldest comes first
+            key = next(iter(self._reports))
+            if len(self._reports) <= MOST and self._bytes <= MOST_BYTES and self._reports[key][1] > since:
                 break
             self._forget(key)
 
     def _forget(self, key: tuple[str, str]) -> None:
-        known = self._told.pop(key, None)
+        known = self._reports.pop(key, None)
         if known is not None:
             self._bytes -= known[0].ByteSize()
 
     def get(self, namespace: str, key: str) -> WorkerHeartbeat | None:
         """The last report of a worker."""
-        beat, time = self._told.get((namespace, key), (None, now()))
+        beat, time = self._reports.get((namespace, key), (None, now()))
         return beat if time > now() - FORGOTTEN_AFTER else None
 
     def all(self, namespace: str) -> list[WorkerHeartbeat]:
         """The workers of a namespace, by identity; workers without reports are described by their polls."""
         since = now() - FORGOTTEN_AFTER
-        found = [beat for (of, _), (beat, time) in self._told.items() if of == namespace and time > since]
+        found = [beat for (of, _), (beat, time) in self._reports.items() if of == namespace and time > since]
         known = {beat.worker_identity for beat in found}
         for identity, (queues, time) in self._queues.workers(namespace).items():
             if identity not in known:

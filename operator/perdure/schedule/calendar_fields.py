@@ -57,7 +57,7 @@ def read_field(kind: Field, text: str) -> int:
     """Read a field.
 
     Args:
-        kind: Which field.
+        kind: The kind of the field.
         text: Its text, such as `0/15`, `Mon-Fri`, `1,15` or `*`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What is played on both servers, by subject."""
+"""The scenarios to run on both servers, by subject."""
 
 from fidelity.scenarios import (
     activities,

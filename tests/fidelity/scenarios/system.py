@@ -1,4 +1,4 @@
-"""What clients ask a server about itself, its namespaces and its task queues."""
+"""Requests of clients about the server, its namespaces and its task queues."""
 
 from fidelity.driver import Session, scenario
 from fidelity.scenarios.starting import COMPLETE

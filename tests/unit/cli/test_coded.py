@@ -230,7 +230,7 @@ def test_a_task_that_no_worker_answers_says_since_when_and_whom_to_look_for() ->
         Workflow:     Order
         Task queue:   orders
         Workflow ID:  order-1
-        Run id:       11111111-2222-3333-4444-555555555555
+        Run ID:       11111111-2222-3333-4444-555555555555
         Status:       ● Running
         Task:         no worker has answered since 2026-01-01T00:00:00Z (20s ago)
     """) in shown(run)

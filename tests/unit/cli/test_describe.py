@@ -43,7 +43,7 @@ def test_a_completed_run_ends_with_what_can_be_done_next() -> None:
         Name:         order-42
         Namespace:    shop
         Workflow:     order-flow
-        Run id:       11111111-2222-3333-4444-555555555555
+        Run ID:       11111111-2222-3333-4444-555555555555
         Status:       ✓ Completed
         Started:      2026-01-01T12:00:00Z (1m ago)
         Ended:        2026-01-01T12:00:56Z (4s ago)

@@ -13,6 +13,8 @@ import pytest
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
+    GetWorkflowExecutionHistoryRequest,
+    GetWorkflowExecutionHistoryResponse,
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
 )
@@ -34,12 +36,13 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _EMPTY_SETTINGS = bytes.fromhex("000000 04 00 00000000")
 _PING = bytes.fromhex("000008 06 00 00000000") + b"are you?"
 _PONG = bytes.fromhex("000008 06 01 00000000") + b"are you?"
+READ = GetWorkflowExecutionHistoryRequest(namespace="orders").SerializeToString()
 POLL = PollWorkflowTaskQueueRequest(namespace="orders").SerializeToString()
 
 
 @dataclass
 class Frontend:
-    """A gRPC server with two RPCs: one that answers, and one that waits until the test sets `leave`."""
+    """A gRPC server with three RPCs: one that answers, and two that wait until the test sets `leave`."""
 
     api: ApiServer
     door: Door
@@ -63,6 +66,10 @@ class Frontend:
         await self.leave.wait()
         return PollWorkflowTaskQueueResponse()
 
+    async def read(self, *_: Any) -> GetWorkflowExecutionHistoryResponse:
+        await self.poll()
+        return GetWorkflowExecutionHistoryResponse()
+
 
 @asynccontextmanager
 async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = None) -> AsyncIterator[Frontend]:
@@ -73,7 +80,11 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
     guard = Guard(api, AUDIENCE)  # type: ignore[arg-type]
     door = Door(guard, connections, refusal_seconds=refusal_seconds, long_polls=long_polls)
     frontend = Frontend(api, door, connections, f"127.0.0.1:{port}")
-    handlers = {"CountWorkflowExecutions": frontend.count, "PollWorkflowTaskQueue": frontend.poll}
+    handlers: dict[str, Any] = {
+        "CountWorkflowExecutions": frontend.count,
+        "GetWorkflowExecutionHistory": frontend.read,
+        "PollWorkflowTaskQueue": frontend.poll,
+    }
     offered = rpcs(handlers, ServedNamespaces(("orders",)), frontend.ready, door)
     server.add_generic_rpc_handlers(generic_handlers(offered))
     await server.start()
@@ -136,6 +147,18 @@ async def test_a_stranger_is_refused_before_the_message_is_read() -> None:
         assert not frontend.handled
 
 
+async def test_a_long_message_is_decoded_only_for_a_caller_who_may_send_it() -> None:
+    body = COUNT + b"\x12\x01\xff"  # a query that is not UTF-8
+    async with serving() as frontend, calling(frontend) as channel:
+        assert await code_of(count(channel, token(), body)) is grpc.StatusCode.INVALID_ARGUMENT
+        frontend.api.allowed = False
+        later = clock.now() + timedelta(seconds=31)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(of_guard, "now", lambda: later)
+            assert await code_of(count(channel, token(), body)) is grpc.StatusCode.PERMISSION_DENIED
+        assert not frontend.handled
+
+
 async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
     async with serving(long_polls=Places("long polls", each=2, total=8)) as frontend, calling(frontend) as channel:
         polls = [asyncio.ensure_future(poll(channel)) for _ in range(2)]
@@ -157,7 +180,8 @@ async def test_a_caller_that_lost_what_it_needs_while_it_waited_gets_no_answer(
     lost: str, code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with serving() as frontend, calling(frontend) as channel:
-        waits = asyncio.ensure_future(poll(channel))
+        method = channel.unary_unary(f"{SERVICE}/GetWorkflowExecutionHistory")
+        waits = asyncio.ensure_future(method(READ, metadata=bearer(token()), timeout=60))
         await frontend.waiting.acquire()
         setattr(frontend.api, lost, False)
         later = clock.now() + timedelta(seconds=31)
@@ -243,3 +267,10 @@ async def test_a_process_that_could_not_serve_yet_closes_no_connections() -> Non
 )
 def test_peers_are_read_as_grpc_writes_them(text: str, want: Peer) -> None:
     assert peer_of(text) == want
+
+
+async def test_an_rpc_that_is_not_served_says_why() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="A task queue has no partitions") as error:
+            await channel.unary_unary(f"{SERVICE}/ListTaskQueuePartitions")(b"", timeout=60)
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED

@@ -20,7 +20,7 @@ from perdure.frontend import guard as of_guard
 from perdure.frontend.errors import RpcError
 from perdure.frontend.guard import Guard
 from perdure.frontend.rights import needed
-from perdure.frontend.rpc_namespaces import namespace_of
+from perdure.frontend.rpc_namespaces import check_inside, namespace_of
 from perdure.kube import clock
 
 CLIENT_RPCS = (
@@ -47,12 +47,12 @@ def both(outer: str, start: str, update: str) -> ExecuteMultiOperationRequest:
 @pytest.mark.parametrize(("start", "update"), [("other", "orders"), ("orders", "other"), ("other", "other")])
 def test_operations_inside_a_request_reach_no_other_namespace(start: str, update: str) -> None:
     with pytest.raises(RpcError, match="Operation namespace did not match request's namespace"):
-        namespace_of("ExecuteMultiOperation", both("orders", start, update))
+        check_inside("ExecuteMultiOperation", "orders", both("orders", start, update))
 
 
 def test_operations_that_name_no_namespace_are_about_that_of_the_request() -> None:
     request = both("orders", "", "orders")
-    assert namespace_of("ExecuteMultiOperation", request) == "orders"
+    check_inside("ExecuteMultiOperation", "orders", request)
     assert request.operations[0].start_workflow.namespace == "orders"
 
 

@@ -102,6 +102,16 @@ def test_values_are_payloads_unless_they_are_whole() -> None:
     assert read('{"input": null}') == []
 
 
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize(
+    "text", ['{"input": [%s]}', '{"input": {"payloads": [%s]}}', '{"links": [%s]}', '{"memo": {"fields": {%s}}}']
+)
+def test_a_request_has_a_bounded_number_of_parts(text: str, short: bool) -> None:
+    each = '"%d": {}' if "fields" in text else "{}"
+    with pytest.raises(shorthand.MalformedError, match="lists and maps have more than 50,000 items"):
+        read(text % ",".join(each.replace("%d", str(n)) for n in range(50_001)), short=short)
+
+
 def test_without_shorthand_values_are_refused() -> None:
     with pytest.raises(shorthand.MalformedError):
         read('{"input": ["x"]}', short=False)
@@ -182,7 +192,8 @@ async def serving(
     dispatch = Rpc("", "DispatchNexusTask", api.dispatch, DispatchNexusTaskRequest, served, api.ready, door)
     nexus = NexusGateway(dispatch, EndpointRegistry(lambda: reviews, "operator"))  # type: ignore[arg-type,return-value]
     context = shown.context() if shown else None
-    async with serve_http(offered, nexus, listening, context, connections), aiohttp.ClientSession() as session:
+    served_here = serve_http(offered, nexus, None, listening, secured=context, connections=connections)
+    async with served_here, aiohttp.ClientSession() as session:
         yield api, session
 
 
@@ -218,6 +229,15 @@ async def test_a_handler_is_called_by_those_who_may_start_workflows(
         url = f"{api.address}/namespaces/orders/task-queues/bills/nexus-services/Billing/quote/cancel?token=t"
         async with session.post(url, headers={"Authorization": f"Bearer {text}"}) as response:
             assert (response.status, api.handled) == (status, int(status == 202))
+
+
+@pytest.mark.parametrize(("allowed", "status"), [(False, 403), (True, 400)])
+async def test_a_long_body_is_converted_only_for_a_caller_who_may_send_it(allowed: bool, status: int) -> None:
+    body = b'{"input": [' + b"[]," * 10_000
+    async with serving(allowed=allowed) as (api, session):
+        url = f"{api.address}/api/v1/namespaces/orders/workflows/x"
+        async with session.post(url, data=body, headers={"Authorization": f"Bearer {token()}"}) as response:
+            assert (response.status, api.handled) == (status, 0)
 
 
 async def test_a_stranger_is_refused_before_the_body_is_read() -> None:

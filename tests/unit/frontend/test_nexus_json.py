@@ -57,6 +57,11 @@ def test_content_is_a_payload_and_back(headers: dict[str, str], content: bytes, 
         Payload(metadata={"encoding": b"binary/encrypted", "key": b"k"}, data=b"\x00"),
         Payload(metadata={"encoding": b"json/plain", "type": b"Keyword"}, data=b"1"),
         Payload(data=b"x"),
+        Payload(metadata={"encoding": b"unknown/nexus-content", "length": b"0"}, data=b"HTTP/1.1 200 OK"),
+        Payload(metadata={"encoding": b"unknown/nexus-content", "Encoding": b"gzip"}, data=b"x"),
+        Payload(metadata={"encoding": b"unknown/nexus-content", "a b": b"c"}, data=b"x"),
+        Payload(metadata={"encoding": b"unknown/nexus-content", "type": b"a\r\nX: y"}, data=b"x"),
+        Payload(metadata={"encoding": b"json/protobuf", "messageType": b"a\nb"}, data=b"x"),
     ],
 )
 def test_a_payload_that_content_cannot_describe_is_sent_whole(payload: Payload) -> None:

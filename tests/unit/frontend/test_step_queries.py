@@ -119,9 +119,9 @@ def test_the_details_name_the_signals_that_are_waited_for() -> None:
         "queryDefinitions": [
             {
                 "name": STEPS,
-                "description": "The steps of the run as JSON: status, times, and what is in those that are open",
+                "description": "The steps of the run as JSON: status, times, and the content of open steps",
             },
-            {"name": STACK, "description": "The steps that the run is in now"},
+            {"name": STACK, "description": "The current steps of the run"},
         ],
         "signalDefinitions": [{"name": "decided"}],
     }

@@ -1,4 +1,4 @@
-"""The reference says of exactly the RPCs that Perdure does not serve why."""
+"""Every RPC that Perdure does not serve has a reason, in the reference and in its error."""
 
 import grpc
 from temporalio.api.operatorservice.v1 import OperatorServiceStub
@@ -7,7 +7,8 @@ from temporalio.api.workflowservice.v1 import WorkflowServiceStub
 from perdure.frontend.configuration import Settings
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.server import Frontend
-from reference.rpcs import UNSUPPORTED, pages
+from perdure.frontend.unserved import UNSERVED
+from reference.rpcs import pages
 
 
 def of_the_api() -> set[str]:
@@ -18,8 +19,8 @@ def of_the_api() -> set[str]:
 
 def test_each_rpc_is_served_or_listed_with_a_reason() -> None:
     served = Frontend(Settings(authentication=False)).handlers().keys() - DEPRECATED
-    assert UNSUPPORTED.keys() == of_the_api() - served
-    assert all(UNSUPPORTED.values())
+    assert UNSERVED.keys() == of_the_api() - served
+    assert all(UNSERVED.values())
 
 
 def test_the_page_names_every_rpc() -> None:

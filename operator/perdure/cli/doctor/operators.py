@@ -62,7 +62,7 @@ async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: S
     from perdure.cli.view.fleet import members_of
 
     if deployment is not None and not deployment.environment.get("PERDURE_FLEET"):
-        return ok("Fleet", "A single operator, which shares the work with no other")
+        return ok("Fleet", "A single operator does all the work")
     members = members_of(leases, api.server_time() or clock.now())
     live = [member for member in members if not member.expired]
     names = tuple(member.name for member in live)

@@ -4,10 +4,11 @@ from perdure.cli.stopping import stopping
 
 HELP = """Request the cancellation of a run, or of all open runs with some labels.
 
-The handlers of the run run. Returns once the run has recorded the request,
-before it ends: follow it with `{program} wait`.
+The run executes its handlers (`onCancel`, `finally`) before it ends. The
+command returns as soon as the run has recorded the request; to wait for the
+end, use `{program} wait`.
 
-Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
 
 \b

@@ -12,7 +12,7 @@ With --result, the activity succeeds. With --failure, the attempt fails and
 the retry policy applies. With --cancelled, the activity ends as cancelled on
 request. --result and --details take JSON or @FILE.
 
-Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
 
 \b

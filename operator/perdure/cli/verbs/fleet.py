@@ -18,7 +18,7 @@ Shows the shards of each operator, when it last renewed its Lease, the version
 that it runs, and the operators among which it divides the work. All of them
 must name the same operators, apart from the seconds after a change.
 
-A single operator shares with nobody, and has no Lease.
+A single operator does all the work, and has no Lease.
 
 \b
 Examples:

@@ -8,7 +8,7 @@ HELP = """Pause a run: running activities continue, nothing new starts.
 
 With --step, only pauses the activity of that step: no new attempts start.
 
-Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
 
 \b

@@ -14,7 +14,7 @@ items. Handlers such as `finally` and compensated steps run again. --from names
 further steps to run again, with all steps that follow; with it, you can also
 retry a completed run.
 
-Exit status: 0 done, 1 refused (such as: the run is open), 2 error,
+Exit status: 0 done, 1 refused (for example, the run is open), 2 error,
 124 timeout.
 
 \b

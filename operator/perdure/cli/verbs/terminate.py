@@ -4,7 +4,7 @@ from perdure.cli.stopping import stopping
 
 HELP = """Close a run immediately, without handlers, and delete its pods.
 
-Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
 
 \b

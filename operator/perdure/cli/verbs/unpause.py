@@ -8,7 +8,7 @@ HELP = """Unpause a run; one that was created paused starts.
 
 With --step, only unpauses the activity of that step.
 
-Exit status: 0 done, 1 refused (such as: the run is closed), 2 error,
+Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
 
 \b

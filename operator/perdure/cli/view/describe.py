@@ -89,7 +89,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
     if run.workflow_id != run.name:
         yield _field(_id_label(run), run.workflow_id)
     if run.uid:
-        yield _field("Run id", run.uid)
+        yield _field("Run ID", run.uid)
     yield from _chain(run)
     yield from _workspaces(run)
     yield from status(run, page)

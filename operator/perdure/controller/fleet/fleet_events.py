@@ -24,7 +24,7 @@ class FleetEvents:
             shards: How many shards it owns.
             members: How many members there are.
         """
-        note = f"{member} owns {shards} of {SHARDS} shards, of {members} operators"
+        note = f"{member} owns {shards} of {SHARDS} shards; the fleet has {members} operators"
         about, reason = self._about(member, uid), EventReason.OPERATOR_JOINED
         self._recorder.record(about, kind="Normal", reason=reason, note=note, action="Join")
 

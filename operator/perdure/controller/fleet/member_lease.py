@@ -3,11 +3,14 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from perdure.api import labels
 from perdure.kube import client as kube
 from perdure.runtime.kubernetes_times import write_micro_time
+
+LONGEST_SECONDS: Final = 300.0
+"""The longest duration of a Lease, as the chart limits it. So a forged Lease does not hold shards for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,7 @@ def read(obj: kube.Object, default: float) -> MemberLease:
         holder=str(spec.get("holderIdentity") or ""),
         uid=meta["uid"],
         version=meta["resourceVersion"],
-        seconds=float(spec.get("leaseDurationSeconds") or default),
+        seconds=min(float(spec.get("leaseDurationSeconds") or default), LONGEST_SECONDS),
         renewed=str(spec.get("renewTime") or ""),
         members=frozenset(annotations.get(labels.MEMBERS_ANNOTATION, "").split(",")),
         address=annotations.get(labels.MEMBER_ADDRESS_ANNOTATION, ""),

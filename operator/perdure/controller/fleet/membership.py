@@ -52,7 +52,7 @@ class Membership:
         self._url = kube.path(kube.COORDINATION, client.access.namespace, "leases")
         self._view = FleetView(settings.name, settings.seconds)
         self._version = self._uid = ""
-        self._told: frozenset[str] = frozenset()
+        self._announced: frozenset[str] = frozenset()
         """The members in the last written Lease."""
         self._sent: tuple[str, float] = ("", -math.inf)
         """The last renewal: the time that it wrote, and when it was sent."""
@@ -133,7 +133,7 @@ class Membership:
                 sent = await self._renew()
                 await self._list()
                 self._note()
-                if self._view.members != self._told:
+                if self._view.members != self._announced:
                     sent = await self._renew()  # a joining member waits for that
                 pause = max(0.0, sent + seconds / _RENEWALS - _time())
                 failures = 0
@@ -188,12 +188,12 @@ class Membership:
                 found = await self._read()
                 if found.renewed != before[0]:
                     raise
-                self._told = found.members  # the previous renewal was written, but its response was lost
+                self._announced = found.members  # the previous renewal was written, but its response was lost
                 self._view.renewed(before[1], _time())
                 return before[1]
         created = not self._version
         self._version, self._uid = answer["metadata"]["resourceVersion"], answer["metadata"]["uid"]
-        self._told = members
+        self._announced = members
         self._view.renewed(sent, _time(), created=created)
         return sent
 

@@ -25,7 +25,7 @@ class FinishedRuns:
     def __init__(
         self, client: kube.Client, index: Index, runs: WorkflowRuns, schedules: Schedules, expiries: RunExpiries
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
             client: Reads and deletes runs.

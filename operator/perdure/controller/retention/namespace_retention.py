@@ -38,7 +38,7 @@ class NamespaceRetention:
         is_over: Callable[[kube.Object], bool],
         holds: Callable[[str, str], bool],
     ) -> None:
-        """Create it without any run.
+        """Create it without runs.
 
         Args:
             client: Reads and deletes runs.

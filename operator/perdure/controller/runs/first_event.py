@@ -205,7 +205,7 @@ def first_event(
         original_execution_run_id=run.uid,
         first_execution_run_id=continues.first_run_id if continues else run.uid,
         continued_execution_run_id=continues.run_id if continues else None,
-        continued_failure=continues.failure if continues else _told(last_failure) if extras is not None else None,
+        continued_failure=continues.failure if continues else _failure(last_failure) if extras is not None else None,
         attempt=continues.attempt if continues else 1,
         retries_since=continues.retries_since if continues else None,
         parent=ParentReference(
@@ -234,7 +234,7 @@ def _first_wait(
     return max(timedelta(0), -((now - due) // _SECOND) * _SECOND)
 
 
-def _told(failure: Mapping[str, Any] | None) -> Failure | None:
+def _failure(failure: Mapping[str, Any] | None) -> Failure | None:
     """Read a failure in the format of a status."""
     try:
         return msgspec.convert(failure, Failure) if failure else None

@@ -94,7 +94,7 @@ class Segments:
             if wrong is not None:
                 self._not_before = len(tail) + _AGAIN_AFTER
                 wrong = f"{wrong}; delete it, so that the history can be sealed"
-                return _told(status, segments.changed(segment["metadata"]["name"], wrong), now)
+                return _sealed(status, segments.changed(segment["metadata"]["name"], wrong), now)
         except kube.ApiError as error:
             # A quota, a policy, or a missing role. Meanwhile the tail grows up to a limit.
             for_now = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or error.status == HTTPStatus.TOO_MANY_REQUESTS
@@ -104,7 +104,7 @@ class Segments:
             self._log.warning("The history cannot be sealed", error=error.message)
             return Sealed(status)
         self._not_before = 0
-        return _told(without_sealed(status, segment), damage, now)
+        return _sealed(without_sealed(status, segment), damage, now)
 
     async def put(self, chained: Sequence[kube.Object]) -> None:
         """Create the segments of the history that a run starts with, unless they exist.
@@ -145,7 +145,7 @@ class Segments:
         return kube.path(kube.PERDURE, self._run.namespace, "historysegments", name)
 
 
-def _told(status: Status, damage: Damage | None, now: datetime) -> Sealed:
+def _sealed(status: Status, damage: Damage | None, now: datetime) -> Sealed:
     if damage is None:
         return Sealed(status)
     told = truncated(status, damage, now)

@@ -40,7 +40,7 @@ class TemplateCheck:
 
         Args:
             template: The template.
-            given: Its spec as the API server has it.
+            given: Its spec, as stored in the API server.
 
         Raises:
             NotYetError: The Workflow is being compiled.
@@ -74,10 +74,10 @@ class TemplateCheck:
 
         Args:
             template: The template.
-            given: Its spec as the API server has it.
+            given: Its spec, as stored in the API server.
 
         Raises:
-            NotYetError: The definition of the run is being compiled.
+            NotYetError: The definition is being compiled.
         """
         path = "spec.workflowRunTemplate.spec"
         found = [

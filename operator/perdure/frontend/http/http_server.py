@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import grpc
 from aiohttp import hdrs, web
@@ -24,10 +25,8 @@ from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
 from perdure.frontend.http.results import HISTORY, Results
 from perdure.frontend.http.webhooks import WebhookGateway
-from perdure.frontend.rpc import Rpc
+from perdure.frontend.rpc import LONG, Rpc
 
-_LONG = 16 * 1024
-"""Larger messages (in bytes) are converted in a thread, so that they do not block the event loop."""
 _TIMEOUT = re.compile(r"(\d{1,8})([HMSmun])")
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _CODES = {
@@ -86,9 +85,14 @@ class _HttpCall(IncomingRequest):
         given = _TIMEOUT.fullmatch(self._request.headers.get("grpc-timeout", ""))
         return int(given[1]) * _UNITS[given[2]] if given else None
 
+    async def head(self, raw: bytes) -> Any:
+        """Return a message with the fields of the path only: all requests that have a namespace have it there."""
+        del raw
+        return self._with_path(self._rpc.request())
+
     async def decode(self, raw: bytes) -> Any:
         """Build the message from body, query, and path; the path takes precedence."""
-        return await self._converter.run(len(raw), self._decode, raw)
+        return await self._converter.run(self._match.values.get("namespace", ""), len(raw), self._decode, raw)
 
     def _decode(self, raw: bytes) -> Message:
         message: Message = self._rpc.request()
@@ -99,6 +103,9 @@ class _HttpCall(IncomingRequest):
                 shorthand.fill(message, from_query(self._request.query, message.DESCRIPTOR))
         except shorthand.MalformedError as error:
             raise invalid(f"the request is not a {self._rpc.name}Request: {error}") from None
+        return self._with_path(message)
+
+    def _with_path(self, message: Message) -> Message:
         for name, value in self._match.values.items():
             *outer, last = name.split(".")
             target: Any = message
@@ -109,16 +116,22 @@ class _HttpCall(IncomingRequest):
 
 
 class _Converter:
-    """Converts between JSON and messages. Large messages use one thread, so that the event loop gets its share of the CPU."""
+    """Converts between JSON and messages. Large messages use one thread, so that the event loop gets its share of the CPU.
+
+    The thread gets one message of each namespace at a time, so that many messages of one do not delay those of others.
+    """
 
     def __init__(self, thread: ThreadPoolExecutor) -> None:
         self._thread = thread
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def run(self, size: int, convert: Any, *arguments: Any) -> Any:
+    async def run(self, namespace: str, size: int, convert: Any, *arguments: Any) -> Any:
         """Call a function on a message of `size` bytes."""
-        if size < _LONG:
+        if size < LONG:
             return convert(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, convert, *arguments)
+        turn = self._turns.setdefault(namespace, asyncio.Lock())
+        async with turn:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, convert, *arguments)
 
 
 class Gateway:
@@ -147,10 +160,10 @@ class Gateway:
             if self._results is not None and self._results.serves(request):
                 status, result = await self._results.answer(request)
                 return web.json_response(result, status=status)
-            response = await self._answer(request)
+            response, namespace = await self._answer(request)
         except RpcError as error:
             return self._made(error.status(), _CODES.get(error.code, 500), form)
-        body = await self._converter.run(response.ByteSize(), self._json, response, form)
+        body = await self._converter.run(namespace, response.ByteSize(), self._json, response, form)
         return web.Response(body=body, headers={hdrs.CONTENT_TYPE: form.media_type})
 
     @cached_property
@@ -158,7 +171,8 @@ class Gateway:
         """The description of the API. It contains no user data, and needs no token."""
         return json.dumps(openapi.document(self._routes, self._rpcs.keys()), separators=(",", ":")).encode()
 
-    async def _answer(self, request: web.BaseRequest) -> Message:
+    async def _answer(self, request: web.BaseRequest) -> tuple[Message, str]:
+        """The response to a request, and the namespace in its path."""
         refuse_web_pages(request)
         matches = self._routes.match(request.rel_url.raw_path)
         if not matches:
@@ -170,7 +184,7 @@ class Gateway:
         if rpc is None:
             raise unimplemented(f"{match.route.rpc} is not supported")
         answered: Message = await rpc.answer(_HttpCall(request, rpc, match, self._converter))
-        return answered
+        return answered, match.values.get("namespace", "")
 
     def _made(self, message: Message, status: int, form: Form) -> web.Response:
         return web.Response(body=self._json(message, form), status=status, headers={hdrs.CONTENT_TYPE: form.media_type})

@@ -1,6 +1,7 @@
 """HTTP requests as incoming calls of RPCs."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from aiohttp import hdrs, web
 
@@ -36,6 +37,14 @@ class IncomingRequest:
             if len(body) > MAX_MESSAGE:
                 raise _too_large()
         return bytes(body)
+
+    async def head(self, raw: bytes) -> Any:
+        """Return the message as a whole: this takes little more memory than the body."""
+        return await self.decode(raw)
+
+    async def decode(self, raw: bytes) -> Any:
+        """Build the message."""
+        raise NotImplementedError
 
 
 def refuse_web_pages(request: web.BaseRequest) -> None:

@@ -95,7 +95,7 @@ class NexusGateway:
         try:
             refuse_web_pages(request)
             answer: Answer = await self._rpc.answer(_NexusCall(request, self._called(request), self._endpoints))
-            return _response(answer, whole=whole)
+            return _checked(_response(answer, whole=whole))
         except RpcError as error:
             kind = _KINDS.get(error.code, "INTERNAL")
             headers = _OF_WORKER if kind == "UPSTREAM_TIMEOUT" else {}
@@ -222,6 +222,18 @@ def _links(text: str) -> Iterator[Link]:
 
 
 # Responses of handlers
+
+
+def _checked(response: web.Response) -> web.Response:
+    """Return the response if it can be sent.
+
+    Raises:
+        RpcError: A header has control characters, which a handler has chosen.
+    """
+    for name, value in response.headers.items():
+        if nexus_content.has_control_characters(name + value):
+            raise RpcError(grpc.StatusCode.INTERNAL, f"the handler's response has control characters in {name}")
+    return response
 
 
 def _response(answer: Answer, *, whole: bool) -> web.Response:

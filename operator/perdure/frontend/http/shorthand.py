@@ -8,11 +8,14 @@ import base64
 import json
 import re
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from google.protobuf.message import Message
+
+from perdure.frontend.given import MAX_PARTS
 
 _PAYLOAD, _PAYLOADS = "temporal.api.common.v1.Payload", "temporal.api.common.v1.Payloads"
 _MESSAGE_TYPE = "_protoMessageType"
@@ -34,7 +37,7 @@ def read(text: bytes, message: Message, *, shorthand: bool) -> None:
         shorthand: Whether payloads may be written as their values.
 
     Raises:
-        MalformedError: The text is not valid JSON of the message.
+        MalformedError: The text is not valid JSON of the message, or its lists and maps have too many items.
     """
     if not text.strip():
         return
@@ -42,7 +45,8 @@ def read(text: bytes, message: Message, *, shorthand: bool) -> None:
         value = json.loads(text, parse_constant=_no_constant)
         if not isinstance(value, dict):
             raise MalformedError("it is not a JSON object")
-        fill(message, _exchanged(value, _kind(message), _expanded if shorthand else _kept))
+        exchanger = _Exchanger(_expanded if shorthand else _kept, MAX_PARTS)
+        fill(message, exchanger.message(value, _kind(message)))
     except RecursionError:
         raise MalformedError("its JSON is nested too deeply") from None
     except ValueError as error:
@@ -71,7 +75,7 @@ def write(message: Message, *, shorthand: bool, pretty: bool) -> bytes:
     """
     value = MessageToDict(message)
     if shorthand:
-        value = _exchanged(value, _kind(message), _abbreviated)
+        value = _Exchanger(_abbreviated).message(value, _kind(message))
     layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
     return json.dumps(value, ensure_ascii=False, **layout).encode("utf-8", "replace")
 
@@ -82,52 +86,68 @@ def _kind(message: Message) -> Descriptor:  # protobuf declares two identical cl
     return found
 
 
-def _exchanged(value: Any, kind: Descriptor, payload: Exchange) -> Any:
-    """Convert each payload in the JSON of a message with a function."""
-    if kind.full_name == _PAYLOAD:
-        return payload(value)
-    if kind.full_name == _PAYLOADS:
-        return _list(value, payload)
-    if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
-        return value
-    return {name: _of_field(each, _field(kind, name), payload) for name, each in value.items()}
+class _Exchanger:
+    """Converts the payloads in the JSON of one message."""
 
+    def __init__(self, payload: Exchange, parts: float = inf) -> None:
+        """`payload` converts one payload. `parts` limits the items in all lists and maps of the message."""
+        self._payload = payload
+        self._parts = parts
 
-def _list(value: Any, payload: Exchange) -> Any:
-    """Convert several payloads, whose shorthand is a list of values."""
-    if payload is _kept:
-        return value
-    if payload is _expanded:
-        if value is None:
-            return {}
-        return {"payloads": [payload(each) for each in value]} if isinstance(value, list) else value
-    before = value.get("payloads", [])
-    after = [payload(each) for each in before]
-    all_short = all(new is not old or _is_null(old) for old, new in zip(before, after, strict=True))
-    return after if all_short else {"payloads": after}
+    def message(self, value: Any, kind: Descriptor) -> Any:
+        """Convert each payload in the JSON of a message."""
+        if kind.full_name == _PAYLOAD:
+            return self._payload(value)
+        if kind.full_name == _PAYLOADS:
+            return self._list(value)
+        if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
+            return value
+        return {name: self._of_field(each, _field(kind, name)) for name, each in value.items()}
+
+    def _list(self, value: Any) -> Any:
+        """Convert several payloads, whose shorthand is a list of values."""
+        self._count(value.get("payloads") if isinstance(value, dict) else value)
+        if self._payload is _kept:
+            return value
+        if self._payload is _expanded:
+            if value is None:
+                return {}
+            return {"payloads": [_expanded(each) for each in value]} if isinstance(value, list) else value
+        before = value.get("payloads", [])
+        after = [self._payload(each) for each in before]
+        all_short = all(new is not old or _is_null(old) for old, new in zip(before, after, strict=True))
+        return after if all_short else {"payloads": after}
+
+    def _of_field(self, value: Any, field: FieldDescriptor | None) -> Any:
+        if field is None:
+            return value
+        if field.is_repeated:
+            self._count(value)
+        if field.enum_type is not None:
+            names = field.enum_type
+            return [_enum(each, names) for each in value] if isinstance(value, list) else _enum(value, names)
+        kind = field.message_type
+        if kind is None:
+            return value
+        if kind.GetOptions().map_entry:
+            inner = kind.fields_by_name["value"].message_type
+            if inner is None or not isinstance(value, dict):
+                return value
+            return {key: self.message(each, inner) for key, each in value.items()}
+        if field.is_repeated and isinstance(value, list):
+            return [self.message(each, kind) for each in value]
+        return self.message(value, kind)
+
+    def _count(self, value: Any) -> None:
+        """Count the items of a list or a map before they are converted."""
+        if isinstance(value, (list, dict)):
+            self._parts -= len(value)
+            if self._parts < 0:
+                raise MalformedError(f"its lists and maps have more than {MAX_PARTS:,} items")
 
 
 def _field(kind: Descriptor, name: str) -> FieldDescriptor | None:
     return kind.fields_by_camelcase_name.get(name) or kind.fields_by_name.get(name)
-
-
-def _of_field(value: Any, field: FieldDescriptor | None, payload: Exchange) -> Any:
-    if field is None:
-        return value
-    if field.enum_type is not None:
-        names = field.enum_type
-        return [_enum(each, names) for each in value] if isinstance(value, list) else _enum(value, names)
-    kind = field.message_type
-    if kind is None:
-        return value
-    if kind.GetOptions().map_entry:
-        inner = kind.fields_by_name["value"].message_type
-        if inner is None or not isinstance(value, dict):
-            return value
-        return {key: _exchanged(each, inner, payload) for key, each in value.items()}
-    if field.is_repeated and isinstance(value, list):
-        return [_exchanged(each, kind, payload) for each in value]
-    return _exchanged(value, kind, payload)
 
 
 def _enum(value: Any, kind: EnumDescriptor) -> Any:

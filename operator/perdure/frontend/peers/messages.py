@@ -8,12 +8,17 @@ from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer
 
 SERVICE: Final = "perdure.fleet.Peer"
-OFFER, TAKE, RETURN, RELOAD = (f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload"))
-"""Paths of calls: offer tasks for a member's task queues, take an offered task, return it, and announce changed settings."""
+OFFER, TAKE, RETURN, RELOAD, RECHECK = (
+    f"/{SERVICE}/{name}" for name in ("Offer", "Take", "Return", "Reload", "Recheck")
+)
+"""Paths of calls: offer tasks for a member's task queues, take an offered task, return it, announce changed settings, and check
+again whether the client of a forwarded poll may still make it."""
 MEMBER: Final = "perdure-member"
 """Header with the calling member."""
 PRINCIPAL: Final = "perdure-principal-bin"
 """Header with the user that called the member, which has authenticated and authorized the user."""
+CALL: Final = "perdure-call"
+"""Header with the ID of a forwarded call, for `RECHECK`."""
 PINGS: Final = [
     ("grpc.keepalive_time_ms", 3_000),
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -23,6 +28,8 @@ PINGS: Final = [
 ]
 """Options of both sides: each detects within six seconds that the other is unreachable, before the other's Lease expires. So no
 task goes to a poll through a member without network."""
+SIZES: Final = [("grpc.max_metadata_size", 64 * 1024), ("grpc.absolute_max_metadata_size", 64 * 1024)]
+"""Options of both sides: room for the headers of a client next to those of members, and for the details of an error."""
 ANSWER: Final = "perdure-answer"
 """Trailer of errors that come from the member itself, and not from a failed connection."""
 HANDLED, NOT_OWNER = "handled", "not-owner"

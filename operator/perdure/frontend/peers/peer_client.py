@@ -12,21 +12,25 @@ from temporalio.api.common.v1 import GrpcStatus
 
 from perdure.frontend.door import MAX_ANSWER, MAX_READ
 from perdure.frontend.errors import RpcError
-from perdure.frontend.peers.messages import ANSWER, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL
+from perdure.frontend.peers.messages import ANSWER, CALL, HANDLED, MEMBER, NOT_OWNER, PINGS, PRINCIPAL, SIZES
 from perdure.frontend.tls import Served
 
 _STATUS_DETAILS: Final = "grpc-status-details-bin"
-_RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", MEMBER, PRINCIPAL})
+_RESERVED: Final = frozenset({"authorization", "user-agent", "te", "content-type", CALL, MEMBER, PRINCIPAL})
 """Headers of a caller that are not passed on."""
 _OPTIONS: Final = [
     ("grpc.max_send_message_length", MAX_READ),
     ("grpc.max_receive_message_length", MAX_ANSWER),
     ("grpc.use_local_subchannel_pool", 1),
     *PINGS,
+    *SIZES,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
+
+_OF_CALLS: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED})
+"""Codes with which gRPC itself ends a call that takes too long or is too large. Another member would not do better."""
 
 
 class PeerLostError(Exception):
@@ -83,6 +87,7 @@ class PeerClient:
         seconds: float | None,
         metadata: tuple[tuple[str, str | bytes], ...] = (),
         principal: str = "",
+        call_id: str = "",
     ) -> Any:
         """Call a member.
 
@@ -95,6 +100,7 @@ class PeerClient:
             seconds: The timeout; None: no timeout.
             metadata: The headers of the client whose RPC is forwarded.
             principal: The user that made the call.
+            call_id: The ID of the forwarded call.
 
         Raises:
             PeerLostError: The member could not be reached or has stopped, or this member has no token.
@@ -106,7 +112,7 @@ class PeerClient:
             raise PeerLostError(f"{member} has left the fleet")
         rpc = self._channel(address).unary_unary(path, request_serializer=encode, response_deserializer=decode)
         try:
-            headers = self._headers(metadata, principal)
+            headers = self._headers(metadata, principal, call_id)
         except OSError as error:
             raise PeerLostError(f"the token for other operators cannot be read: {error}") from error
         try:
@@ -114,9 +120,11 @@ class PeerClient:
         except grpc.aio.AioRpcError as error:
             raise _failure(member, error) from None
 
-    def _headers(self, metadata: tuple[tuple[str, str | bytes], ...], principal: str) -> list[tuple[str, str | bytes]]:
+    def _headers(
+        self, metadata: tuple[tuple[str, str | bytes], ...], principal: str, call_id: str
+    ) -> list[tuple[str, str | bytes]]:
         passed = [(key, value) for key, value in metadata if key not in _RESERVED and not key.startswith("grpc-")]
-        headers = [*passed, (MEMBER, self._identity.name), (PRINCIPAL, principal.encode())]
+        headers = [*passed, (MEMBER, self._identity.name), (PRINCIPAL, principal.encode()), (CALL, call_id)]
         if self._identity.token is not None:
             headers.append(("authorization", f"Bearer {self._identity.token.read_text(encoding='ascii').strip()}"))
         return headers
@@ -148,7 +156,7 @@ def _failure(member: str, error: grpc.aio.AioRpcError) -> Exception:
     answer = trailers.get(ANSWER)
     if answer == NOT_OWNER:
         return NotOwnerError(member)
-    if answer != HANDLED and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+    if answer != HANDLED and error.code() not in _OF_CALLS:
         return PeerLostError(f"{member}: {error.code().name}: {error.details()}")
     status, raw = None, trailers.get(_STATUS_DETAILS)
     if isinstance(raw, bytes):

@@ -4,7 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import grpc
@@ -18,15 +20,18 @@ from perdure.frontend.errors import RpcError, denied, invalid
 from perdure.frontend.matching import OfferBatch
 from perdure.frontend.peers.messages import (
     ANSWER,
+    CALL,
     HANDLED,
     MEMBER,
     NOT_OWNER,
     OFFER,
     PINGS,
     PRINCIPAL,
+    RECHECK,
     RELOAD,
     RETURN,
     SERVICE,
+    SIZES,
     TAKE,
     OfferTaken,
     pack,
@@ -100,7 +105,13 @@ class PeerServer:
 
     def _own(self) -> tuple[tuple[str, _Answer], ...]:
         """The handlers of calls between members, by path."""
-        return (OFFER, self._offer), (TAKE, self._take), (RETURN, self._take_back), (RELOAD, self._reload)
+        return (
+            (OFFER, self._offer),
+            (TAKE, self._take),
+            (RETURN, self._take_back),
+            (RELOAD, self._reload),
+            (RECHECK, self._recheck),
+        )
 
     def _served(self, name: str, answer: _Answer) -> Callable[[Any, Any], Awaitable[bytes]]:
         async def serve_one(_: Any, context: Any) -> bytes:
@@ -142,7 +153,8 @@ class PeerServer:
         async def answer(raw: bytes, context: Any) -> bytes:
             metadata = tuple(context.invocation_metadata() or ())
             principal, member = _header(metadata, PRINCIPAL), _header(metadata, MEMBER)
-            call = CallContext(context.time_remaining(), metadata, principal, member=member)
+            recheck = partial(self._router.recheck_at, member, _header(metadata, CALL), monotonic())
+            call = CallContext(context.time_remaining(), metadata, principal, recheck, member)
             await self._core.runs.manager.first_lists.wait()
             response = await self._router.handle(rpc, handler, request_type.FromString(raw), call)
             made: bytes = response.SerializeToString()
@@ -174,6 +186,12 @@ class PeerServer:
         del context
         returned = unpack(raw, OfferTaken)
         self._core.matching.take_back(returned.kind, replace(returned.offer, member=""), returned.poller)
+        return b""
+
+    async def _recheck(self, raw: bytes, context: Any) -> bytes:
+        """Check again whether the worker whose poll this member has forwarded may poll."""
+        del context
+        await self._router.recheck(raw.decode())
         return b""
 
     async def _reload(self, raw: bytes, context: Any) -> bytes:
@@ -240,6 +258,7 @@ def _options() -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
         ("grpc.http2.max_ping_strikes", 0),
         *PINGS,
+        *SIZES,
         ("grpc.http2.lookahead_bytes", 16 * 1024),
         ("grpc.http2.bdp_probe", 0),
     ]

@@ -1,6 +1,7 @@
 """Route each RPC to the member of the fleet that owns its shard."""
 
 import asyncio
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -8,9 +9,9 @@ from time import monotonic
 from typing import Any, Final
 
 from perdure.frontend.core import Core
-from perdure.frontend.door import WAITING
-from perdure.frontend.errors import RpcError, unavailable
-from perdure.frontend.peers.messages import RELOAD
+from perdure.frontend.door import POLLS, WAITING
+from perdure.frontend.errors import RpcError, not_found, unavailable
+from perdure.frontend.peers.messages import RECHECK, RELOAD
 from perdure.frontend.peers.peer_client import NotOwnerError, PeerClient, PeerLostError
 from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.rpc import Handler
@@ -25,6 +26,11 @@ _LOOK_SECONDS: Final = 0.2
 _NEWS_SECONDS: Final = 2.0
 """How long a member waits for the others to read settings that it has changed."""
 
+_CHECKED_SECONDS: Final = 5.0
+"""How long after a poll was forwarded the check at its beginning is sufficient."""
+_RECHECK_SECONDS: Final = 5.0
+"""How long another check may take."""
+
 
 class Router:
     """Forwards RPCs, and handles the RPCs of shards that this member owns."""
@@ -36,6 +42,8 @@ class Router:
         self._shards = core.runs.manager.shards
         self._handled: dict[asyncio.Future[None], int] = {}
         """The future that ends each RPC in progress, with the shard of the RPC."""
+        self._callers: dict[str, CallContext] = {}
+        """The forwarded polls, by the IDs of their calls."""
         self._changed = asyncio.Event()
 
     def routed(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
@@ -92,16 +100,52 @@ class Router:
     async def _forward(self, member: str, rpc: str, request: Any, call: CallContext) -> Any:
         response = response_of(rpc)
         metrics.FLEET_FORWARDED_RPCS.labels(rpc=rpc).inc()
-        return await self._client.call(
-            member,
-            f"/{service_of(rpc)}/{rpc}",
-            request,
-            encode=type(request).SerializeToString,
-            decode=response.FromString,
-            seconds=call.seconds_left,
-            metadata=tuple(call.metadata),
-            principal=call.principal,
-        )
+        call_id = uuid.uuid4().hex
+        if rpc in POLLS:
+            self._callers[call_id] = call
+        try:
+            return await self._client.call(
+                member,
+                f"/{service_of(rpc)}/{rpc}",
+                request,
+                encode=type(request).SerializeToString,
+                decode=response.FromString,
+                seconds=call.seconds_left,
+                metadata=tuple(call.metadata),
+                principal=call.principal,
+                call_id=call_id,
+            )
+        finally:
+            self._callers.pop(call_id, None)
+
+    async def recheck(self, call_id: str) -> None:
+        """Check whether the client of a forwarded poll still waits and may still poll.
+
+        Raises:
+            RpcError: It does not, or may not.
+        """
+        call = self._callers.get(call_id)
+        if call is None:
+            raise not_found("the worker no longer waits")
+        await call.recheck()
+
+    async def recheck_at(self, member: str, call_id: str, began: float) -> None:
+        """Have the member that forwarded a poll check again whether the worker may poll, unless it did so a moment ago.
+
+        Args:
+            member: The member.
+            call_id: The ID that it has given the poll; empty if it is too old to check again.
+            began: When the poll arrived, on the monotonic clock, in seconds.
+
+        Raises:
+            RpcError: The worker may not poll any more, or the member cannot be reached.
+        """
+        if not call_id or monotonic() - began < _CHECKED_SECONDS:
+            return
+        try:
+            await self._client.call(member, RECHECK, call_id, encode=str.encode, decode=bytes, seconds=_RECHECK_SECONDS)
+        except (NotOwnerError, PeerLostError) as error:
+            raise unavailable(str(error)) from error
 
     async def _at_all_others(self, rpc: str, request: Any, call: CallContext) -> None:
         """Let all other members handle an RPC, too. An unreachable member does not need it, or loses the affected state."""

@@ -173,7 +173,7 @@ class Batches:
         """Describe the progress of a batch."""
         del call
         found = await self._operations(request.namespace, request.job_id)
-        batch, info = _told(found[0]), _info(found)
+        batch, info = _batch_of(found[0]), _info(found)
         response = DescribeBatchOperationResponse(
             operation_type=info.operation_type,
             job_id=batch.job_id,
@@ -222,7 +222,7 @@ class Batches:
         url = kube.path(kube.PERDURE, namespace, "operations")
         selector = f"{labels.BATCH_LABEL}={label_value(job_id)}"
         found = await self._core.runs.manager.client.lists.all(url, labelSelector=selector) if job_id else []
-        own = [obj for obj in found if _told(obj).job_id == job_id]
+        own = [obj for obj in found if _batch_of(obj).job_id == job_id]
         if not own:
             raise not_found(f"batch operation not found: {job_id}")
         return own
@@ -283,13 +283,13 @@ def check_batch(found: kube.Object, batch: Batch) -> None:
     Raises:
         RpcError: The Operation belongs to another batch.
     """
-    other = _told(found)
+    other = _batch_of(found)
     if (other.job_id, other.type) != (batch.job_id, batch.type):
         name = found["metadata"]["name"]
         raise precondition(f"Operation {name} exists and does not belong to batch {batch.job_id!r}; delete it")
 
 
-def _told(obj: kube.Object) -> Batch:
+def _batch_of(obj: kube.Object) -> Batch:
     told = read_annotation(obj, labels.BATCH_ANNOTATION, Batch)
     return told or Batch(job_id="", type="", started=datetime(1970, 1, 1, tzinfo=UTC), total=0)
 
@@ -301,7 +301,7 @@ def _phase(obj: kube.Object) -> str:
 
 
 def _info(found: list[kube.Object]) -> BatchOperationInfo:
-    first = min((_told(obj) for obj in found), key=lambda batch: batch.started)
+    first = min((_batch_of(obj) for obj in found), key=lambda batch: batch.started)
     done = all(map(_phase, found))
     info = BatchOperationInfo(
         job_id=first.job_id,

@@ -1,6 +1,8 @@
 """What a member knows of its fleet, and when it may decide. Times are seconds of a monotonic clock."""
 
-from perdure.controller.fleet.member_lease import MemberLease
+import pytest
+
+from perdure.controller.fleet.member_lease import LONGEST_SECONDS, MemberLease, read
 from perdure.controller.fleet.view import FleetView
 
 
@@ -161,3 +163,12 @@ def test_the_next_look_is_when_a_lease_may_have_expired() -> None:
     view = joined(lease("b", 1, "a", "b"))
     view.listed([lease("b", 1, "a", "b")], 2, 2)
     assert view.next_change(2) == 6
+
+
+@pytest.mark.parametrize(("duration", "seconds"), [(None, 10), (20, 20), (2**31 - 1, LONGEST_SECONDS)])
+def test_no_lease_lasts_longer_than_the_chart_allows(duration: int | None, seconds: float) -> None:
+    obj = {
+        "metadata": {"name": "b", "uid": "u", "resourceVersion": "1"},
+        "spec": {"leaseDurationSeconds": duration},
+    }
+    assert read(obj, 10).seconds == seconds

@@ -10,7 +10,7 @@ Answer = TypeVar("Answer")
 
 
 class OpenCalls:
-    """Ends open calls with UNAVAILABLE, so that SDKs try them again. gRPC would end them with CANCELLED, which SDKs do not retry."""
+    """Ends open calls with UNAVAILABLE, which SDKs retry. gRPC would end them with CANCELLED, which they do not."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any] | None] = set()

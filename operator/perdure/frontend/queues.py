@@ -2,11 +2,12 @@
 
 import asyncio
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from sys import getsizeof
 
 from perdure.frontend.backlog import ORDINARY, Backlog, Rank
 from perdure.frontend.errors import exhausted
@@ -25,6 +26,12 @@ MOST_POLLED = 4_000
 """Maximum number of polled queues per namespace; each worker has its own sticky queue."""
 MOST_POLLERS = 1_000
 """Maximum number of listed pollers per queue; the newest are listed."""
+
+
+MOST_POLLER_BYTES = 8 * 2**20
+"""Memory for the pollers of a namespace that are listed, the newest."""
+_ENTRY = 400
+"""Memory of a poller besides its identity, in bytes."""
 
 
 class Kind(StrEnum):
@@ -97,7 +104,6 @@ class _Queue:
     timer: asyncio.TimerHandle | None = None
     """Set while something waits for a rate limit."""
     waiting: deque[asyncio.Future[Offer]] = field(default_factory=deque)
-    pollers: dict[str, datetime] = field(default_factory=dict)
     last_poll: datetime | None = None
     added: _Rate = field(default_factory=_Rate)
     dispatched: _Rate = field(default_factory=_Rate)
@@ -120,9 +126,53 @@ class _Queue:
             self.timer.cancel()
         self.timer = None if seconds == math.inf else asyncio.get_running_loop().call_later(seconds, self.hand_out)
 
-    def forget_pollers(self) -> None:
-        since = now() - FORGOTTEN_AFTER
-        self.pollers = {identity: time for identity, time in self.pollers.items() if time > since}
+
+class _Pollers:
+    """The recent pollers of the queues of a namespace.
+
+    Only the newest are kept: clients choose their identities, so their number and size are limited.
+    """
+
+    def __init__(self) -> None:
+        self._of_queue: dict[QueueName, dict[str, datetime]] = {}
+        self._oldest_first: dict[tuple[QueueName, str], None] = {}
+        self._bytes = 0
+
+    def add(self, name: QueueName, identity: str, time: datetime) -> None:
+        """Record a poll."""
+        self._drop(name, identity)
+        self._of_queue.setdefault(name, {})[identity] = time
+        self._oldest_first[name, identity] = None
+        self._bytes += _size_of(identity)
+        if len(self._of_queue[name]) > MOST_POLLERS:
+            self._drop(name, next(iter(self._of_queue[name])))
+        while self._bytes > MOST_POLLER_BYTES:
+            self._drop(*next(iter(self._oldest_first)))
+        self._forget(time)
+
+    def of(self, name: QueueName) -> Mapping[str, datetime]:
+        """Return the pollers of a queue, and when each last polled."""
+        self._forget(now())
+        return self._of_queue.get(name, {})
+
+    def _forget(self, time: datetime) -> None:
+        while self._oldest_first:
+            name, identity = next(iter(self._oldest_first))
+            if self._of_queue[name][identity] > time - FORGOTTEN_AFTER:
+                return
+            self._drop(name, identity)
+
+    def _drop(self, name: QueueName, identity: str) -> None:
+        found = self._of_queue.get(name, {})
+        if found.pop(identity, None) is not None:
+            del self._oldest_first[name, identity]
+            self._bytes -= _size_of(identity)
+        if not found:
+            self._of_queue.pop(name, None)
+
+
+def _size_of(identity: str) -> int:
+    return _ENTRY + getsizeof(identity)
 
 
 class TaskQueues:
@@ -134,6 +184,8 @@ class TaskQueues:
         self._queues: dict[QueueName, _Queue] = {}
         self._of_key: dict[str, dict[Offer, QueueName]] = {}
         self._of_namespace: Counter[str] = Counter()
+        self._pollers: defaultdict[str, _Pollers] = defaultdict(_Pollers)
+        """By namespace."""
         self._settings: dict[str, Mapping[str, TaskQueueSettings]] = {}
         """By namespace and task queue."""
         self._many = _MANY
@@ -191,10 +243,11 @@ class TaskQueues:
     def _forget(self) -> None:
         """Drop empty queues that were not polled for minutes, because every worker has its own sticky queue."""
         for name, queue in list(self._queues.items()):
-            queue.forget_pollers()
-            if not (queue.pollers or queue.offers or queue.waiting):
+            if not (self._polled(name) or queue.offers or queue.waiting):
                 del self._queues[name]
                 self._of_namespace[name.namespace] -= 1
+                if not self._of_namespace[name.namespace]:
+                    self._pollers.pop(name.namespace, None)
 
     # Offers
 
@@ -264,10 +317,7 @@ class TaskQueues:
     async def _next(self, name: QueueName, identity: str, seconds: float) -> Offer | None:
         queue = self._queue(name)
         queue.last_poll = now()
-        queue.pollers.pop(identity, None)
-        queue.pollers[identity] = queue.last_poll
-        if len(queue.pollers) > MOST_POLLERS:
-            del queue.pollers[next(iter(queue.pollers))]
+        self._pollers[name.namespace].add(name, identity, queue.last_poll)
         poller: asyncio.Future[Offer] = asyncio.get_running_loop().create_future()
         queue.waiting.append(poller)
         queue.hand_out()
@@ -313,17 +363,17 @@ class TaskQueues:
             self._desert(queue)
 
     def pollers(self, name: QueueName) -> dict[str, datetime]:
-        """The recent pollers of a queue, and when each last polled."""
-        queue = self._queues.get(name)
-        if queue is None:
-            return {}
-        queue.forget_pollers()
-        return dict(queue.pollers)
+        """Return the recent pollers of a queue, and when each last polled."""
+        return dict(self._polled(name))
+
+    def _polled(self, name: QueueName) -> Mapping[str, datetime]:
+        found = self._pollers.get(name.namespace)
+        return {} if found is None else found.of(name)
 
     def polled(self) -> tuple[list[QueueName], list[QueueName]]:
         """The queues that workers poll or have just polled, and the queues that workers have polled recently."""
         names = list(self._queues)
-        return [name for name in names if self.alive(name)], [name for name in names if self.pollers(name)]
+        return [name for name in names if self.alive(name)], [name for name in names if self._polled(name)]
 
     def versions(self, name: QueueName) -> list[QueueName]:
         """The parts of a task queue, by worker version, that are polled or have waiting offers."""
@@ -343,7 +393,7 @@ class TaskQueues:
         for name in list(self._queues):
             if name.namespace != namespace:
                 continue
-            for identity, time in self.pollers(name).items():
+            for identity, time in self._polled(name).items():
                 queues, last = found.get(identity, (set(), time))
                 found[identity] = queues | {name.name}, max(last, time)
         return found

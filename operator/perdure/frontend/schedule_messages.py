@@ -4,7 +4,7 @@ An update keeps the original form of unchanged parts: cron lines stay cron lines
 are kept.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -39,13 +39,14 @@ from perdure.frontend.history_messages import versioning_override
 from perdure.frontend.start_requests import TIMEOUTS, run_asked_for
 from perdure.frontend.visibility import attribute_field, status_named
 from perdure.language.program import retry_policy
+from perdure.schedule.calendar import Work
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of, workflow_id_of
 from perdure.schedule.times import Times
 
 KubeObject = dict[str, Any]
 
-SHOWN = 10
+SHOWN, SHOWN_IN_LISTS = 10, 5
 """Number of actions and future times in a description; a list has half of them."""
 _CATCHUP, _SHORTEST_CATCHUP = timedelta(days=365), timedelta(seconds=10)
 """The default window and the shortest window (service/worker/scheduler/workflow.go)."""
@@ -315,28 +316,32 @@ def _action(obj: KubeObject, spec: kind.ScheduleSpec) -> NewWorkflowExecutionInf
     return made
 
 
-def upcoming(obj: KubeObject, spec: kind.ScheduleSpec, now: datetime) -> Iterator[datetime]:
-    """Yield the next times with jitter, limited by the remaining actions."""
-    dues = between(obj, spec, now)
+def upcoming(obj: KubeObject, now: datetime, work: Work) -> Iterator[datetime]:
+    """Yield the next times with jitter, limited by the remaining actions, and by the budget of `work`.
+
+    Raises:
+        pydantic.ValidationError: The schedule cannot be read.
+    """
+    spec = spec_of(obj)
     try:
-        yield from islice(dues, _remaining(obj, spec))
+        yield from islice(between(obj, spec, now, work), _remaining(obj, spec))
     except InvalidTimesError:
         return
 
 
-def between(obj: KubeObject, spec: kind.ScheduleSpec, after: datetime) -> Iterator[datetime]:
+def between(obj: KubeObject, spec: kind.ScheduleSpec, after: datetime, work: Work) -> Iterator[datetime]:
     """Yield the times after an instant, with jitter.
 
     Raises:
-        InvalidTimesError: The times are not valid.
+        InvalidTimesError: The times are not valid, or the budget of `work` is used up.
     """
     meta = obj["metadata"]
-    for due in Times(spec).dues(after, f"{meta['namespace']}/{meta['name']}"):
+    for due in Times(spec, work).dues(after, f"{meta['namespace']}/{meta['name']}"):
         yield due.actual
 
 
-def info(obj: KubeObject, now: datetime) -> ScheduleInfo:
-    """The recent and the upcoming actions of a schedule.
+def info(obj: KubeObject, future: Iterable[datetime]) -> ScheduleInfo:
+    """The recent actions of a schedule, and the times of the next ones.
 
     Raises:
         pydantic.ValidationError: It cannot be read.
@@ -354,7 +359,7 @@ def info(obj: KubeObject, now: datetime) -> ScheduleInfo:
         invalid_schedule_error=_problem(status),
         state_size_bytes=len(msgspec.json.encode(status)),
     )
-    for time in islice(upcoming(obj, spec, now), SHOWN):
+    for time in future:
         made.future_action_times.add().FromDatetime(time)
     made.create_time.FromDatetime(datetime.fromisoformat(obj["metadata"]["creationTimestamp"]))
     updated = told_of(obj).updated
@@ -390,8 +395,8 @@ def _problem(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def entry(obj: KubeObject, now: datetime) -> ScheduleListEntry:
-    """Describe a schedule for a list.
+def entry(obj: KubeObject, future: Iterable[datetime]) -> ScheduleListEntry:
+    """Convert a schedule for a list, with the times of its next actions.
 
     Raises:
         pydantic.ValidationError: It cannot be read.
@@ -402,8 +407,8 @@ def entry(obj: KubeObject, now: datetime) -> ScheduleListEntry:
     made.info.workflow_type.CopyFrom(whole.action.start_workflow.workflow_type)
     made.info.notes = whole.state.notes
     made.info.paused = whole.state.paused
-    made.info.recent_actions.extend(_recent(obj, spec, SHOWN // 2))
-    for time in islice(upcoming(obj, spec, now), SHOWN // 2):
+    made.info.recent_actions.extend(_recent(obj, spec, SHOWN_IN_LISTS))
+    for time in future:
         made.info.future_action_times.add().FromDatetime(time)
     return made
 

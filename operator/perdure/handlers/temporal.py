@@ -36,7 +36,7 @@ class Temporal:
         """Serve SDKs within the block.
 
         At its end, the ports are closed for some more seconds, so that new connections are refused. Until the Service no longer
-        points at this pod, SDKs connect to it again. If the pod did not exist any more, nothing would answer them for two minutes.
+        points at this pod, SDKs connect to it again. If the pod had vanished, nothing would answer them for two minutes.
         """
         if self._frontend is None:
             yield

@@ -64,6 +64,10 @@ class Matcher:
         hour, minute = divmod(minute, 60)
         if not (self.hour >> hour & 1 and self.minute >> minute & 1 and self.second >> second & 1):
             return False
+        return self.has_day(day)
+
+    def has_day(self, day: int) -> bool:
+        """Whether a day matches, a number of days since 1970."""
         today = date.fromordinal(day + _EPOCH)
         first = today.toordinal() - today.day + 1
         return bool(self.days(today.year, today.month, first) >> today.day & 1)
@@ -123,8 +127,11 @@ class Matcher:
 class Work:
     """The budget of a search: the number of months that it examines, times the exclusions compared with each of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        """`most`: the budget of all searches together, such as those for one request; None: none."""
         self.left = MOST_WORK
+        self.total = 0
+        self._most = most
 
     def renew(self) -> None:
         """Reset the budget, since a time was found and the next search begins."""
@@ -141,6 +148,20 @@ class Work:
             raise InvalidTimesError(
                 "`exclude`: the search for the next time takes too long, as exclusions cover nearly all times only together; "
                 "write fewer, such as `0-59` instead of every minute"
+            )
+        self.count(amount)
+
+    def count(self, amount: int) -> None:
+        """Spend an amount of the budget of all searches together only.
+
+        Raises:
+            InvalidTimesError: It is used up.
+        """
+        self.total += amount
+        if self._most is not None and self.total > self._most:
+            raise InvalidTimesError(
+                f"the search for these times takes more than {self._most:,} steps; ask for a shorter period, "
+                "or exclude fewer times"
             )
 
 
@@ -260,22 +281,23 @@ class WallTimes:
                 return hour * 3600 + minute * 60 + found
             found = _from(minutes, minute + 1)
             if found is not None:
-                return hour * 3600 + found * 60 + _lowest(seconds)
+                return hour * 3600 + found * 60 + lowest(seconds)
         found = _from(hours, hour + 1)
-        return None if found is None else found * 3600 + _lowest(minutes) * 60 + _lowest(seconds)
+        return None if found is None else found * 3600 + lowest(minutes) * 60 + lowest(seconds)
 
 
 _END = (date(calendar_fields.LAST_YEAR + 1, 1, 1).toordinal() - _EPOCH) * DAY
 
 
-def _lowest(values: int) -> int:
+def lowest(values: int) -> int:
+    """The lowest value of a set."""
     return (values & -values).bit_length() - 1
 
 
 def _from(values: int, low: int) -> int | None:
     """The lowest value of a set that is at least `low`."""
     values >>= low
-    return low + _lowest(values) if values else None
+    return low + lowest(values) if values else None
 
 
 def _length(year: int, month: int) -> int:

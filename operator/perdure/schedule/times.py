@@ -9,8 +9,8 @@ clocks change, wall time jumps:
 A calendar whose hour is `*` or has a step means an interval of hours, not an hour of the day. It follows elapsed hours: its
 times never move, and both occurrences of a repeated time count.
 
-Bounds. A search looks 40 years ahead, because 29 February on a given weekday may be that far away. Calendars skip excluded
-times by day. For intervals and moved times, a search skips up to `MOST_EXCLUDED` excluded times in a row.
+Bounds. A search looks 40 years ahead, because 29 February on a given weekday may be that far away. Calendars and intervals
+skip excluded times by day. A search skips up to `MOST_EXCLUDED` days of intervals, or moved times, in a row.
 """
 
 import hashlib
@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any
 
 from perdure.api.calendars import Calendar, Interval, RepeatedPolicy, SkippedPolicy
 from perdure.api.durations import format_duration
 from perdure.api.schedule import CanonicalSpec, ScheduleSpec
-from perdure.schedule.calendar import Matcher, WallTimes, Work, by_days
+from perdure.schedule.calendar import DAY, Matcher, WallTimes, Work, by_days, lowest
 from perdure.schedule.cron import CronTimes, read_cron, without_comment
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.zones import NEAR, OffsetSpan, Zone, embedded_zone, named_zone
@@ -54,16 +55,53 @@ class Due:
     """The nominal time plus jitter."""
 
 
-@dataclass(frozen=True, slots=True)
+class _Exclusions:
+    """Wall times at which no run starts."""
+
+    def __init__(self, matchers: tuple[Matcher, ...]) -> None:
+        self.matchers = matchers
+        self.by_days = by_days(matchers)
+        self._on: dict[int, int] = {}
+        """The seconds of a day that are excluded, by the set of `by_days` (their numbers, as bits) that match the day."""
+
+    def free_from(self, wall: int) -> int | None:
+        """The first later wall time that the matcher excluding `wall` does not exclude; `wall` itself if it is not excluded."""
+        for matcher in self.matchers:
+            if matcher.matches(wall):
+                return matcher.next_miss(wall)
+        return wall
+
+    def excludes(self, wall: int) -> bool:
+        """Whether a wall time is excluded."""
+        return any(matcher.matches(wall) for matcher in self.matchers)
+
+    def on(self, day: int) -> int:
+        """The excluded seconds of a day, as a set."""
+        key = sum(1 << number for number, each in enumerate(self.by_days) if each.has_day(day))
+        found = self._on.get(key)
+        if found is None:
+            times = (times for number, times in enumerate(self.by_days.values()) if key >> number & 1)
+            found = self._on[key] = reduce(or_, times, 0)
+        return found
+
+
+@dataclass(frozen=True)
 class _IntervalTimes:
-    """The times of an interval."""
+    """The times of an interval, without most of the excluded ones."""
 
     every: int
     offset: int
+    zone: Zone
+    excluded: _Exclusions
 
     def next(self, at: int, last: int) -> int | None:
-        """The first of these instants between `at` and `last`."""
-        found = at + (self.offset - at) % self.every
+        """The first of these instants between `at` and `last`; it may be excluded if it is the first of its day."""
+        found = self._from(at)
+        if found > last or not self.excluded.matchers:
+            return found if found <= last else None
+        span = self.zone.span(found)
+        if self.excluded.excludes(found + span.offset):
+            found = self._after_excluded(found, span)
         return found if found <= last else None
 
     def has(self, at: int) -> bool:
@@ -74,19 +112,25 @@ class _IntervalTimes:
         """Return None: changes of clocks do not affect intervals."""
         return None
 
+    def _from(self, at: int) -> int:
+        return at + (self.offset - at) % self.every
 
-@dataclass(frozen=True, slots=True)
-class _Exclusions:
-    """Wall times at which no run starts."""
+    def _after_excluded(self, at: int, span: OffsetSpan) -> int:
+        """The first time of the same day that is not excluded; the first of the next one if there is none."""
+        day, second = divmod(at + span.offset, DAY)
+        left = self._of_a_day & ~(self.excluded.on(day) >> second)
+        found = at + lowest(left) if left else _NEVER
+        end = min(span.end, at + DAY - second)
+        return found if found < end else self._from(end)
 
-    matchers: tuple[Matcher, ...]
-
-    def free_from(self, wall: int) -> int | None:
-        """The first later wall time that the matcher excluding `wall` does not exclude; `wall` itself if it is not excluded."""
-        for matcher in self.matchers:
-            if matcher.matches(wall):
-                return matcher.next_miss(wall)
-        return wall
+    @cached_property
+    def _of_a_day(self) -> int:
+        """The seconds after a time that are times, for a day, as a set."""
+        found, length = 1, self.every
+        while length < DAY:
+            found |= found << length
+            length *= 2
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +189,8 @@ class _ByCalendar:
 class Times:
     """The times of a Schedule."""
 
-    def __init__(self, spec: ScheduleSpec) -> None:
-        """Read the times of a spec.
+    def __init__(self, spec: ScheduleSpec, work: Work | None = None) -> None:
+        """Read the times of a spec; `work` is the budget of all searches.
 
         Raises:
             InvalidTimesError: The times are not valid.
@@ -159,12 +203,11 @@ class Times:
         self.intervals = [*spec.intervals, *(line.times for line in parts.lines if isinstance(line.times, Interval))]
         self._spec = spec
         self._excluded = _Exclusions(tuple(parts.exclude))
-        self._excluded_by_days = by_days(self._excluded.matchers)
-        self._work = Work()
+        self._work = work or Work()
         matchers = [*parts.calendars, *map(Matcher.of, self.calendars[len(spec.calendars) :])]
         self._rules: list[_ByCalendar | _IntervalTimes] = [
             *map(self._by_calendar, matchers),
-            *map(_every, self.intervals),
+            *map(self._by_interval, self.intervals),
         ]
         self._first = -(-(spec.start_time - _EPOCH) // _SECOND) if spec.start_time else None
         self._last = ((spec.end_time or _LAST) - _EPOCH) // _SECOND
@@ -269,6 +312,7 @@ class Times:
             if found == _NEVER:
                 return
             at = self._after_exclusion(found)
+            self._work.count(len(self._rules) + len(self._excluded.matchers))
             if at == found:
                 yield found
                 self._work.renew()
@@ -291,10 +335,14 @@ class Times:
             return span.end
         return _NEVER if free is None else max(span.end, free - span.offset - NEAR)
 
+    def _by_interval(self, interval: Interval) -> _IntervalTimes:
+        every, offset = interval.every // _SECOND, interval.offset // _SECOND
+        return _IntervalTimes(every, offset, self.zone, self._excluded)
+
     def _by_calendar(self, matcher: Matcher) -> _ByCalendar:
         saving = self._spec.daylight_saving
         return _ByCalendar(
-            WallTimes(matcher, self._excluded_by_days, self._work),
+            WallTimes(matcher, self._excluded.by_days, self._work),
             self.zone,
             moves=saving.skipped is SkippedPolicy.RUN_AFTER and not matcher.follows_the_clock,
             once=saving.repeated is RepeatedPolicy.FIRST and not matcher.follows_the_clock,
@@ -381,10 +429,6 @@ def _zone(named: Mapping[str, str], data: str | None) -> Zone:
         return embedded_zone(data) if data else named_zone((names or ["UTC"])[0])
     except InvalidTimesError as error:
         raise error.below("spec.timeZoneData" if data else next(iter(named))) from error
-
-
-def _every(interval: Interval) -> _IntervalTimes:
-    return _IntervalTimes(interval.every // _SECOND, interval.offset // _SECOND)
 
 
 def _jitter(seed: str, nominal: datetime, most: timedelta) -> timedelta:

@@ -125,6 +125,11 @@ def count(channel: grpc.aio.Channel, text: str, body: bytes = COUNT) -> Any:
     return channel.unary_unary(f"{SERVICE}/CountWorkflowExecutions")(body, metadata=bearer(text), timeout=60)
 
 
+def unsent_count(channel: grpc.aio.Channel, text: str) -> Any:
+    """A call whose message never comes."""
+    return channel.stream_unary(f"{SERVICE}/CountWorkflowExecutions")(metadata=bearer(text), timeout=60)
+
+
 def poll(channel: grpc.aio.Channel) -> Any:
     return channel.unary_unary(f"{SERVICE}/PollWorkflowTaskQueue")(POLL, metadata=bearer(token()), timeout=60)
 
@@ -166,6 +171,26 @@ async def test_a_long_message_is_decoded_only_for_a_caller_who_may_send_it() -> 
             patched.setattr(of_guard, "now", lambda: later)
             assert await code_of(count(channel, token(), body)) is grpc.StatusCode.PERMISSION_DENIED
         assert not frontend.handled
+
+
+async def test_calls_without_messages_of_one_namespace_leave_room_for_others() -> None:
+    """Its ServiceAccounts count together: 600 calls are more than their share of places, and memory for 600 is more than all."""
+    async with serving() as frontend, calling(frontend) as one, calling(frontend) as two, calling(frontend) as other:
+        accounts = [f"system:serviceaccount:hostile:{name}" for name in ("one", "two")]
+        for frontend.api.user in accounts:
+            assert await code_of(count(other, token(sub=frontend.api.user))) is grpc.StatusCode.OK
+        unsent = [
+            asyncio.ensure_future(code_of(unsent_count(channel, token(sub=account))))
+            for account, channel in zip(accounts, (one, two), strict=True)
+            for _ in range(300)
+        ]
+        frontend.api.user = "system:serviceaccount:orders:shop"
+        refused, waiting = await asyncio.wait(unsent, return_when=asyncio.FIRST_COMPLETED)
+        assert {each.result() for each in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        for _ in range(20):
+            assert await code_of(count(other, token())) is grpc.StatusCode.OK
+        for each in waiting:
+            each.cancel()
 
 
 async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:

@@ -1,5 +1,6 @@
 """Schedules: what a Temporal client says comes back as Temporal's server would describe it."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -17,7 +18,10 @@ from perdure.api.names import schedule_name
 from perdure.frontend import schedule_messages
 from perdure.frontend.calendar_messages import from_times, to_times
 from perdure.frontend.schedule_messages import Told
+from perdure.frontend.service.scheduling import searched
+from perdure.schedule.calendar import Work
 from perdure.schedule.calendar_fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
+from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of, scheduled_run, workflow_id_of
 from perdure.schedule.state import Running, ScheduleState, Start
 
@@ -52,6 +56,10 @@ def made_of(said: Schedule, schedule_id: str = "nightly", **told: Any) -> dict[s
     )
     obj["metadata"] |= {"uid": "u-1", "generation": 1, "creationTimestamp": "2026-11-21T13:00:00Z"}
     return obj
+
+
+def next_times(obj: dict[str, Any], most: int) -> list[datetime]:
+    return list(islice(schedule_messages.upcoming(obj, NOW, Work()), most))
 
 
 @st.composite
@@ -227,7 +235,7 @@ def test_actions_that_are_left_are_told_by_the_status_that_knows_the_spec() -> N
     obj = made_of(said)
     obj["status"] = {"observedGeneration": 1, "remainingActions": 2}
     assert schedule_messages.described(obj).state.remaining_actions == 2
-    assert len(schedule_messages.info(obj, NOW).future_action_times) == 2
+    assert len(schedule_messages.info(obj, next_times(obj, 10)).future_action_times) == 2
     obj["metadata"]["generation"] = 2
     assert schedule_messages.described(obj).state.remaining_actions == 5
 
@@ -237,7 +245,7 @@ def test_remaining_actions_are_shown_though_their_number_is_not_limited() -> Non
     said.state.remaining_actions = 30
     obj = made_of(said)
     assert schedule_messages.described(obj).state == said.state
-    assert len(schedule_messages.info(obj, NOW).future_action_times) == 10
+    assert len(schedule_messages.info(obj, next_times(obj, 10)).future_action_times) == 10
     said.state.remaining_actions = 0
     changed = schedule_messages.changed_schedule(obj, said, {}, schedule_messages.told_of(obj))
     assert schedule_messages.described(changed).state == said.state
@@ -264,10 +272,10 @@ def test_recent_actions_tell_workflow_ids() -> None:
             }
         ],
     }
-    [action] = schedule_messages.info(obj, NOW).recent_actions
+    [action] = schedule_messages.info(obj, next_times(obj, 10)).recent_actions
     assert action.start_workflow_result.workflow_id == "report-2026-11-21T13:30:00Z"
     assert action.start_workflow_status == 2
-    assert schedule_messages.entry(obj, NOW).info.workflow_type.name == "Report"
+    assert schedule_messages.entry(obj, next_times(obj, 5)).info.workflow_type.name == "Report"
 
 
 def test_a_run_that_is_about_to_be_made_is_not_told_of_yet() -> None:
@@ -283,7 +291,7 @@ def test_a_run_that_is_about_to_be_made_is_not_told_of_yet() -> None:
         "recentActions": [{"scheduledTime": time, "actualTime": time, **run} for run in runs],
         "runningWorkflows": [{"workflowRun": "made"}, {"workflowRun": "to-be-made"}],
     }
-    told = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), NOW)
+    told = schedule_messages.info(schedule_messages.with_runs(obj, {"made": "r-3"}.get), [])
     assert [each.start_workflow_result.run_id for each in told.recent_actions] == ["r-1", "", "r-3"]
     assert [each.run_id for each in told.running_workflows] == ["r-3"]
     assert len(obj["status"]["runningWorkflows"]) == 2
@@ -301,7 +309,10 @@ def test_20_ten_recent_and_ten_future_actions_are_described_and_five_of_each_lis
         for minute in range(12)
     ]
     obj["status"] = {"counts": {"actions": 12}, "recentActions": done}
-    for told, count in ((schedule_messages.info(obj, NOW), 10), (schedule_messages.entry(obj, NOW).info, 5)):
+    for told, count in (
+        (schedule_messages.info(obj, next_times(obj, 10)), 10),
+        (schedule_messages.entry(obj, next_times(obj, 5)).info, 5),
+    ):
         recent = [action.schedule_time.ToDatetime().minute for action in told.recent_actions]
         assert recent == list(range(12 - count, 12))
         future = [time.ToDatetime().minute for time in told.future_action_times]
@@ -354,7 +365,7 @@ def test_filters_know_the_id_the_pause_and_search_attributes() -> None:
 
 def test_times_are_told_with_jitter_and_never_before_they_are_due() -> None:
     obj = made_of(asked(interval=[IntervalSpec(interval=seconds(60))], jitter=seconds(30)))
-    times = list(islice(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW), 20))
+    times = list(islice(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW, Work()), 20))
     assert times == sorted(times)
     assert all(NOW < time <= NOW + timedelta(minutes=21) for time in times)
     assert len({time.second for time in times}) > 1
@@ -366,3 +377,42 @@ def test_days_that_depend_on_the_month_come_back_as_text() -> None:
     assert [each.day_of_week for each in described.calendar] == ["*", "MON#1"]
     assert not described.structured_calendar
     assert to_times(described)["calendars"][0]["dayOfMonth"] == "L"
+
+
+def sparse() -> dict[str, Any]:
+    """A schedule of every ten seconds, of which only the last of each day is not excluded."""
+    days = {"day_of_month": [Range(start=1, end=31)], "month": [Range(start=1, end=12)], "day_of_week": [Range(end=6)]}
+    tens = Range(end=59, step=10)
+    exclude = [
+        StructuredCalendarSpec(second=[tens], minute=[Range(end=59)], hour=[Range(end=22)], **days),
+        StructuredCalendarSpec(second=[tens], minute=[Range(end=58)], hour=[Range(start=23)], **days),
+        StructuredCalendarSpec(
+            second=[Range(end=40, step=10)], minute=[Range(start=59)], hour=[Range(start=23)], **days
+        ),
+    ]
+    return made_of(asked(interval=[IntervalSpec(interval=seconds(10))], exclude_structured_calendar=exclude))
+
+
+def test_excluded_times_of_intervals_are_skipped_by_days() -> None:
+    obj, work = sparse(), Work()
+    found = list(islice(schedule_messages.upcoming(obj, NOW, work), 1_000))
+    assert found == [datetime(2026, 11, 21, 23, 59, 50, tzinfo=UTC) + timedelta(days=day) for day in range(1_000)]
+    assert work.total < 10_000
+
+
+def test_all_searches_of_a_request_share_a_budget() -> None:
+    obj, work = sparse(), Work(1_000)
+    assert 0 < len(list(islice(schedule_messages.upcoming(obj, NOW, work), 1_000))) < 1_000
+    assert list(schedule_messages.upcoming(obj, NOW, work)) == []
+    with pytest.raises(InvalidTimesError, match="more than 1,000 steps"):
+        list(schedule_messages.between(obj, schedule_messages.spec_of(obj), NOW, work))
+
+
+async def test_others_have_their_turn_between_searches() -> None:
+    searching = asyncio.create_task(searched(schedule_messages.upcoming(sparse(), NOW, Work()), 10))
+    turns = 0
+    while not searching.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(await searching) == 10
+    assert turns >= 10

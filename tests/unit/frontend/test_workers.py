@@ -194,3 +194,27 @@ async def test_a_queue_is_deserted_as_soon_as_its_last_poll_is_cancelled_and_not
     await asyncio.wait({polls[1]})
     assert not queues.alive(QUEUE)
     assert moved == [Offer("run")], "what the poll was given is for someone else"
+
+
+async def test_identities_of_pollers_take_a_limited_amount_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_queues, "MOST_POLLER_BYTES", 20_000)
+    queues, other = TaskQueues(), QueueName("another", Kind.WORKFLOW, "orders")
+    names = [QueueName("default", Kind.WORKFLOW, f"queue-{number}") for number in range(3)]
+    await queues.poll(other, "worker", 0, allowed)
+    for number in range(30):
+        await queues.poll(names[number % 3], "\N{GRINNING FACE}" * 980 + str(number), 0, allowed)
+    kept = sorted(int(identity.lstrip("\N{GRINNING FACE}")) for name in names for identity in queues.pollers(name))
+    assert kept == [26, 27, 28, 29], "4 KB each"
+    assert list(queues.pollers(other)) == ["worker"]
+
+
+async def test_pollers_are_forgotten_when_others_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    time = of_queues.now()
+    monkeypatch.setattr(of_queues, "now", lambda: time)
+    queues, other = TaskQueues(), QueueName("default", Kind.ACTIVITY, "others")
+    await queues.poll(QUEUE, "worker", 0, allowed)
+    time += of_queues.FORGOTTEN_AFTER
+    await queues.poll(other, "worker", 0, allowed)
+    time -= of_queues.FORGOTTEN_AFTER
+    assert queues.pollers(QUEUE) == {}
+    assert list(queues.pollers(other)) == ["worker"]

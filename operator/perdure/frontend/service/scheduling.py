@@ -1,8 +1,10 @@
 """RPCs about schedules."""
 
+import asyncio
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import islice, takewhile
 
 import msgspec
 import pydantic
@@ -55,6 +57,7 @@ from perdure.frontend.visibility import is_known
 from perdure.kube import client as kube
 from perdure.kube.clock import now
 from perdure.schedule import inputs as inp
+from perdure.schedule.calendar import Work
 from perdure.schedule.errors import InvalidTimesError
 from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import EARLIEST, Times
@@ -62,6 +65,8 @@ from perdure.schedule.times import EARLIEST, Times
 MAX_TIMES = 1_000
 """Maximum number of times in one response (Temporal: service/worker/scheduler, maxListMatchingTimesCount)."""
 PAGE = 1_000
+MAX_WORK = 1_000_000
+"""Maximum number of steps of the search for the times of one response."""
 _TRIES = 20
 _FIELDS = {"ScheduleId": "Keyword", "TemporalSchedulePaused": "Bool"}
 
@@ -122,9 +127,10 @@ class Scheduling:
         del call
         obj = await self._read(request.namespace, request.schedule_id)
         try:
+            future = await searched(schedule_messages.upcoming(obj, now(), Work(MAX_WORK)), schedule_messages.SHOWN)
             return DescribeScheduleResponse(
                 schedule=schedule_messages.described(obj),
-                info=schedule_messages.info(self._with_runs(obj), now()),
+                info=schedule_messages.info(self._with_runs(obj), future),
                 memo=schedule_messages.memo(obj),
                 search_attributes=schedule_messages.search_attributes(obj),
                 conflict_token=_token(obj),
@@ -195,11 +201,9 @@ class Scheduling:
             raise invalid("start_time and end_time must be set")
         response = ListScheduleMatchingTimesResponse()
         try:
-            times = schedule_messages.between(obj, schedule_messages.spec_of(obj), after)
-            for time in takewhile(lambda time: time <= end, times):
+            times = schedule_messages.between(obj, schedule_messages.spec_of(obj), after, Work(MAX_WORK))
+            for time in await searched(takewhile(lambda time: time <= end, times), MAX_TIMES):
                 response.start_time.add().FromDatetime(time)
-                if len(response.start_time) == MAX_TIMES:
-                    break
         except (ValueError, InvalidTimesError) as error:
             raise _refused(error) from error
         return response
@@ -212,9 +216,12 @@ class Scheduling:
         found = await self._find(request.namespace, request.query)
         page, token = page_of(found, request.next_page_token, request.maximum_page_size, PAGE)
         response = ListSchedulesResponse(next_page_token=token)
+        work = Work(MAX_WORK)
         for obj in page:
             try:
-                response.schedules.append(schedule_messages.entry(self._with_runs(obj), now()))
+                times = schedule_messages.upcoming(obj, now(), work)
+                future = await searched(times, schedule_messages.SHOWN_IN_LISTS)
+                response.schedules.append(schedule_messages.entry(self._with_runs(obj), future))
             except pydantic.ValidationError:  # its condition Ready says why
                 response.schedules.add(schedule_id=id_of(obj))
         return response
@@ -310,6 +317,16 @@ class Scheduling:
         if answer.reason == ConditionReason.TARGET_NOT_FOUND:
             raise not_found(answer.message)
         raise invalid(answer.message)
+
+
+async def searched(times: Iterable[datetime], most: int) -> list[datetime]:
+    """Return the first times. Other tasks get their turn after each search."""
+    found = []
+    for time in islice(times, most):
+        found.append(time)
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    return found
 
 
 def _asked(obj: kube.Object, patch: SchedulePatch, request_id: str) -> list[inp.ScheduleRequest]:

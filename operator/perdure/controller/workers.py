@@ -75,12 +75,19 @@ class Workers(Protocol):
         ...
 
     def polled(
-        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Whether a worker has recently polled a task queue for workflow tasks or for activities."""
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+    ) -> bool:
+        """Whether a worker has recently polled a task queue for workflow tasks or for activities.
+
+        A process that has just started assumes so, unless the run already reports that no worker does (`told`).
+        """
         ...
 
     def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
-        """Whether a worker has recently polled for calls of the endpoint of an operation, or the endpoint is unknown."""
+        """Whether a worker has recently polled for calls of the endpoint of an operation, or the endpoint is unknown.
+
+        A process that has just started assumes so, unless the run already reports that no worker does (`told`).
+        """
         ...
 
     def inlined(self, content: bytes) -> Any:
@@ -117,14 +124,15 @@ class NoWorkers:
         return False
 
     def polled(
-        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+    ) -> bool:
         """Return False: workers are not served."""
-        del namespace, task_queue, activities, version
+        del namespace, task_queue, activities, version, told
         return False
 
     def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
         """Return False: workers are not served."""
-        del namespace, operation
+        del namespace, operation, told
         return False
 
     def inlined(self, content: bytes) -> Any:

@@ -22,7 +22,7 @@ class MemberSettings:
     name: str
     """The member: the name of the pod, and of its Lease."""
     pod_uid: str = ""
-    """The UID of the pod, which owns the Lease: Kubernetes deletes the Lease with the pod, even if no member is left to do that."""
+    """The UID of the pod, which owns the Lease: Kubernetes deletes the Lease with the pod, even if no member is left."""
     address: str = ""
     """Its address for other members: IP address and port, or only the IP address if it serves no SDKs."""
     seconds: int = 10

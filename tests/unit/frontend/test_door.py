@@ -1,7 +1,7 @@
 """What callers get, and cost, before they are known: by a real gRPC server in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -29,7 +29,8 @@ from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, Peer, peer_of
 from perdure.frontend.door import MAX_READ, Door, size_of
 from perdure.frontend.guard import Guard
-from perdure.frontend.server import generic_handlers, options, rpcs
+from perdure.frontend.open_calls import OpenCalls
+from perdure.frontend.server import generic_handlers, options, rpcs, stop
 from perdure.kube import clock
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
@@ -52,9 +53,12 @@ class Frontend:
     address: str = ""
     handled: int = 0
     waiting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    left: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     able: bool = True
     """Whether the process could serve callers."""
+    stop: Callable[[], Awaitable[None]] = field(init=False)
+    """Stops the server as the operator does."""
 
     async def ready(self) -> None:
         pass
@@ -65,7 +69,10 @@ class Frontend:
 
     async def poll(self, *_: Any) -> PollWorkflowTaskQueueResponse:
         self.waiting.release()
-        await self.leave.wait()
+        try:
+            await self.leave.wait()
+        finally:
+            self.left.release()
         return PollWorkflowTaskQueueResponse()
 
     async def read(self, *_: Any) -> GetWorkflowExecutionHistoryResponse:
@@ -89,7 +96,9 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
         "StartWorkflowExecution": frontend.count,
     }
     offered = rpcs(handlers, ServedNamespaces(("orders",)), frontend.ready, door)
-    server.add_generic_rpc_handlers(generic_handlers(offered))
+    calls = OpenCalls()
+    frontend.stop = lambda: stop(server, calls)
+    server.add_generic_rpc_handlers(generic_handlers(offered, calls))
     await server.start()
     try:
         yield frontend
@@ -232,6 +241,23 @@ def test_the_memory_of_a_message_includes_its_parts(count: int) -> None:
     request = StartWorkflowExecutionRequest(namespace="orders", input=Payloads(payloads=[Payload()] * count))
     raw = request.SerializeToString()
     assert 64 * count <= size_of(request, raw) - len(raw) <= MAX_READ
+
+
+async def test_calls_that_are_open_when_the_operator_stops_can_be_tried_again() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        waiting = asyncio.ensure_future(code_of(poll(channel)))
+        await frontend.waiting.acquire()
+        await frontend.stop()
+        assert await waiting is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_caller_that_goes_ends_its_call() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        call = poll(channel)
+        await frontend.waiting.acquire()
+        call.cancel()
+        await frontend.left.acquire()
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
 
 
 async def test_an_identity_that_is_too_long_is_refused() -> None:

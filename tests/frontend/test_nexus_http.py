@@ -12,8 +12,17 @@ import aiohttp
 import nexusrpc.handler
 import pytest
 from temporalio import nexus, workflow
-from temporalio.api.nexus.v1 import EndpointSpec, EndpointTarget
+from temporalio.api.nexus.v1 import (
+    EndpointSpec,
+    EndpointTarget,
+    StartOperationResponse,
+    UnsuccessfulOperationError,
+)
+from temporalio.api.nexus.v1 import Failure as NexusFailure
+from temporalio.api.nexus.v1 import Response as NexusResponse
 from temporalio.api.operatorservice.v1 import CreateNexusEndpointRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import PollNexusTaskQueueRequest, RespondNexusTaskCompletedRequest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Worker
@@ -208,6 +217,33 @@ async def test_a_call_that_no_worker_answers_times_out(http: Http) -> None:
     status, headers, answer = await http.call("quote", "Ada", path=path, Request_Timeout="200ms")
     assert (status, answer["message"]) == (520, "upstream timeout")
     assert headers["Temporal-Nexus-Failure-Source"] == "worker"
+
+
+async def test_a_header_that_is_not_utf_8_is_refused(http: Http) -> None:
+    address, _, port = http.base.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(address, int(port))
+    path = f"/nexus/endpoints/{http.endpoint}/services/Billing/quote"
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n".encode())
+    writer.write(b"X-Name: \xff\xfe\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"the header 'X-Name' is not UTF-8" in answer
+
+
+async def test_details_that_are_nested_too_deep_are_an_error_of_the_handler(http: Http) -> None:
+    calling = asyncio.create_task(http.call("quote", "Ada"))
+    task = await http.client.workflow_service.poll_nexus_task_queue(
+        PollNexusTaskQueueRequest(namespace="default", task_queue=TaskQueue(name=QUEUE), identity="worker")
+    )
+    failure = NexusFailure(message="deep", details=b"[" * 900 + b"]" * 900)
+    error = UnsuccessfulOperationError(operation_state="failed", failure=failure)
+    response = NexusResponse(start_operation=StartOperationResponse(operation_error=error))
+    await http.client.workflow_service.respond_nexus_task_completed(
+        RespondNexusTaskCompletedRequest(namespace="default", task_token=task.task_token, response=response)
+    )
+    status, _, answer = await calling
+    assert (status, answer["message"]) == (500, "the handler's failure is nested too deep for JSON")
 
 
 @pytest.mark.parametrize(

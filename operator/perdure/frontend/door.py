@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from perdure.frontend.admission import MessageMemory, Places
 from perdure.frontend.connections import Connections, Peer
 from perdure.frontend.errors import RpcError, too_large, too_late
-from perdure.frontend.guard import Guard, User
+from perdure.frontend.guard import Guard, User, tenant_of
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Maximum size of a message, in bytes."""
@@ -16,7 +16,10 @@ MAX_READ = 2 * MAX_MESSAGE
 MAX_ANSWER = 32 * 1024 * 1024
 """Maximum size of a response, in bytes: a page of a history and, for a task, pending updates and queries of 2 MiB each."""
 _MEMORY = 32 * MAX_MESSAGE
-_READ_SECONDS = 30.0
+_READ_SECONDS = 10.0
+"""A message arrives with the call; this is enough for 4 MiB over a slow line."""
+_WAIT_SECONDS = 30.0
+"""For memory to read a message."""
 _REFUSAL_SECONDS = 1.0
 
 POLLS = frozenset({"PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"})
@@ -63,8 +66,8 @@ class Door:
         self._connections = connections
         self._refusal_seconds = refusal_seconds
         self._refusals = Places("refused calls", each=4, total=512)
-        self._waiting = long_polls or Places("long polls and other calls that wait", each=2_000, total=8_000)
-        self._others = Places("concurrent calls", each=500, total=1_000)
+        self._waiting = long_polls or Places("long polls and other calls that wait", total=8_000)
+        self._others = Places("concurrent calls", total=1_000)
         self._memory = MessageMemory(_MEMORY)
 
     async def authenticate(self, metadata: Sequence[tuple[str, str | bytes]], peer: Peer) -> User | None:
@@ -103,17 +106,19 @@ class Door:
         if self._guard is None:
             yield
             return
-        with (self._waiting if rpc in WAITING else self._others).take(user):
+        with (self._waiting if rpc in WAITING else self._others).take(tenant_of(user)):
             yield
 
     @asynccontextmanager
     async def message(self, read: Callable[[], Awaitable[bytes]], user: User | None) -> AsyncIterator[bytes]:
         """Read the message of an RPC once memory for it is available, and hold the memory within the block.
 
+        Until the message has arrived, this is memory for the largest: gRPC takes it as soon as it is asked to read.
+
         Raises:
             RpcError: The message did not arrive in time, or is too large.
         """
-        async with self._memory.hold(user, MAX_READ) as shrink:
+        async with self._memory.hold(tenant_of(user), MAX_READ, _WAIT_SECONDS) as shrink:
             try:
                 async with asyncio.timeout(_READ_SECONDS):
                     raw = await read()

@@ -177,9 +177,13 @@ class _Parser:
         return tests[0] if len(tests) == 1 else lambda run: _joined((test(run) for test in tests), decisive=False)
 
     def _not(self) -> _Condition:
-        if self._take("NOT"):
-            test = self._not()
-            return lambda run: _negated(test(run))
+        negated = False
+        while self._take("NOT"):
+            negated = not negated
+        test = self._operand()
+        return (lambda run: _negated(test(run))) if negated else test
+
+    def _operand(self) -> _Condition:
         if self._take("("):
             self._depth += 1
             if self._depth > 50:  # noqa: PLR2004

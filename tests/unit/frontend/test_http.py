@@ -18,6 +18,7 @@ from temporalio.api.nexus.v1 import Response as NexusResponse
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsResponse,
     GetWorkflowExecutionHistoryRequest,
+    ListScheduleMatchingTimesRequest,
     RespondNexusTaskCompletedRequest,
     StartWorkflowExecutionRequest,
 )
@@ -137,6 +138,15 @@ def test_a_parameter_that_is_no_field_is_refused(name: str, text: str, message: 
     with pytest.raises(shorthand.MalformedError) as refused:
         from_query(MultiDict([(name, text)]), GetWorkflowExecutionHistoryRequest.DESCRIPTOR)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "names", [("startTime", "startTime.seconds"), ("startTime.seconds", "startTime"), ("startTime", "start_time")]
+)
+def test_a_field_has_one_value(names: tuple[str, str]) -> None:
+    query = MultiDict((name, "1") for name in names)
+    with pytest.raises(shorthand.MalformedError, match="a value already"):
+        from_query(query, ListScheduleMatchingTimesRequest.DESCRIPTOR)
 
 
 def test_every_rpc_with_a_path_is_offered_over_grpc_or_unsupported() -> None:

@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from aiohttp import web
+from google.protobuf.timestamp_pb2 import Timestamp
+from temporalio.api.filter.v1 import StartTimeFilter
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
+    ListClosedWorkflowExecutionsRequest,
+    ListOpenWorkflowExecutionsRequest,
     ListWorkflowExecutionsRequest,
     ListWorkflowExecutionsResponse,
 )
 
 from perdure.controller.manager import Manager
 from perdure.frontend.configuration import Settings
+from perdure.frontend.errors import RpcError
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import Listing
@@ -128,3 +134,28 @@ async def test_a_run_that_was_deleted_meanwhile_is_left_out(stage: Stage) -> Non
     del stage.runs["a"]
     assert names(await stage.list("")) == ["b"]
     assert names(await stage.list(f"Notes = '{'x' * 1_000}'")) == []
+
+
+@pytest.mark.parametrize("time", [Timestamp(seconds=2**60), Timestamp(seconds=-(2**60)), Timestamp(nanos=-1)])
+@pytest.mark.parametrize("field", ["earliest_time", "latest_time"])
+async def test_times_of_older_filters_are_checked(stage: Stage, time: Timestamp, field: str) -> None:
+    asked = StartTimeFilter(**{field: time})
+    with pytest.raises(RpcError, match=f"invalid {field}: must be a time between") as refused:
+        await stage.listing.list_open_workflow_executions(
+            ListOpenWorkflowExecutionsRequest(namespace=NAMESPACE, start_time_filter=asked), CallContext(None)
+        )
+    assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(RpcError):
+        await stage.listing.list_closed_workflow_executions(
+            ListClosedWorkflowExecutionsRequest(namespace=NAMESPACE, start_time_filter=asked), CallContext(None)
+        )
+
+
+async def test_older_filters_find_runs_by_the_time_of_their_start(stage: Stage) -> None:
+    stage.add(finished("a", 1))
+    stage.add(finished("b", 2))
+    asked = StartTimeFilter(earliest_time=Timestamp(seconds=1_767_225_602))
+    found = await stage.listing.list_closed_workflow_executions(
+        ListClosedWorkflowExecutionsRequest(namespace=NAMESPACE, start_time_filter=asked), CallContext(None)
+    )
+    assert [each.execution.run_id for each in found.executions] == ["uid-b"]

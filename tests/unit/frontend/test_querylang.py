@@ -51,6 +51,11 @@ def test_queries_that_take_the_run(query: str) -> None:
     assert takes(query)
 
 
+@pytest.mark.parametrize("times", [1, 2, 3_999, 4_000])
+def test_conditions_can_be_negated_many_times(times: int) -> None:
+    assert takes("NOT " * times + "Number = 5") is (times % 2 == 0)
+
+
 @pytest.mark.parametrize(
     "query",
     [

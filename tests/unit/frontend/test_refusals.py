@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.batch.v1 import BatchOperationReset
@@ -28,6 +29,7 @@ from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.resets import Resets
 from perdure.frontend.service.starting import Starting, _policies
 from perdure.frontend.service.task_dispatch import TaskDispatch
+from perdure.frontend.service.update_with_start import _start_refused
 
 NOW = OpenActivityOptions(task_queue="orders", retry_policy=RetryPolicy(maximum_attempts=7))
 
@@ -42,6 +44,14 @@ def test_49_an_invalid_cron_schedule_of_a_start_is_refused() -> None:
     request.workflow_start_delay.FromSeconds(1)
     with pytest.raises(RpcError, match="CronSchedule and WorkflowStartDelay may not be used together"):
         _policies(request, "Fail")
+
+
+@pytest.mark.parametrize("delay", [{"seconds": 2**62}, {"seconds": 1}, {"nanos": 1}])
+def test_an_update_with_start_cannot_be_delayed(delay: dict[str, int]) -> None:
+    request = StartWorkflowExecutionRequest()
+    assert not _start_refused(request)
+    request.workflow_start_delay.MergeFrom(Duration(**delay))
+    assert _start_refused(request) == "WorkflowStartDelay is not supported."
 
 
 async def test_a_signal_with_start_cannot_be_refused_because_the_workflow_is_open() -> None:

@@ -33,6 +33,8 @@ _CALLBACK: Final = re.compile(r"/(?:namespaces/[^/]+/)?nexus/callback")
 _TIMEOUT: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m)")
 _UNITS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0}
 _LINK: Final = re.compile(r'\s*<([^>]+)>\s*;\s*type\s*=\s*"([\w./]+)"\s*')
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""In headers, bytes that are not UTF-8."""
 _CONTENT, _CALLBACK_HEADER = "content-", "nexus-callback-"
 _KEPT_BACK: Final = SERVERS_HEADERS | {
     "authorization",
@@ -143,9 +145,12 @@ class _NexusCall(IncomingRequest):
         """Create the call without reading its body.
 
         Raises:
-            RpcError: The timeout is not valid.
+            RpcError: The timeout is not valid, or a header is not UTF-8.
         """
         super().__init__(request)
+        for name, value in request.headers.items():
+            if _SURROGATE.search(name + value):
+                raise invalid(f"the header {name!r} is not UTF-8")
         self._called = called
         self._endpoints = endpoints
         self.seconds_left = _timeout(request.headers.get("request-timeout", ""))
@@ -298,5 +303,13 @@ def _linking(links: Any) -> "CIMultiDict[str]":
 
 
 def _json(status: int, body: Json, headers: "CIMultiDict[str]") -> web.Response:
+    """Build a response.
+
+    Raises:
+        RpcError: A handler has nested the body too deep.
+    """
     headers["Content-Type"] = "application/json"
-    return web.Response(status=status, body=orjson.dumps(body), headers=headers)
+    try:
+        return web.Response(status=status, body=orjson.dumps(body), headers=headers)
+    except orjson.JSONEncodeError:
+        raise RpcError(grpc.StatusCode.INTERNAL, "the handler's failure is nested too deep for JSON") from None

@@ -4,6 +4,7 @@ import asyncio
 import functools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
@@ -33,6 +34,7 @@ from perdure.frontend.comparisons import InvalidQueryError, moment_of
 from perdure.frontend.core import Core
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import invalid, unavailable
+from perdure.frontend.given import UnfitError, moment
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import Convert, Filter, nanoseconds, parse, quoted
 from perdure.frontend.service.call import CallContext
@@ -41,6 +43,7 @@ from perdure.kube import client as kube
 from perdure.runtime.kinds import RunKind
 
 PAGE = 1_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIGHT = 2_048
 _AT_ONCE = 8
 """Number of runs that are read concurrently."""
@@ -178,14 +181,16 @@ class Listing:
 
 def _conditions(request: ListOpenWorkflowExecutionsRequest | ListClosedWorkflowExecutionsRequest) -> Iterator[str]:
     """Convert older filters to parts of a query (Temporal: service/frontend/workflow_handler.go)."""
-    times = request.start_time_filter
-    ends = times.earliest_time, times.latest_time
-    if times.HasField("latest_time") and ends[0].ToNanoseconds() > ends[1].ToNanoseconds():
+    try:
+        earliest, latest = (moment(request.start_time_filter, field) for field in ("earliest_time", "latest_time"))
+    except UnfitError as error:
+        raise invalid(str(error)) from error
+    if latest is not None and (earliest or _EPOCH) > latest:
         raise invalid("EarliestTime in StartTimeFilter should not be larger than LatestTime.")
-    if times.HasField("earliest_time"):
-        yield f"StartTime >= {quoted(times.earliest_time.ToJsonString())}"
-    if times.HasField("latest_time"):
-        yield f"StartTime <= {quoted(times.latest_time.ToJsonString())}"
+    if earliest is not None:
+        yield f"StartTime >= {quoted(earliest.isoformat())}"
+    if latest is not None:
+        yield f"StartTime <= {quoted(latest.isoformat())}"
     if request.HasField("execution_filter"):
         yield f"WorkflowId = {quoted(request.execution_filter.workflow_id)}"
         if request.execution_filter.run_id:

@@ -1,7 +1,6 @@
 """The RPC that starts a workflow or finds an open one, and updates it."""
 
 import uuid
-from datetime import timedelta
 
 import grpc
 from temporalio.api.enums.v1 import WorkflowExecutionStatus
@@ -136,7 +135,8 @@ def _start_refused(start: StartWorkflowExecutionRequest) -> str:
         return "CronSchedule is not allowed."
     if start.request_eager_execution:
         return "RequestEagerExecution is not supported."
-    if start.workflow_start_delay.ToTimedelta() > timedelta(0):
+    delay = start.workflow_start_delay
+    if (delay.seconds, delay.nanos) > (0, 0):
         return "WorkflowStartDelay is not supported."
     return ""
 

@@ -54,7 +54,7 @@ class Blocks:
             self._parts.frames.stop(at.path, CANCELLED)
 
     def branch_closed(self, path: Path, branch: str, outcome: Outcome) -> None:
-        """Record the outcome of a branch. Cancel the others once the outcome of the step is known, and close it with the last one."""
+        """Record the outcome of a branch. Cancel the others once the step has an outcome, and close it with the last one."""
         at = self._context.locate(path)
         action = at.compiled.action
         assert isinstance(action, Parallel)

@@ -17,6 +17,8 @@ class ApiServer:
         self.only: frozenset[tuple[str, str]] = frozenset()
         """Verbs and resources that are allowed in any case."""
         self.valid = True
+        self.user = "system:serviceaccount:orders:shop"
+        """Whom a token identifies when it is reviewed."""
         self.asked: list[dict[str, Any]] = []
         self.audiences = [AUDIENCE]
         self.reviewed: list[str] = []
@@ -28,7 +30,7 @@ class ApiServer:
             self.reviewed.append(body["spec"]["token"])
             self.asked_for.append(body["spec"].get("audiences"))
             await asyncio.sleep(0)
-            user = {"username": "system:serviceaccount:orders:shop"}
+            user = {"username": self.user}
             valid = {"authenticated": True, "user": user, "audiences": self.audiences}
             return {"status": valid if self.valid else {"error": "unknown"}}
         self.asked.append(body["spec"]["resourceAttributes"])

@@ -1,7 +1,7 @@
 """Limits on what callers of the frontend may use: rates, concurrent RPCs, and memory for messages."""
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
@@ -30,19 +30,55 @@ class Rate:
         return granted
 
 
-class Places:
-    """Limits how many calls are in progress at the same time, for each key and in total."""
+class Shares:
+    """Divides an amount among tenants.
 
-    def __init__(self, what: str, *, each: int, total: int) -> None:
-        self._what = what
+    Without a limit for each, a tenant may hold as much as is left. One alone can hold half, two can hold a third each, and
+    so on: there is always something left for others.
+    """
+
+    def __init__(self, total: int, each: int | None = None) -> None:
+        self._held: Counter[Hashable] = Counter()
+        self._left = total
         self._each = each
+
+    def held(self, key: Hashable) -> int:
+        """What a tenant holds."""
+        return self._held[key]
+
+    def fits(self, key: Hashable, size: int) -> bool:
+        """Whether a tenant may have so much more."""
+        if self._each is None:
+            return self._held[key] + size <= self._left - size
+        return size <= self._left and self._held[key] + size <= self._each
+
+    def add(self, key: Hashable, size: int) -> None:
+        """Give so much to a tenant; a negative size gives it back."""
+        self._left -= size
+        self._held[key] += size
+        if not self._held[key]:
+            del self._held[key]
+
+
+class Places:
+    """Limits how many calls are in progress at the same time."""
+
+    def __init__(self, what: str, *, total: int, each: int | None = None) -> None:
+        """Divide places.
+
+        Args:
+            what: For messages.
+            total: How many there are.
+            each: How many one caller may have; None: a share of them.
+        """
+        self._what = what
         self._total = total
-        self._taken: Counter[Hashable] = Counter()
-        self._sum = 0
+        self._each = each
+        self._shares = Shares(total, each)
 
     def free(self, key: Hashable) -> bool:
-        """Whether there is a place for a key."""
-        return self._sum < self._total and self._taken[key] < self._each
+        """Whether there is a place for a caller."""
+        return self._shares.fits(key, 1)
 
     @contextmanager
     def take(self, key: Hashable) -> Iterator[None]:
@@ -52,80 +88,82 @@ class Places:
             RpcError: No place is free.
         """
         if not self.free(key):
-            raise exhausted(
-                f"too many {self._what}: {self._each:,} for each caller and {self._total:,} in all; retry later"
-            )
-        self._taken[key] += 1
-        self._sum += 1
+            each = f"{self._each:,} for each caller" if self._each is not None else "a share for each namespace"
+            raise exhausted(f"too many {self._what}: {each} and {self._total:,} in all; retry later")
+        self._shares.add(key, 1)
         try:
             yield
         finally:
-            self._sum -= 1
-            self._taken[key] -= 1
-            if not self._taken[key]:
-                del self._taken[key]
+            self._shares.add(key, -1)
 
 
 class MessageMemory:
-    """The memory for messages in progress, in bytes. One caller may hold half of it."""
+    """The memory for messages in progress, in bytes, in shares for tenants."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._held: Counter[Hashable] = Counter()
-        self._sum = 0
-        self._waiting: list[tuple[Hashable, int, asyncio.Future[None]]] = []
+    def __init__(self, total: int, *, each: int | None = None) -> None:
+        """`each` is the limit for a tenant; None: a share."""
+        self._shares = Shares(total, each)
+        self._waiting: dict[Hashable, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     @asynccontextmanager
-    async def hold(self, key: Hashable, size: int) -> AsyncIterator[Callable[[int], None]]:
+    async def hold(
+        self, key: Hashable, size: int, seconds: float | None = None
+    ) -> AsyncIterator[Callable[[int], None]]:
         """Reserve memory for a message of at most `size` bytes within the block, waiting for it if necessary.
 
         The block gets a function that releases the rest once the actual size of the message is known.
+
+        Raises:
+            RpcError: There is no memory within `seconds`.
         """
-        await self._reserve(key, size)
+        await self._reserve(key, size, seconds)
         held = size
 
-        def shrink(to: int) -> None:
+        def resize(to: int) -> None:
             nonlocal held
-            self._add(key, to - held)
+            self._shares.add(key, to - held)
             held = to
             self._grant()
 
         try:
-            yield shrink
+            yield resize
         finally:
-            shrink(0)
+            resize(0)
 
-    async def _reserve(self, key: Hashable, size: int) -> None:
-        if self._fits(key, size):
-            self._add(key, size)
+    async def _reserve(self, key: Hashable, size: int, seconds: float | None) -> None:
+        if key not in self._waiting and self._shares.fits(key, size):
+            self._shares.add(key, size)
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = key, size, granted
-        self._waiting.append(waiter)
+        waiter = size, granted
+        self._waiting.setdefault(key, deque()).append(waiter)
         try:
-            await granted
-        except asyncio.CancelledError:
+            async with asyncio.timeout(seconds):
+                await granted
+        except (asyncio.CancelledError, TimeoutError) as error:
             if granted.done() and not granted.cancelled():
-                self._add(key, -size)
+                self._shares.add(key, -size)
                 self._grant()
             else:
-                self._waiting.remove(waiter)
+                self._remove(key, waiter)
+            if isinstance(error, TimeoutError):
+                raise exhausted("the messages of this namespace take too much memory; retry later") from None
             raise
 
     def _grant(self) -> None:
-        """Grant memory to waiting callers in order, skipping those whose share is used up."""
-        for waiter in list(self._waiting):
-            key, size, granted = waiter
-            if not granted.done() and self._fits(key, size):
-                self._waiting.remove(waiter)
-                self._add(key, size)
-                granted.set_result(None)
+        """Grant memory to those who wait: first to the tenants that hold least, and to the calls of each in order."""
+        for key in sorted(self._waiting, key=self._shares.held):
+            while (waiting := self._waiting.get(key)) and self._shares.fits(key, waiting[0][0]):
+                size, granted = waiting[0]
+                self._remove(key, waiting[0])
+                if not granted.done():
+                    self._shares.add(key, size)
+                    granted.set_result(None)
 
-    def _fits(self, key: Hashable, size: int) -> bool:
-        return self._sum + size <= self._total and self._held[key] + size <= self._total // 2
-
-    def _add(self, key: Hashable, size: int) -> None:
-        self._sum += size
-        self._held[key] += size
-        if not self._held[key]:
-            del self._held[key]
+    def _remove(self, key: Hashable, waiter: tuple[int, asyncio.Future[None]]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is None or waiter not in waiting:
+            return
+        waiting.remove(waiter)
+        if not waiting:
+            del self._waiting[key]

@@ -43,6 +43,18 @@ class User:
     groups: tuple[str, ...]
 
 
+_SERVICE_ACCOUNT = "system:serviceaccount:"
+
+
+def tenant_of(user: User | None) -> str:
+    """Who shares limits: all ServiceAccounts of a namespace; any other user alone."""
+    if user is None:
+        return ""
+    if user.name.startswith(_SERVICE_ACCOUNT):
+        return user.name.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
+    return f"user {user.name}"
+
+
 class Guard:
     """Authenticates callers and checks their permissions.
 

@@ -24,7 +24,7 @@ class LargePayloads:
 
     def __init__(self, runs: Callable[[], RunGateway]) -> None:
         self._runs = runs
-        self._memory = MessageMemory(_MEMORY)
+        self._memory = MessageMemory(_MEMORY, each=_MEMORY // 2)
 
     async def whole(self, namespace: str, make: Callable[[], _Made], most: int = UNLIMITED) -> _Made:
         """Build a message from a run's state or events, with the large payloads that it needs.

@@ -21,6 +21,7 @@ from perdure.frontend.direct_calls import DispatchNexusTaskRequest
 from perdure.frontend.door import MAX_ANSWER, MAX_READ, Door
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.guard import Guard
+from perdure.frontend.open_calls import OpenCalls
 from perdure.frontend.peers.peer_server import PeerSettings, peered
 from perdure.frontend.rights import DEPRECATED
 from perdure.frontend.rpc import Handler, Rpc
@@ -57,6 +58,8 @@ _STREAMS = 500
 """Maximum number of concurrent RPCs per connection, which is enough for a worker with many pollers."""
 _REVIEW_CONNECTIONS = 8
 _STATUS_DETAILS = "grpc-status-details-bin"
+_GRACE_SECONDS = 0.5
+"""How long open calls may continue when the operator stops."""
 
 
 class Frontend(Core):
@@ -148,7 +151,8 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
                 peered(frontend, handlers, _peers(chosen), shown.for_members() if shown else None, members)
             )
         offered = rpcs(handlers, manager.served, manager.first_lists.wait, door)
-        server.add_generic_rpc_handlers(generic_handlers(offered))
+        calls = OpenCalls()
+        server.add_generic_rpc_handlers(generic_handlers(offered, calls))
         server.add_generic_rpc_handlers((_health(),))
         for each in listening:
             await stack.enter_async_context(_http_api(frontend, offered, door, each, shown))
@@ -156,8 +160,16 @@ async def serve(frontend: Frontend, address: str) -> AsyncIterator[int]:
         try:
             yield port
         finally:
-            # Its inner tasks may have been cancelled together with the operator's, which is not a failure.
-            await asyncio.wait({asyncio.ensure_future(server.stop(grace=1.0))})
+            await stop(server, calls)
+
+
+async def stop(server: grpc.aio.Server, calls: OpenCalls) -> None:
+    """Accept no more connections and calls, and end open calls soon, so that their callers try another operator."""
+    # Its inner tasks may have been cancelled together with the operator's, which is not a failure.
+    stopping = asyncio.ensure_future(server.stop(grace=2 * _GRACE_SECONDS))
+    await asyncio.wait({stopping}, timeout=_GRACE_SECONDS)
+    calls.end()
+    await asyncio.wait({stopping})
 
 
 def _check(chosen: Settings, address: str) -> None:
@@ -303,16 +315,20 @@ def rpcs(
     ]
 
 
-def generic_handlers(offered: Iterable[Rpc]) -> tuple[grpc.GenericRpcHandler, ...]:
+def generic_handlers(offered: Iterable[Rpc], calls: OpenCalls) -> tuple[grpc.GenericRpcHandler, ...]:
     """Build the handlers for gRPC.
 
     gRPC sees requests as streams of bytes, so that it reads nothing before the caller is authenticated.
+
+    Args:
+        offered: The served RPCs.
+        calls: Gets the open calls.
     """
     found: dict[str, dict[str, Any]] = {service: {} for service in SERVICES}
     for rpc in offered:
         response = getattr(SERVICES[rpc.service], f"{rpc.name}Response")
         found[rpc.service][rpc.name] = grpc.stream_unary_rpc_method_handler(
-            _served(rpc), response_serializer=response.SerializeToString
+            _served(rpc, calls), response_serializer=response.SerializeToString
         )
     for service, module in SERVICES.items():
         for name, reason in UNSERVED.items():
@@ -358,10 +374,10 @@ class _GrpcCall:
             raise invalid(f"the message is not a {self._rpc.name}Request") from None
 
 
-def _served(rpc: Rpc) -> Callable[[Any, Any], Awaitable[Any]]:
+def _served(rpc: Rpc, calls: OpenCalls) -> Callable[[Any, Any], Awaitable[Any]]:
     async def serve_one(_: Any, context: Any) -> Any:
         try:
-            return await rpc.answer(_GrpcCall(rpc, context))
+            return await calls.handle(rpc.answer(_GrpcCall(rpc, context)))
         except RpcError as error:
             if error.detail is not None:
                 context.set_trailing_metadata(((_STATUS_DETAILS, error.status().SerializeToString()),))

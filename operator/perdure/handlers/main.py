@@ -62,6 +62,8 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
             return manager.trouble() or operations.trouble()
 
         def not_ready() -> str | None:
+            if stop.is_set():
+                return "this operator stops"
             if not (ready.is_set() and manager.first_lists.complete):
                 return "the watches have not begun"
             if not manager.shards.active:

@@ -1,5 +1,6 @@
 """The frontend for Temporal SDKs, which is imported only if it is enabled."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ class Temporal:
     def __init__(self, address: str, environment: Mapping[str, str]) -> None:
         """Create the frontend, unless `address` is empty; `environment` has the other settings."""
         self._address = address
+        self._linger = float(environment.get("PERDURE_LINGER_SECONDS") or 0)
         self._frontend: Frontend | None = None
         if address:
             from perdure.frontend import configuration, server  # noqa: PLC0415 (saves 50 MB without a frontend)
@@ -31,7 +33,11 @@ class Temporal:
 
     @asynccontextmanager
     async def serve(self, manager: Manager) -> AsyncIterator[None]:
-        """Serve SDKs within the block."""
+        """Serve SDKs within the block.
+
+        At its end, the ports are closed for some more seconds, so that new connections are refused. Until the Service no longer
+        points at this pod, SDKs connect to it again. If the pod had vanished, nothing would answer them for two minutes.
+        """
         if self._frontend is None:
             yield
             return
@@ -41,3 +47,4 @@ class Temporal:
         async with serve(self._frontend, self._address) as port:
             structlog.get_logger("perdure").info("Serving Temporal SDKs", port=port)
             yield
+        await asyncio.sleep(self._linger)

@@ -65,6 +65,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_ACTIVITY_SERVICE_ACCOUNT": "beat",
         "PERDURE_POD_TTL_SECONDS": "300",
         "PERDURE_TEMPORAL_ADDRESS": "[::]:7233",
+        "PERDURE_LINGER_SECONDS": "6",
         "PERDURE_TEMPORAL_HTTP_ADDRESS": "[::]:7243",
         "PERDURE_TEMPORAL_MAX_CONNECTIONS": "1000",
         "PERDURE_TEMPORAL_AUDIENCE": "perdure.dev/temporal",
@@ -173,6 +174,17 @@ def test_a_single_operator_that_serves_sdks_ends_before_the_next_one_begins(rend
     assert strategy("replicas=1") == "Recreate"
     assert strategy() == "RollingUpdate"
     assert strategy("temporal.enabled=false", "replicas=1") == "RollingUpdate"
+
+
+def test_a_stopped_operator_refuses_connections_until_the_service_has_learned_of_it(render: Render) -> None:
+    manifests = render()
+    pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
+    container = operator_container(manifests)
+    (linger,) = [float(each["value"]) for each in container["env"] if each["name"] == "PERDURE_LINGER_SECONDS"]
+    probe = container["readinessProbe"]
+    unready = probe["periodSeconds"] * probe["failureThreshold"]
+    nodes = 2  # until kube-proxy has changed its rules
+    assert unready + nodes < linger < pod["terminationGracePeriodSeconds"] / 2
 
 
 def test_operators_that_serve_sdks_together_reach_each_other_and_show_a_token(render: Render) -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from perdure.frontend.admission import MessageMemory, Places, Rate
+from perdure.frontend.admission import MessageMemory, Places, Rate, Shares
 from perdure.frontend.errors import RpcError
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,7 +30,7 @@ def test_places_are_counted_for_each_caller_and_in_all() -> None:
 
 
 async def test_memory_is_waited_for_and_one_caller_leaves_half_of_it_to_others() -> None:
-    memory, leave, second = MessageMemory(8), asyncio.Event(), asyncio.Event()
+    memory, leave, second = MessageMemory(8, each=4), asyncio.Event(), asyncio.Event()
     order: list[str] = []
 
     async def read(key: str, size: int = 4) -> None:
@@ -54,8 +54,49 @@ async def test_memory_is_waited_for_and_one_caller_leaves_half_of_it_to_others()
         pass
 
 
-async def test_what_a_message_does_not_need_is_given_to_others() -> None:
+def test_of_shares_there_is_always_something_left_for_another_tenant() -> None:
+    shares = Shares(120)
+    for tenant in ("a", "b", "c"):
+        while shares.fits(tenant, 1):
+            shares.add(tenant, 1)
+    assert [shares.held(tenant) for tenant in ("a", "b", "c", "d")] == [60, 30, 15, 0]
+    assert shares.fits("d", 1)
+    shares.add("a", -60)
+    assert shares.fits("d", 30)
+
+
+async def test_memory_goes_first_to_the_tenant_that_holds_least() -> None:
+    memory, order, granted = MessageMemory(8), list[str](), asyncio.Event()
+
+    async def read(key: str) -> None:
+        async with memory.hold(key, 2):
+            order.append(key)
+            granted.set()
+
+    async with asyncio.TaskGroup() as group, memory.hold("hostile", 2), memory.hold("hostile", 2):
+        async with memory.hold("other", 2):
+            for key in ("hostile", "hostile", "late"):
+                group.create_task(read(key))
+            await asyncio.sleep(0)
+            assert not order
+        await granted.wait()
+        assert order == ["late"]
+
+
+async def test_memory_is_waited_for_in_bounded_time() -> None:
     memory = MessageMemory(8)
+    async with memory.hold("a", 4):
+        with pytest.raises(RpcError, match="take too much memory; retry later"):
+            async with memory.hold("a", 4, 0.0):
+                pass
+        async with memory.hold("b", 2):
+            pass
+    async with memory.hold("a", 4):
+        pass
+
+
+async def test_what_a_message_does_not_need_is_given_to_others() -> None:
+    memory = MessageMemory(8, each=4)
     async with memory.hold("a", 4) as shrink, memory.hold("b", 4):
         waiting = asyncio.create_task(memory.hold("a", 4).__aenter__())
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
 """What callers get, and cost, before they are known: by a real gRPC server in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
@@ -17,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
+    StartWorkflowExecutionRequest,
 )
 
 from callers import AUDIENCE, ApiServer, bearer, token
@@ -25,9 +27,10 @@ from perdure.frontend import guard as of_guard
 from perdure.frontend.admission import Places
 from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, Peer, peer_of
-from perdure.frontend.door import Door
+from perdure.frontend.door import MAX_READ, Door, size_of
 from perdure.frontend.guard import Guard
-from perdure.frontend.server import generic_handlers, options, rpcs
+from perdure.frontend.open_calls import OpenCalls
+from perdure.frontend.server import generic_handlers, options, rpcs, stop
 from perdure.kube import clock
 
 SERVICE = "/temporal.api.workflowservice.v1.WorkflowService"
@@ -50,9 +53,12 @@ class Frontend:
     address: str = ""
     handled: int = 0
     waiting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    left: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     leave: asyncio.Event = field(default_factory=asyncio.Event)
     able: bool = True
     """Whether the process could serve callers."""
+    stop: Callable[[], Awaitable[None]] = field(init=False)
+    """Stops the server as the operator does."""
 
     async def ready(self) -> None:
         pass
@@ -63,7 +69,10 @@ class Frontend:
 
     async def poll(self, *_: Any) -> PollWorkflowTaskQueueResponse:
         self.waiting.release()
-        await self.leave.wait()
+        try:
+            await self.leave.wait()
+        finally:
+            self.left.release()
         return PollWorkflowTaskQueueResponse()
 
     async def read(self, *_: Any) -> GetWorkflowExecutionHistoryResponse:
@@ -84,9 +93,12 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
         "CountWorkflowExecutions": frontend.count,
         "GetWorkflowExecutionHistory": frontend.read,
         "PollWorkflowTaskQueue": frontend.poll,
+        "StartWorkflowExecution": frontend.count,
     }
     offered = rpcs(handlers, ServedNamespaces(("orders",)), frontend.ready, door)
-    server.add_generic_rpc_handlers(generic_handlers(offered))
+    calls = OpenCalls()
+    frontend.stop = lambda: stop(server, calls)
+    server.add_generic_rpc_handlers(generic_handlers(offered, calls))
     await server.start()
     try:
         yield frontend
@@ -114,6 +126,11 @@ async def code_of(call: Any) -> grpc.StatusCode:
 
 def count(channel: grpc.aio.Channel, text: str, body: bytes = COUNT) -> Any:
     return channel.unary_unary(f"{SERVICE}/CountWorkflowExecutions")(body, metadata=bearer(text), timeout=60)
+
+
+def unsent_count(channel: grpc.aio.Channel, text: str) -> Any:
+    """A call whose message never comes."""
+    return channel.stream_unary(f"{SERVICE}/CountWorkflowExecutions")(metadata=bearer(text), timeout=60)
 
 
 def poll(channel: grpc.aio.Channel) -> Any:
@@ -159,6 +176,26 @@ async def test_a_long_message_is_decoded_only_for_a_caller_who_may_send_it() -> 
         assert not frontend.handled
 
 
+async def test_calls_without_messages_of_one_namespace_leave_room_for_others() -> None:
+    """Its ServiceAccounts count together: 600 calls are more than their share of places, and memory for 600 is more than all."""
+    async with serving() as frontend, calling(frontend) as one, calling(frontend) as two, calling(frontend) as other:
+        accounts = [f"system:serviceaccount:hostile:{name}" for name in ("one", "two")]
+        for frontend.api.user in accounts:
+            assert await code_of(count(other, token(sub=frontend.api.user))) is grpc.StatusCode.OK
+        unsent = [
+            asyncio.ensure_future(code_of(unsent_count(channel, token(sub=account))))
+            for account, channel in zip(accounts, (one, two), strict=True)
+            for _ in range(300)
+        ]
+        frontend.api.user = "system:serviceaccount:orders:shop"
+        refused, waiting = await asyncio.wait(unsent, return_when=asyncio.FIRST_COMPLETED)
+        assert {each.result() for each in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        for _ in range(20):
+            assert await code_of(count(other, token())) is grpc.StatusCode.OK
+        for each in waiting:
+            each.cancel()
+
+
 async def test_a_caller_with_too_many_calls_at_once_is_told_to_retry() -> None:
     async with serving(long_polls=Places("long polls", each=2, total=8)) as frontend, calling(frontend) as channel:
         polls = [asyncio.ensure_future(poll(channel)) for _ in range(2)]
@@ -188,6 +225,39 @@ async def test_a_caller_that_lost_what_it_needs_while_it_waited_gets_no_answer(
         monkeypatch.setattr(of_guard, "now", lambda: later)
         frontend.leave.set()
         assert await code_of(waits) is code
+
+
+async def test_a_message_with_too_many_parts_is_refused() -> None:
+    request = StartWorkflowExecutionRequest(namespace="orders", input=Payloads(payloads=[Payload()] * 50_001))
+    async with serving() as frontend, calling(frontend) as channel:
+        start = channel.unary_unary(f"{SERVICE}/StartWorkflowExecution")
+        call = start(request.SerializeToString(), metadata=bearer(token()), timeout=60)
+        assert await code_of(call) is grpc.StatusCode.INVALID_ARGUMENT
+        assert not frontend.handled
+
+
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_the_memory_of_a_message_includes_its_parts(count: int) -> None:
+    request = StartWorkflowExecutionRequest(namespace="orders", input=Payloads(payloads=[Payload()] * count))
+    raw = request.SerializeToString()
+    assert 64 * count <= size_of(request, raw) - len(raw) <= MAX_READ
+
+
+async def test_calls_that_are_open_when_the_operator_stops_can_be_tried_again() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        waiting = asyncio.ensure_future(code_of(poll(channel)))
+        await frontend.waiting.acquire()
+        await frontend.stop()
+        assert await waiting is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_caller_that_goes_ends_its_call() -> None:
+    async with serving() as frontend, calling(frontend) as channel:
+        call = poll(channel)
+        await frontend.waiting.acquire()
+        call.cancel()
+        await frontend.left.acquire()
+        assert await code_of(count(channel, token())) is grpc.StatusCode.OK
 
 
 async def test_an_identity_that_is_too_long_is_refused() -> None:

@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 from callers import AUDIENCE, ApiServer, bearer, token
 from perdure.frontend import guard as of_guard
 from perdure.frontend.errors import RpcError
-from perdure.frontend.guard import Guard
+from perdure.frontend.guard import Guard, User, tenant_of
 from perdure.frontend.rights import needed
 from perdure.frontend.rpc_namespaces import check_inside, namespace_of
 from perdure.kube import clock
@@ -298,3 +298,11 @@ def test_workers_register_versions_and_only_those_who_may_change_config_maps_rou
         "DeleteWorkerDeploymentVersion",
     ):
         assert [(right.verb, right.resource) for right in needed(rpc)] == [("update", "configmaps")], rpc
+
+
+@pytest.mark.parametrize(
+    ("name", "tenant"),
+    [("system:serviceaccount:orders:shop", "orders"), ("orders", "user orders"), ("jane", "user jane")],
+)
+def test_the_service_accounts_of_a_namespace_share_limits(name: str, tenant: str) -> None:
+    assert tenant_of(User(name, "", ())) == tenant

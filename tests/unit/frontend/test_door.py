@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.workflowservice.v1 import (
     CountWorkflowExecutionsRequest,
     CountWorkflowExecutionsResponse,
@@ -17,6 +18,7 @@ from temporalio.api.workflowservice.v1 import (
     GetWorkflowExecutionHistoryResponse,
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
+    StartWorkflowExecutionRequest,
 )
 
 from callers import AUDIENCE, ApiServer, bearer, token
@@ -25,7 +27,7 @@ from perdure.frontend import guard as of_guard
 from perdure.frontend.admission import Places
 from perdure.frontend.configuration import Settings
 from perdure.frontend.connections import Connections, Peer, peer_of
-from perdure.frontend.door import Door
+from perdure.frontend.door import MAX_READ, Door, size_of
 from perdure.frontend.guard import Guard
 from perdure.frontend.open_calls import OpenCalls
 from perdure.frontend.server import generic_handlers, options, rpcs, stop
@@ -91,6 +93,7 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
         "CountWorkflowExecutions": frontend.count,
         "GetWorkflowExecutionHistory": frontend.read,
         "PollWorkflowTaskQueue": frontend.poll,
+        "StartWorkflowExecution": frontend.count,
     }
     offered = rpcs(handlers, ServedNamespaces(("orders",)), frontend.ready, door)
     calls = OpenCalls()
@@ -222,6 +225,22 @@ async def test_a_caller_that_lost_what_it_needs_while_it_waited_gets_no_answer(
         monkeypatch.setattr(of_guard, "now", lambda: later)
         frontend.leave.set()
         assert await code_of(waits) is code
+
+
+async def test_a_message_with_too_many_parts_is_refused() -> None:
+    request = StartWorkflowExecutionRequest(namespace="orders", input=Payloads(payloads=[Payload()] * 50_001))
+    async with serving() as frontend, calling(frontend) as channel:
+        start = channel.unary_unary(f"{SERVICE}/StartWorkflowExecution")
+        call = start(request.SerializeToString(), metadata=bearer(token()), timeout=60)
+        assert await code_of(call) is grpc.StatusCode.INVALID_ARGUMENT
+        assert not frontend.handled
+
+
+@pytest.mark.parametrize("count", [1, 20_000])
+def test_the_memory_of_a_message_includes_its_parts(count: int) -> None:
+    request = StartWorkflowExecutionRequest(namespace="orders", input=Payloads(payloads=[Payload()] * count))
+    raw = request.SerializeToString()
+    assert 64 * count <= size_of(request, raw) - len(raw) <= MAX_READ
 
 
 async def test_calls_that_are_open_when_the_operator_stops_can_be_tried_again() -> None:

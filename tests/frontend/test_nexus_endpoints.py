@@ -20,12 +20,15 @@ from temporalio.api.nexus.v1 import (
     EndpointTarget,
     StartOperationResponse,
 )
+from temporalio.api.taskqueue.v1 import TaskQueue
 
 from frontend.nexus_calls import BILLS, FIVE, answer, caller, charge, endpoint, handle, schedule, spec, start_for, until
 from frontend.served import Served, complete_workflow, names, served
 from perdure.controller.runs.run_conditions import lacks_worker
+from perdure.frontend.configuration import Settings
 from perdure.frontend.endpoints import CONFIG_MAP
 from perdure.frontend.errors import RpcError
+from perdure.frontend.server import Frontend
 from perdure.frontend.service.nexus import CALLERS_HEADER
 from perdure.runtime.callbacks import CallbackToken
 from perdure.simulation.cluster.storage import ObjectKey
@@ -186,6 +189,21 @@ async def test_an_endpoint_that_no_worker_polls_is_reported_until_one_does(here:
     await here.decide()
     await asyncio.sleep(120)
     assert lacks(here) == "", "it waits for no worker any more"
+
+
+@served
+async def test_a_missing_worker_is_reported_once_although_another_operator_starts(here: Served) -> None:
+    await endpoint(here)
+    await asyncio.sleep(30)  # the time that workers have to come after a start
+    await here.start()
+    await here.decide(schedule())
+    await here.start("unpolled", queue=TaskQueue(name="unpolled"))
+    await asyncio.sleep(60)
+    assert all(lacks_worker(each["status"]) for each in here.world.server.of("workflowruns"))
+    here.world.start(Frontend(Settings(authentication=False)))
+    await asyncio.sleep(60)
+    assert all(lacks_worker(each["status"]) for each in here.world.server.of("workflowruns"))
+    assert len([each for each in here.world.server.posted if each["reason"] == "NoWorker"]) == 2
 
 
 @served

@@ -74,12 +74,20 @@ class Workers(Protocol):
         """
         ...
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
-        """Whether a worker has recently polled a task queue for workflow tasks or for activities."""
+    def polled(
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+    ) -> bool:
+        """Whether a worker has recently polled a task queue for workflow tasks or for activities.
+
+        A process that has just started assumes so, unless the run already reports that no worker does (`told`).
+        """
         ...
 
-    def handled(self, namespace: str, operation: PendingOperation) -> bool:
-        """Whether a worker has recently polled for calls of the endpoint of an operation, or the endpoint is unknown."""
+    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
+        """Whether a worker has recently polled for calls of the endpoint of an operation, or the endpoint is unknown.
+
+        A process that has just started assumes so, unless the run already reports that no worker does (`told`).
+        """
         ...
 
     def inlined(self, content: bytes) -> Any:
@@ -115,14 +123,16 @@ class NoWorkers:
         del namespace, task_queue, version
         return False
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
+    def polled(
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+    ) -> bool:
         """Return False: workers are not served."""
-        del namespace, task_queue, activities, version
+        del namespace, task_queue, activities, version, told
         return False
 
-    def handled(self, namespace: str, operation: PendingOperation) -> bool:
+    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
         """Return False: workers are not served."""
-        del namespace, operation
+        del namespace, operation, told
         return False
 
     def inlined(self, content: bytes) -> Any:
@@ -145,7 +155,9 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
         # A worker that has as many tasks as it may asks for no more, for as long as one may take.
         patience = timedelta(0) if told else max(PATIENCE, task.start_to_close_timeout)
         version = workers.version_of(namespace, state)
-        if task.scheduled_time + patience <= now and not workers.polled(namespace, code.task_queue, version=version):
+        if task.scheduled_time + patience <= now and not workers.polled(
+            namespace, code.task_queue, version=version, told=told
+        ):
             return f"no worker{_of(version)} polls the task queue `{code.task_queue}`"
     patience = timedelta(0) if told else PATIENCE
     looked_at = set()
@@ -155,11 +167,11 @@ def unserved(state: RunState, now: datetime, workers: Workers, namespace: str, *
             continue
         looked_at.add(queue)
         version = workers.version_of(namespace, state, activity)
-        if not workers.polled(namespace, queue, activities=True, version=version):
+        if not workers.polled(namespace, queue, activities=True, version=version, told=told):
             what = f"activity `{activity.activity_type}`" if state.for_clients else f"step `{activity.activity_id}`"
             return f"{what}: no worker{_of(version)} polls the task queue `{queue}` for activities"
     for operation, since in _uncalled(state):
-        if since + patience <= now and not workers.handled(namespace, operation):
+        if since + patience <= now and not workers.handled(namespace, operation, told=told):
             what = f"operation `{operation.service}.{operation.operation}`"
             # Which task queue that is, is no business of the caller's namespace.
             return f"{what}: no worker polls the task queue of the Nexus endpoint `{operation.endpoint}`"

@@ -184,23 +184,28 @@ class Core:
         """
         return is_registered(await self.deployments.read(namespace), version, Kind.WORKFLOW, task_queue)
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
+    def polled(
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+    ) -> bool:
         """Whether a worker polls a task queue, has just polled it, or has not had time to poll it yet.
 
-        A worker whose activity slots are all in use does not poll until one is free, so it counts as polling for minutes.
+        A worker whose activity slots are all in use does not poll until one is free, so it counts as polling for minutes. If the
+        run already reports that no worker polls (`told`), only a poll changes that, not the start of this process.
         """
-        if now() < self._begun + _WORKERS_COME_WITHIN:
+        if not told and now() < self._begun + _WORKERS_COME_WITHIN:
             return True
         queue = QueueName(namespace, Kind.ACTIVITY if activities else Kind.WORKFLOW, task_queue, version)
         return self.matching.alive(queue) or (activities and self.matching.has_pollers(queue))
 
-    def handled(self, namespace: str, operation: PendingOperation) -> bool:
+    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
         """Whether a worker polls for calls of an endpoint, has just polled, or has not had time to poll yet.
 
         The result reveals nothing about an endpoint that does not admit the namespace, or that was not read yet.
         """
         endpoint = self.endpoints.known(operation.endpoint_id, operation.endpoint)
-        if now() < self._begun + _WORKERS_COME_WITHIN or endpoint is None or not endpoint.admits(namespace):
+        if endpoint is None:
+            return not told
+        if not endpoint.admits(namespace) or (not told and now() < self._begun + _WORKERS_COME_WITHIN):
             return True
         return self.matching.alive(QueueName(endpoint.namespace, Kind.NEXUS, endpoint.task_queue))
 

@@ -55,6 +55,8 @@ class OperatorOptions:
     """Whether to record Events that need no action, such as the start or completion of a run."""
     fleet: str = ""
     """The fleet with which this operator shares the work: the name of the release; empty: it works alone."""
+    pod_uid: str = ""
+    """The UID of this pod, which owns the Lease of the member; empty: nothing owns it."""
     lease_seconds: int = 10
     """Duration of the Lease of a fleet member. If it is not renewed for that time, other members take over its shards."""
     address: str = ""
@@ -100,6 +102,7 @@ class OperatorOptions:
             ),
             routine_events=environment.get("PERDURE_ROUTINE_EVENTS") == "true",
             fleet=fleet,
+            pod_uid=environment.get("POD_UID", ""),
             lease_seconds=int(environment.get("PERDURE_LEASE_SECONDS") or 10),
             address=address,
             peer_address=peer,
@@ -113,6 +116,7 @@ def _shards(client: Client, options: OperatorOptions, recorder: Recorder) -> Sha
     settings = MemberSettings(
         fleet=options.fleet,
         name=options.instance,
+        pod_uid=options.pod_uid,
         address=options.address,
         seconds=options.lease_seconds,
         release=__version__,

@@ -51,6 +51,7 @@ def test_the_operator_is_told_what_was_agreed(render: Render) -> None:
         "PERDURE_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
         "POD_NAME": {"fieldRef": {"fieldPath": "metadata.name"}},
         "POD_IP": {"fieldRef": {"fieldPath": "status.podIP"}},
+        "POD_UID": {"fieldRef": {"fieldPath": "metadata.uid"}},
         "PERDURE_FLEET": "perdure",
         "PERDURE_LEASE_SECONDS": "10",
         "PERDURE_PEER_ADDRESS": "[::]:7234",
@@ -195,6 +196,7 @@ def test_operators_that_serve_sdks_together_reach_each_other_and_show_a_token(re
     assert env["PERDURE_FLEET"] == "perdure"
     assert env["PERDURE_PEER_ADDRESS"] == "[::]:7234"
     assert env["POD_IP"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert env["POD_UID"] == {"fieldRef": {"fieldPath": "metadata.uid"}}
     (mount,) = [each for each in container["volumeMounts"] if env["PERDURE_PEER_TOKEN"].startswith(each["mountPath"])]
     (volume,) = [each for each in pod["spec"]["volumes"] if each["name"] == mount["name"]]
     (source,) = volume["projected"]["sources"]

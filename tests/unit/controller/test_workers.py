@@ -28,11 +28,15 @@ class Pollers(NoWorkers):
         assert (namespace, state.closed, activity) == ("shop", False, activity)
         return self.version
 
-    def polled(self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "") -> bool:
+    def polled(
+        self, namespace: str, task_queue: str, *, activities: bool = False, version: str = "", told: bool = False
+    ) -> bool:
+        del told
         assert (namespace, task_queue, version) == ("shop", "orders", self.version)
         return ("activities" if activities else "tasks") in self.sorts
 
-    def handled(self, namespace: str, operation: PendingOperation) -> bool:
+    def handled(self, namespace: str, operation: PendingOperation, *, told: bool = False) -> bool:
+        del told
         assert (namespace, operation.endpoint) == ("shop", "billing")
         return "operations" in self.sorts
 

@@ -31,6 +31,7 @@ def test_what_is_set_is_taken() -> None:
             "PERDURE_ROUTINE_EVENTS": "true",
             "POD_NAME": "perdure-0",
             "POD_IP": "10.0.0.7",
+            "POD_UID": "1234",
             "PATH": "/bin",
         }
     )
@@ -45,6 +46,7 @@ def test_what_is_set_is_taken() -> None:
         finished=Limits(runs=0, size=64 * 1024 * 1024),
         instance="perdure-0",
         fleet="perdure",
+        pod_uid="1234",
         lease_seconds=15,
         address="10.0.0.7",
     )

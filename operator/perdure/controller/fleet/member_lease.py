@@ -21,6 +21,8 @@ class MemberSettings:
     """The fleet: the name of the release."""
     name: str
     """The member: the name of the pod, and of its Lease."""
+    pod_uid: str = ""
+    """The UID of the pod, which owns the Lease: Kubernetes deletes the Lease with the pod, even if no member is left."""
     address: str = ""
     """Its address for other members: IP address and port, or only the IP address if it serves no SDKs."""
     seconds: int = 10
@@ -59,6 +61,7 @@ def lease(settings: MemberSettings, holder: str, now: datetime) -> kube.Object:
             "name": settings.name,
             "labels": {labels.FLEET_LABEL: settings.fleet},
             "annotations": _annotations(settings, ()),
+            **_owner(settings),
         },
         "spec": {**_renewed(settings, holder, now), "acquireTime": write_micro_time(now)},
     }
@@ -77,6 +80,13 @@ def renewal(
         },
         "spec": _renewed(settings, holder, now),
     }
+
+
+def _owner(settings: MemberSettings) -> dict[str, Any]:
+    if not settings.pod_uid:
+        return {}
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": settings.name, "uid": settings.pod_uid}
+    return {"ownerReferences": [pod]}
 
 
 def _annotations(settings: MemberSettings, members: Collection[str]) -> dict[str, str]:

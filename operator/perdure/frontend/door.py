@@ -3,7 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
+from google.protobuf.message import Message
+
+from perdure.frontend import given
 from perdure.frontend.admission import MessageMemory, Places
 from perdure.frontend.connections import Connections, Peer
 from perdure.frontend.errors import RpcError, too_large, too_late
@@ -20,6 +24,12 @@ _READ_SECONDS = 10.0
 """A message arrives with the call; this is enough for 4 MiB over a slow line."""
 _WAIT_SECONDS = 30.0
 """For memory to read a message."""
+_PART = 64
+"""Bytes in memory of an item of a list or a map, in addition to those of the message; it can have as few as two there."""
+_SMALL, _MOST_PER_BYTE = 1024, _PART // 2
+"""The parts of messages of less bytes, such as polls, are not counted."""
+_COPIES = 3
+"""Of a response that is being sent: as an object, its bytes, and the bytes in gRPC."""
 _REFUSAL_SECONDS = 1.0
 
 POLLS = frozenset({"PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"})
@@ -42,6 +52,17 @@ WAITING = frozenset(
     }
 )
 """RPCs that wait (long polls). They have a separate limit, so that they cannot displace other RPCs."""
+
+
+def size_of(request: Any, raw: bytes) -> int:
+    """The size of a decoded message in memory, in bytes: at most `MAX_READ`. That of a small one is an upper limit.
+
+    Raises:
+        UnfitError: It has too many parts.
+    """
+    if len(raw) < _SMALL:
+        return len(raw) * _MOST_PER_BYTE
+    return len(raw) + (given.parts(request) * _PART if isinstance(request, Message) else 0)
 
 
 class Door:
@@ -110,10 +131,13 @@ class Door:
             yield
 
     @asynccontextmanager
-    async def message(self, read: Callable[[], Awaitable[bytes]], user: User | None) -> AsyncIterator[bytes]:
+    async def message(
+        self, read: Callable[[], Awaitable[bytes]], user: User | None
+    ) -> AsyncIterator[tuple[bytes, Callable[[int], None]]]:
         """Read the message of an RPC once memory for it is available, and hold the memory within the block.
 
-        Until the message has arrived, this is memory for the largest: gRPC takes it as soon as it is asked to read.
+        This is memory for the largest message, which gRPC takes as soon as it is asked to read. The block gets the message
+        and a function that releases the rest once the size of the decoded message is known.
 
         Raises:
             RpcError: The message did not arrive in time, or is too large.
@@ -126,8 +150,18 @@ class Door:
                 raise too_late(f"the message was not received within {_READ_SECONDS:.0f} s") from None
             if len(raw) > MAX_MESSAGE:
                 raise too_large(len(raw), MAX_MESSAGE)
-            shrink(len(raw))
-            yield raw
+            yield raw, shrink
+
+    async def response(self, rpc: str, size: int, user: User | None) -> Callable[[], None]:
+        """Reserve memory for a response of an RPC, until the returned function is called because the client has received it.
+
+        It is not released earlier, as clients may send requests and read no responses. Tasks do not wait for memory.
+
+        Raises:
+            RpcError: The responses that other calls of the namespace have not received take too much memory.
+        """
+        size = min(size * _COPIES, _MEMORY // 4)
+        return await self._memory.keep(tenant_of(user), size, None if rpc in POLLS else _WAIT_SECONDS)
 
     async def _hold_back(self, peer: Peer) -> None:
         if not self._refusals.free(peer):

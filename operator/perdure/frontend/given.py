@@ -122,6 +122,32 @@ def few(payloads: Sized) -> None:
         )
 
 
+def parts(message: Message) -> int:
+    """Count the items in all lists and maps of a message.
+
+    Raises:
+        UnfitError: They are more than `MAX_PARTS`.
+    """
+    count, left = 0, [message]
+    while left:
+        for field, value in left.pop().ListFields():
+            kind = field.message_type
+            if not field.is_repeated:
+                if kind is not None:
+                    left.append(value)
+                continue
+            count += len(value)
+            if count > MAX_PARTS:
+                raise UnfitError(f"The lists and maps of the request have more than {MAX_PARTS:,} items.")
+            if kind is None:
+                continue
+            if not kind.GetOptions().map_entry:
+                left.extend(value)
+            elif kind.fields_by_name["value"].message_type is not None:
+                left.extend(value.values())
+    return count
+
+
 def small(messages: Iterable[Message], most: int = MAX_INLINE) -> None:
     """Check that payloads are not too large.
 

@@ -91,10 +91,11 @@ class Guard:
             raise unauthenticated("a ServiceAccount token is needed: `authorization: Bearer <token>`")
         key, time = hashlib.sha256(token.encode(errors="replace")).digest(), now()
         known = self._users.get(key)
-        if known is not None and known[0] >= time:
+        if known is not None and _holds(known[0], time, _KNOWN_FOR):
             return known[1]
         user = None
-        if self._refused.get(key, time) <= time:
+        refused_until = self._refused.get(key)
+        if refused_until is None or not _holds(refused_until, time, _INVALID_FOR):
             audience = self._audience_of(token, time)
             user = await self._reviewed(key, token, audience, None if known is not None else address)
         if user is None:
@@ -173,7 +174,7 @@ class Guard:
     async def _may(self, user: User, namespace: str, right: Right) -> bool:
         key = user, namespace, right
         known = self._rights.get(key)
-        if known is None or known[0] < now():
+        if known is None or not _holds(known[0], now(), _KNOWN_FOR if known[1] else _REFUSED_FOR):
             if known is None and not self._rate_of_user.take(user.name, now()):
                 raise exhausted(f"too many rights of {user.name} to ask the API server about; retry later")
             other = right.of_frontend
@@ -210,6 +211,11 @@ class Guard:
             return await self._client.create(url, body)
         except (kube.ApiError, *kube.TRANSIENT) as error:
             raise unavailable(f"the API server could not be asked who that is: {error}") from error
+
+
+def _holds(until: datetime, time: datetime, longest: timedelta) -> bool:
+    """Whether a cached answer holds. It does not if the clock was set back to a time before it arrived."""
+    return until - longest <= time <= until
 
 
 def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:

@@ -6,12 +6,13 @@ from typing import Any, Protocol
 
 import grpc
 import structlog
+from google.protobuf.message import Message
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import given
 from perdure.frontend.audit import recorded
 from perdure.frontend.connections import Peer
-from perdure.frontend.door import POLLS, WAITING, Door
+from perdure.frontend.door import POLLS, WAITING, Door, size_of
 from perdure.frontend.errors import RpcError, invalid, namespace_not_found, unavailable
 from perdure.frontend.given import UnfitError
 from perdure.frontend.rpc_namespaces import check_inside, namespace_of
@@ -45,6 +46,9 @@ class IncomingCall(Protocol):
         Raises:
             RpcError: The message is missing.
         """
+
+    def after_sending(self, release: Callable[[], None]) -> None:
+        """Call a function once the response is sent, or the client has gone."""
 
     async def head(self, raw: bytes) -> Any:
         """Decode as little of the message as shows its namespace.
@@ -84,6 +88,9 @@ class Rpc:
             response = await self._handle(call)
         except Exception as error:  # noqa: BLE001 (each becomes a status)
             failure = status_of(self.name, error)
+            error.__traceback__ = (
+                None  # its frames refer to the request, and would keep it until the garbage collection
+            )
             metrics.RPCS.labels(rpc=self.name, code=failure.code.name).inc()
             raise failure from None
         metrics.RPCS.labels(rpc=self.name, code="OK").inc()
@@ -94,14 +101,17 @@ class Rpc:
         user = await self.door.authenticate(metadata, peer)
         principal = user.name if user is not None else ""
         with recorded(self.name, principal, peer.address) as record:
-            async with self.door.place(self.name, user), self.door.message(incoming.read, user) as raw:
+            async with self.door.place(self.name, user), self.door.message(incoming.read, user) as (raw, shrink):
                 decode = incoming.decode if len(raw) < LONG else incoming.head
                 record.request = request = await decode(raw)
+                if len(raw) < LONG:
+                    shrink(size_of(request, raw))
                 await self.ready()
                 namespace = namespace_of(self.name, request)
                 await self.door.authorize(user, self.name, namespace)
                 if len(raw) >= LONG:
                     record.request = request = await incoming.decode(raw)
+                    shrink(size_of(request, raw))
                 check_inside(self.name, namespace, request)
                 given.name(getattr(request, "identity", ""), "Identity", required=False)
                 if namespace and namespace not in self.served:
@@ -114,6 +124,8 @@ class Rpc:
                 record.response = await self.handler(request, call)
                 if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()
+                if isinstance(record.response, Message) and (size := record.response.ByteSize()) >= LONG:
+                    incoming.after_sending(await self.door.response(self.name, size, user))
                 return record.response
 
 

@@ -1,1 +1,1 @@
-"""Manifests of other workflow systems, converted to Perdure's. Pure: texts and maps in, maps out."""
+"""Converts manifests of other workflow systems to those of Perdure. Pure: its input is texts and maps, its output maps."""

@@ -1,4 +1,4 @@
-"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow of Argo, as Perdure's manifests."""
+"""Converts Workflow, WorkflowTemplate, ClusterWorkflowTemplate, and CronWorkflow of Argo to manifests of Perdure."""
 
 from typing import Any, Final
 
@@ -87,14 +87,14 @@ _STORED: Final = {
     "artifactRepositoryRef": "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md",
     "artifactGC": "artifacts are not deleted; set a lifecycle rule on the bucket",
 }
-"""Where artifacts are stored, and for how long."""
+"""Fields about the storage and the retention of artifacts."""
 
 
 def convert(documents: list[Object]) -> list[Imported]:
-    """Convert all objects of Argo in some documents. Those that refer to each other must come together.
+    """Convert all objects of Argo in some documents. Objects that refer to each other must be converted together.
 
     Args:
-        documents: Manifests; those of other kinds are looked up only.
+        documents: Manifests; objects of other kinds are only used for lookups.
     """
     made = [Imported(name_of(each)) for each in documents]
     found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
@@ -137,7 +137,7 @@ class _Conversion:
         self._add("WorkflowRun", self._meta(), made)
 
     def _resolved(self, spec: Object, path: str) -> Object | None:
-        """A spec over that of the template that it refers to."""
+        """Merge a spec over the spec of its referenced template."""
         reference = spec["workflowTemplateRef"]
         base = self._library.spec(str(reference.get("name")), cluster=bool(reference.get("clusterScope")))
         if base is None:
@@ -312,7 +312,7 @@ class _Conversion:
         )
 
     def _meta(self) -> Object:
-        """Names and labels of the original, without those that mean something to Argo."""
+        """Return the name and the labels of the original, without labels that Argo uses."""
         made = {key: self._metadata[key] for key in ("name", "generateName", "namespace") if self._metadata.get(key)}
         for key in ("labels", "annotations"):
             kept = {

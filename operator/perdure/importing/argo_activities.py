@@ -1,4 +1,4 @@
-"""Argo's templates with containers, as activities."""
+"""Converts Argo's templates with containers to activities."""
 
 import re
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ _ADVICE: Final = {
 
 @dataclass(slots=True)
 class PodDefaults:
-    """What the pods of a workflow have in common."""
+    """The common settings of the pods of a workflow."""
 
     fields: Object = field(default_factory=dict)
     """Fields of the pod spec."""
@@ -72,7 +72,7 @@ class PodDefaults:
 
 @dataclass(frozen=True, slots=True)
 class MadeActivity:
-    """An activity, and how steps call it."""
+    """An activity, with the data for calling it from steps."""
 
     definition: Object
     shape: Shape
@@ -112,7 +112,7 @@ class ActivityBuilder:
         """Make the activity.
 
         Args:
-            prints: Whether a step reads what the container prints, or the body of a response.
+            prints: Whether a step reads the stdout of the container, or the body of a response.
             structured: The output parameters that expressions need as lists or objects.
         """
         template = self._template
@@ -151,7 +151,7 @@ class ActivityBuilder:
         return ""
 
     def _containered(self, outputs: list[Output], *, prints: bool) -> Object:
-        """The work of a template with containers."""
+        """Return the work of a template with containers."""
         template = self._template
         if "containerSet" in template:
             before, main = self._containers.several(template.part("containerSet"), outputs, prints=prints)
@@ -183,7 +183,7 @@ class ActivityBuilder:
         return Output(name, path, default, name in structured)
 
     def _work(self, main: Object, before: list[Object]) -> Object:
-        """`container`, or `podTemplate` for a pod with more than that."""
+        """Return `container`, or `podTemplate` if the pod needs more than a container."""
         patch = self._template.text("podSpecPatch")
         pod = self._pod(main, before)
         metadata = self._metadata()

@@ -24,7 +24,7 @@ Resolve = Callable[[tuple[str, ...]], str]
 
 
 def artifact_paths(template_: Object) -> dict[str, str]:
-    """The paths of the artifacts of a template, by the tags that refer to them."""
+    """Return the paths of the artifacts of a template, by the tags that reference them."""
     found = {}
     for kind in ("inputs", "outputs"):
         for each in (template_.get(kind) or {}).get("artifacts") or []:
@@ -33,7 +33,7 @@ def artifact_paths(template_: Object) -> dict[str, str]:
 
 
 def passed(template_: Object) -> dict[str, bool]:
-    """The artifacts that callers of a template pass, and whether they need not."""
+    """Return the artifacts that callers of a template pass, and whether each is optional."""
     given = [each for each in (template_.get("inputs") or {}).get("artifacts") or [] if not _has_source(each)]
     return {str(each.get("name")): bool(each.get("optional")) for each in given}
 
@@ -49,17 +49,17 @@ def global_outputs(template_: Object) -> dict[str, str]:
 
 
 def optional_outputs(template_: Object) -> frozenset[str]:
-    """The output artifacts that a template may not leave."""
+    """Return the optional output artifacts of a template."""
     outputs = (template_.get("outputs") or {}).get("artifacts") or []
     return frozenset(str(each.get("name")) for each in outputs if each.get("optional"))
 
 
 def of_activity(inputs: list[Fields], outputs: list[Fields], resolve: Resolve) -> Object:
-    """The artifacts of an activity.
+    """Return the artifacts of an activity.
 
     Args:
         inputs: The input artifacts of a template.
-        outputs: Its output artifacts.
+        outputs: The output artifacts of the template.
         resolve: Translates references.
     """
     made = {
@@ -89,7 +89,7 @@ def _inputs(artifacts: list[Fields], resolve: Resolve) -> Iterator[Object]:
 
 
 def _source(value: Object) -> Object:
-    """A value that an argument can have, as the source of an input artifact."""
+    """Convert the source of an input artifact to the value of an argument."""
     packed = {"archive": value["archive"]} if "archive" in value else {}
     if "data" in value:
         return {"raw": {"data": value["data"]}}
@@ -119,7 +119,7 @@ def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
 
 
 def argument(artifact: Fields, resolve: Resolve) -> Any:
-    """The value of an artifact that is passed: a reference, or an object that says where it comes from; None after a gap."""
+    """Return the value of a passed artifact: a reference, or an object with its source; None after a gap."""
     artifact.drop("name", "optional", "path", "mode", "artifactGC")
     try:
         given = artifact.text("from")
@@ -169,7 +169,7 @@ def without_source(inputs: Fields) -> None:
 
 
 def of_block(outputs: Fields, resolve: Resolve) -> Object:
-    """The output artifacts of a steps or dag template, as fields of the output of its block."""
+    """Return the output artifacts of a steps or dag template, as fields of the output of its block."""
     made = {}
     for each in outputs.parts("artifacts"):
         name = each.data.get("name")

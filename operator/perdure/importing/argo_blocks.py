@@ -1,4 +1,4 @@
-"""Blocks that no template of Argo has, but that other steps need."""
+"""Blocks without a template of Argo that converted steps need."""
 
 from perdure.importing.argo_calls import CallTarget
 from perdure.importing.argo_retry import timeout
@@ -14,17 +14,17 @@ class ExtraBlocks:
         self.names = Names()
 
     def caught(self) -> str:
-        """The block that turns a failure into an output."""
+        """Return the block that converts a failure to an output."""
         return self._once("caught", [{"name": "go-on", "return": {"output": {"failed": "${params}"}}}])
 
     def add(self, wish: str, steps: list[Object]) -> str:
-        """Add a block, with a name of its own."""
+        """Add a block with a unique name."""
         name = self.names.fresh(wish)
         self.made.append({"name": name, "steps": steps})
         return name
 
     def missing(self, wish: str, outputs: tuple[str, ...] = ()) -> CallTarget:
-        """A block in the place of something that is not imported: it fails."""
+        """Add a block that fails, in place of a template that was not imported."""
         message = f"the template `{wish}` was not imported"
         name = self._once(f"missing-{wish}", [{"name": "missing", "fail": {"type": "NotImported", "message": message}}])
         return CallTarget(name, "block", Shape((*outputs, "result"), is_block=True))
@@ -37,7 +37,7 @@ class ExtraBlocks:
 
 
 def waiting(source: Fields, name: str) -> CallTarget:
-    """A template that suspends: steps that call it wait for a signal, or for a time."""
+    """Convert a template that suspends: steps that call it wait for a signal or a time."""
     source.drop("name", "inputs")
     suspend = source.part("suspend")
     length = timeout(suspend, "duration")

@@ -1,4 +1,4 @@
-"""What steps call, and what they pass."""
+"""The targets of steps, and the arguments that steps pass."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,35 +22,35 @@ class CallTarget:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """The defaults of its inputs; None for one without."""
     artifacts: Mapping[str, bool] = field(default_factory=dict)
-    """The artifacts that it needs from callers, and whether it can do without."""
+    """The artifacts that callers pass, and whether each is optional."""
     captured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     global_names: Mapping[str, str] = field(default_factory=dict)
     global_artifacts: Mapping[str, str] = field(default_factory=dict)
     timeout: str | None = None
     deadline: str = ""
-    """The input that limits an attempt."""
+    """The name of the input with the time limit of an attempt."""
     wait: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a step that waits."""
 
 
 class Book(Protocol):
-    """What a flow needs of the definition that it is a part of."""
+    """The parts of a definition that the conversion of its flows needs."""
 
     def target(self, home: str, step: Fields) -> CallTarget:
         """What a step calls."""
 
     def caught(self) -> str:
-        """The block that turns a failure into an output."""
+        """Return the block that converts a failure to an output."""
 
     def block(self, wish: str, steps: list[Object]) -> str:
         """Add a block."""
 
     def given(self, value: Any) -> Any:
-        """The value of an argument, if it is written out."""
+        """Return the value of an argument, if it is a constant."""
 
 
 def arguments(book: Book, source: Fields, target: CallTarget, scope: Scope) -> Object:
-    """The input of a call: its arguments, the defaults of the others, and what the target needs of the workflow."""
+    """Return the input of a call: its arguments, the defaults of other inputs, and values of the workflow for the target."""
     declared = source.part("arguments")
     given: Object = {}
     for each in declared.parts("parameters"):
@@ -81,7 +81,7 @@ def arguments(book: Book, source: Fields, target: CallTarget, scope: Scope) -> O
 
 
 def _artifacts(declared: Fields, source: Fields, target: CallTarget, scope: Scope) -> Object:
-    """The artifacts that a target needs."""
+    """Return the artifacts for a target."""
     given: Object = {}
     for each in declared.parts("artifacts"):
         name = str(each.data.get("name"))
@@ -112,7 +112,7 @@ def _value(book: Book, value: Any, path: str, source: Fields, scope: Scope) -> A
 
 
 def output_of(output: Fields, scope: Scope) -> Any:
-    """The value of an output parameter of a steps or dag template."""
+    """Return the value of an output parameter of a steps or dag template."""
     source = output.part("valueFrom")
     output.drop("globalName", "description")
     given, default = source.text("parameter"), source.text("default")

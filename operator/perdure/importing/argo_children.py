@@ -1,4 +1,4 @@
-"""Templates that become Workflows of their own: those with locks, which a child workflow takes and releases."""
+"""Converts templates with locks to separate Workflows: a child workflow acquires and releases the locks."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from perdure.importing.fields import Fields, Object, valid_name
 
 
 def child_spec(spec: Object, name: str) -> Object:
-    """The spec of a workflow that runs only one of its templates, without the locks of that template."""
+    """Return the spec of a workflow that runs only one of its templates, without the locks of that template."""
     templates = [
         {key: value for key, value in each.items() if key != "synchronization"} if each.get("name") == name else each
         for each in spec.get("templates") or []
@@ -20,24 +20,24 @@ def child_spec(spec: Object, name: str) -> Object:
 
 
 def child_workflow(workflow: WorkflowFacts, inputs: Object) -> WorkflowFacts:
-    """What is known of a child: its input has the inputs of its template, and the parameters of the workflow."""
+    """Return the facts about a child. Its input has the inputs of its template and the parameters of the workflow."""
     return replace(workflow, parameters=workflow.parameters | frozenset(inputs))
 
 
 def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: CallTarget) -> CallTarget:
-    """How steps call a child."""
+    """Return the call target for a child."""
     passed = {name: ("workflow", "parameters", name) for name in sorted(workflow.parameters - frozenset(inputs))}
     name = f"{workflow.name}-{valid_name(template)}".lower().replace("_", "-").strip("-")
     return CallTarget(name, "child", inner.shape, inputs, captured=passed)
 
 
 def child_manifests(name: str, source: Fields, definition: Object, library: Any) -> list[tuple[str, str, Object]]:
-    """The kind, the name, and the spec of the objects of a child: its limits, and its Workflow.
+    """Yield the kind, name, and spec of the objects of a child: its limits and its Workflow.
 
     Args:
         name: The name of the child.
         source: The template; takes `synchronization`.
-        definition: What the child runs.
+        definition: The definition of the child.
         library: The files.
     """
     taken, made = limits(source, library)

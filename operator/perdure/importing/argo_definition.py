@@ -1,4 +1,4 @@
-"""One workflow of Argo as a definition: activities, blocks, and main steps."""
+"""Converts a workflow of Argo to a definition: activities, blocks, and main steps."""
 
 import json
 import re
@@ -146,7 +146,7 @@ class DefinitionBuilder:
         return self._targets[key]
 
     def caught(self) -> str:
-        """The block that turns a failure into an output."""
+        """Return the block that converts a failure to an output."""
         return self._blocks.caught()
 
     def block(self, wish: str, steps: list[Object]) -> str:
@@ -154,7 +154,7 @@ class DefinitionBuilder:
         return self._blocks.add(wish, steps)
 
     def given(self, value: Any) -> Any:
-        """A parameter that is written out; lists and objects in JSON, if the workflow reads them as such."""
+        """Return the value of a constant parameter; JSON lists and objects are parsed if the workflow reads them as such."""
         return escaped(structured(as_text(value), self._parses))
 
     # Templates
@@ -202,7 +202,7 @@ class DefinitionBuilder:
         )
 
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
-        """A template with locks: a Workflow that takes them."""
+        """Return the target for a template with locks: a Workflow that acquires them."""
         spec = child_spec(self._spec, key[1])
         child = DefinitionBuilder(
             spec,
@@ -235,7 +235,7 @@ class DefinitionBuilder:
         return CallTarget(name, "block", shape, defaults, artifacts, global_names=global_names, timeout=limit)
 
     def _flow(self, key: tuple[str, str], source: Fields, params: str) -> Object:
-        """The steps and the output of a block, or of the main steps."""
+        """Return the steps and the output of a block or of the main steps."""
         source.drop("name")
         without_source(source.part("inputs"))
         limit = source.take("parallelism")
@@ -280,7 +280,7 @@ class DefinitionBuilder:
 
 
 def _given(values: Object, artifacts: Iterable[str], workflow: WorkflowFacts) -> Object:
-    """The arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
+    """Return the arguments of the entrypoint: the parameters and artifacts of the workflow with the same names."""
     given = [
         {"name": name, "value": "{{workflow.parameters." + name + "}}"}
         for name in values

@@ -1,4 +1,4 @@
-"""The `depends` of Argo's DAGs: which tasks a task needs, and whether it runs."""
+"""The `depends` of Argo's DAGs: the tasks that a task needs, and the condition to run it."""
 
 import re
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ class Depends:
     """A parsed `depends`."""
 
     tokens: tuple[tuple[str, str], ...]
-    """Names with their statuses, and operators with none."""
+    """Names with their statuses, and operators without one."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tasks that it names, once each."""
+        """Return the names of its tasks, each once."""
         return tuple(dict.fromkeys(name for name, _ in self.tokens if name not in _SIGNS))
 
     @property
     def is_plain(self) -> bool:
-        """Whether it only requires that all tasks have succeeded."""
+        """Whether the expression only requires that all tasks have succeeded."""
         return not self.observed
 
     @property
     def observed(self) -> tuple[str, ...]:
-        """The tasks after whose failure it may still hold."""
+        """Return the tasks whose failure can still satisfy the expression."""
         chunks: list[list[tuple[str, str]]] = [[]]
         depth = 0
         for token in self.tokens:
@@ -47,7 +47,7 @@ class Depends:
         return tuple(name for name in self.names if name not in plain)
 
     def condition(self, tasks: Mapping[str, "TaskState"]) -> str:
-        """The condition in CEL under which it holds.
+        """Return the expression as a condition in CEL.
 
         Args:
             tasks: The conditions about the end of each task.
@@ -69,10 +69,10 @@ class TaskState:
     omitted: str
     """The condition that it did not run because of `depends`; empty if it has none."""
     continues: bool = True
-    """Whether a failure counts as a success for those that name it without a status."""
+    """Whether a failure counts as a success for tasks that reference this one without a status."""
 
     def has(self, status: str) -> str:
-        """The condition that it has a status."""
+        """Return the condition that the task has a status."""
         not_failed = f"!{self.failed}" if self.failed and not (self.continues and not status) else ""
         if status in _FAILED:
             return self.failed or "false"
@@ -94,7 +94,7 @@ def read(text: str) -> Depends:
     """Read a `depends`.
 
     Raises:
-        UntranslatableError: It is none.
+        UntranslatableError: The text is not a valid `depends`.
     """
     tokens, at = [], 0
     while text[at:].strip():

@@ -1,4 +1,4 @@
-"""The `steps` and `dag` templates of Argo, as lists of steps."""
+"""Converts the `steps` and `dag` templates of Argo to lists of steps."""
 
 import re
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running
 
 @dataclass(slots=True)
 class _Step:
-    """A step of Argo, while it is converted."""
+    """A step of Argo during its conversion."""
 
     source: Fields
     original: str
@@ -29,7 +29,7 @@ class _Step:
     needs: list[str] | None
     conditions: list[str]
     continues: bool
-    """Whether `continueOn` has the steps that need it run also after its failure."""
+    """Whether dependent steps also run after its failure, because of `continueOn`."""
 
 
 class FlowBuilder:
@@ -43,14 +43,14 @@ class FlowBuilder:
         self._names = Names()
         self._called: dict[str, Called] = {}
         self._ends: dict[str, str] = {}
-        """The last step that a step of Argo became: its handler, where it has one."""
+        """The last converted step for each step of Argo: its handler, if it has one."""
         self.made: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
 
     @property
     def scope(self) -> Scope:
-        """What can be referred to after the last step."""
+        """Return the scope after the last step."""
         return self._scope.at(steps=self._called)
 
     def steps(self, template_: Fields) -> None:
@@ -119,7 +119,7 @@ class FlowBuilder:
             return Depends(())
 
     def _only(self, dag: Fields, tasks: dict[str, Fields], depends: dict[str, Depends]) -> None:
-        """Keep the tasks that the targets of a DAG need."""
+        """Remove the tasks that the targets of a DAG do not need."""
         target = dag.text("target")
         if target is None:
             return
@@ -131,7 +131,7 @@ class FlowBuilder:
             del tasks[name], depends[name]
 
     def _fail_late(self, depends: dict[str, Depends], steps: dict[str, _Step], states: dict[str, TaskState]) -> None:
-        """Fail after all if a failed task kept a last task from running."""
+        """Add a step that fails at the end if a failed task prevented a last task from running."""
         needed = {name for each in depends.values() for name in each.names}
         parts, needs = [], []
         for name in steps:
@@ -160,7 +160,7 @@ class FlowBuilder:
         return _Step(source, original, target, called, needs, [], continues)
 
     def _add(self, step: _Step, known: dict[str, Called]) -> str:
-        """Add a step, and give its name, or that of the handler after it."""
+        """Add a step, and return its name or the name of the handler after it."""
         source, target = step.source, step.target
         scope = self._scope.at(steps=known, step=step.original)
         made: Object = {"name": step.called.name}
@@ -196,7 +196,7 @@ class FlowBuilder:
         return end
 
     def _hooks(self, step: _Step, scope: Scope) -> Object:
-        """The blocks that run before and after a step."""
+        """Return the blocks that run before and after a step."""
         source = step.source
         hooks = source.part("hooks")
         old = source.text("onExit")
@@ -267,12 +267,12 @@ class FlowBuilder:
 
 
 def _observed(depends: Mapping[str, Depends]) -> set[str]:
-    """The tasks whose failure does not end the DAG, because another task depends on it."""
+    """Return the tasks whose failure does not end the DAG, because another task depends on that failure."""
     return {name for each in depends.values() for name in each.observed}
 
 
 def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
-    """The tasks that a task needs, directly or not."""
+    """Return the tasks that a task needs, directly or indirectly."""
     found: dict[str, None] = {}
     queue = list(depends[name].names) if name in depends else []
     while queue:
@@ -284,7 +284,7 @@ def _ancestors(name: str, depends: Mapping[str, Depends]) -> list[str]:
 
 
 def _ordered(depends: Mapping[str, Depends], tasks: Mapping[str, Any]) -> list[str]:
-    """The tasks, each after those that it needs, and otherwise in their order."""
+    """Return the tasks in topological order, otherwise in the original order."""
     made: dict[str, None] = {}
 
     def visit(name: str, above: frozenset[str]) -> None:

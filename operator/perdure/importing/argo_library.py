@@ -1,4 +1,4 @@
-"""The templates that a workflow of Argo can use: its own, those of WorkflowTemplates, and those inside steps."""
+"""The templates that a workflow of Argo can use: its own, inline templates of steps, and templates of WorkflowTemplates."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ class Library:
                 self._maps[name] = each.get("data") or {}
 
     def spec(self, name: str, *, cluster: bool) -> Object | None:
-        """The spec of a template by its name."""
+        """Return the spec of a template by name."""
         return self._specs.get(("ClusterWorkflowTemplate" if cluster else "WorkflowTemplate", name))
 
     def texts(self) -> Iterator[Object]:
-        """The specs of all templates."""
+        """Return the specs of all templates."""
         yield from self._specs.values()
 
     def entry(self, reference: Mapping[str, Any]) -> Any:
@@ -50,7 +50,7 @@ class Templates:
                 self._found[home, str(each.get("name"))] = (each, f"{path}.templates[{i}]")
 
     def key(self, home: str, step: Fields) -> tuple[str, str] | None:
-        """Take what names the template of a step.
+        """Take the reference to the template of a step.
 
         Returns:
             The home and the name of the template; None if it cannot be found, which is reported.
@@ -113,18 +113,18 @@ class Templates:
                 queue += value
 
     def fields(self, home: str, name: str) -> Fields:
-        """A template, ready to be converted, with the defaults of its workflow."""
+        """Return a template for conversion, with the defaults of its workflow."""
         data, path = self._found[home, name]
         return Fields(_merged(self._defaults if home == "" else {}, data or {}), path, self._report)
 
     def data(self, home: str, name: str) -> Object:
-        """A template as it is."""
+        """Return the unchanged template."""
         found = self._found[home, name][0]
         return found if isinstance(found, dict) else {}
 
 
 def _merged(defaults: Object, given: Object) -> Object:
-    """A template over its defaults: maps are merged. A container of the defaults is for templates that have one."""
+    """Merge a template over its defaults, including maps. A default container only applies to templates with a container."""
     made = dict(given)
     for key, value in defaults.items():
         if isinstance(value, dict) and isinstance(given.get(key), dict):
@@ -141,7 +141,7 @@ def reads_json(spec: Object, library: Library) -> bool:
 
 
 def structured(text: str, parses: bool) -> Any:
-    """The value of a parameter: a list or an object in JSON as such, if the workflow reads it so."""
+    """Return the value of a parameter; a JSON list or object is parsed if the workflow reads it as such."""
     if parses and text.lstrip()[:1] in {"[", "{"}:
         try:
             return json.loads(text)
@@ -151,7 +151,7 @@ def structured(text: str, parses: bool) -> Any:
 
 
 def escaped(value: Any) -> Any:
-    """A value in which nothing is an expression."""
+    """Escape a value so that it contains no expressions."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, list):
@@ -160,7 +160,7 @@ def escaped(value: Any) -> Any:
 
 
 def default_of(parameter: Object, library: Library) -> Any:
-    """The value of a declared parameter; None if it has none."""
+    """Return the value of a declared parameter; None if it has no value."""
     value = parameter.get("value", parameter.get("default"))
     source = parameter.get("valueFrom")
     if value is not None or not isinstance(source, dict):

@@ -1,4 +1,4 @@
-"""The `synchronization` of Argo's workflows, as WorkflowLimits."""
+"""Converts the `synchronization` of Argo's workflows to WorkflowLimits."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def limits(spec: Fields, library: Library) -> tuple[list[Object], list[Object]]:
 
     Args:
         spec: The spec; takes `synchronization`.
-        library: Has the ConfigMaps of the files, with the sizes of semaphores.
+        library: The ConfigMaps of the files, with the sizes of semaphores.
 
     Returns:
         The `limits` of the definition, and the specs of the WorkflowLimits with their names.

@@ -9,18 +9,18 @@ from perdure.importing.expressions import TAG, Resolve, UntranslatableError, con
 from perdure.importing.fields import Fields, Object, as_text, literal
 
 _LONGEST: Final = 200
-"""Items of a sequence that are written out."""
+"""Maximum number of items of a sequence to list explicitly."""
 _WHOLE: Final = re.compile("-?[0-9]+")
 
 
 def for_each(step: Fields, resolve: Resolve, is_tag: Callable[[str], bool]) -> Object | None:
-    """Take the loop of a step, and the part of its `when` that is about single items.
+    """Take the loop of a step, and the part of its `when` that reads the item.
 
     Returns:
         The `forEach`; None without a loop.
 
     Raises:
-        UntranslatableError: It has no counterpart.
+        UntranslatableError: The loop has no counterpart.
     """
     if "withItems" in step:
         items = _items(step.take("withItems"), resolve, is_tag)

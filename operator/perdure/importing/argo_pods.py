@@ -1,4 +1,4 @@
-"""The containers of Argo's templates, as those of activities."""
+"""Converts the containers of Argo's templates to containers of activities."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -27,12 +27,12 @@ class Containers:
         self._report = report
 
     def main(self, container: Fields, outputs: Iterable[Output], *, prints: bool) -> Object:
-        """The container of an activity.
+        """Return the container of an activity.
 
         Args:
-            container: Of a template with `container`.
+            container: The `container` of a template.
             outputs: The output parameters.
-            prints: Whether a step reads what it prints.
+            prints: Whether a step reads its stdout.
         """
         outputs = tuple(outputs)
         made = self.plain(container)
@@ -45,7 +45,7 @@ class Containers:
         return {**made, **returning(line, outputs, prints=prints)}
 
     def script(self, script: Fields, outputs: Iterable[Output], *, prints: bool) -> Object:
-        """The container of an activity that runs a script."""
+        """Return the container of an activity that runs a script."""
         outputs = tuple(outputs)
         source = self._text(not_expanded(script.text("source") or ""), script.at("source"))
         made = self.plain(script)
@@ -59,7 +59,7 @@ class Containers:
         return {**made, "command": command, "args": [option, source]}
 
     def as_script(self, script: Fields, *, prints: bool) -> Object:
-        """A script as a kind of work of its own."""
+        """Return the `script` of an activity."""
         source = self._text(script.text("source") or "", script.at("source"))
         made = self.plain(script)
         command = made.pop("command", None)
@@ -69,7 +69,7 @@ class Containers:
         return {**made, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
 
     def several(self, group: Fields, outputs: Iterable[Output], *, prints: bool) -> tuple[list[Object], Object]:
-        """The containers of a containerSet, each after those that it depends on, and the main container, which is the last."""
+        """Return the containers of a containerSet in dependency order, and the main container, which is the last one."""
         outputs = tuple(outputs)
         shared = group.take("volumeMounts", [])
         sources = group.parts("containers")
@@ -98,7 +98,7 @@ class Containers:
         return made[:-1], made[-1]
 
     def plain(self, container: Fields) -> Object:
-        """A container with its expressions, as it is otherwise."""
+        """Return a container with converted expressions, otherwise unchanged."""
         if container.data.get("name") in {"", "main"}:
             container.drop("name")
         container.drop("mirrorVolumeMounts")
@@ -129,7 +129,7 @@ class Containers:
             return TAG.sub("", text).replace("${", "$${")
 
     def fixed(self, value: Any, path: str) -> Any:
-        """A value in which Perdure evaluates no expressions; tags with constants are filled in."""
+        """Return a value without expressions of Perdure, with constant tags replaced by their values."""
 
         def change(text: str, where: str) -> str:
             if "{{" not in text:
@@ -147,7 +147,7 @@ class Containers:
 
 
 def _ordered(needs: Mapping[str, list[str]]) -> list[str]:
-    """The names, each after those that it needs."""
+    """Return the names in topological order."""
     made: list[str] = []
     pending = dict(needs)
     while pending:
@@ -169,7 +169,7 @@ def _changed(value: Any, path: str, change: Callable[[str, str], str]) -> Any:
 
 
 def _with_fixed_command(container: Object, source: Fields) -> Object:
-    """A container whose `command` has no expressions: from the first one on, its words are arguments."""
+    """Return a container without expressions in `command`: words from the first expression on become arguments."""
     command = container.get("command", [])
     first = next((i for i, word in enumerate(command) if "${" in word), len(command))
     if first == 0 and command:

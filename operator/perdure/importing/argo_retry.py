@@ -1,4 +1,4 @@
-"""Retries and timeouts of Argo's templates."""
+"""Converts the retries and timeouts of Argo's templates."""
 
 import re
 from typing import Final
@@ -16,11 +16,11 @@ _EXIT_CODES: Final = 256
 _SHARES: Final = 20
 """Exit codes above this one are rarely named, so a message lists only ranges."""
 NO_RETRY: Final[Object] = {"exponential": {"maximumAttempts": 1}}
-"""The policy of a template without `retryStrategy`."""
+"""The retry policy for a template without `retryStrategy`."""
 
 
 def duration(text: str | None) -> str | None:
-    """A duration of Argo; a number counts seconds. None for one that is not written out, or is zero."""
+    """Read a duration of Argo; a number is in seconds. None if it is not a constant, or is zero."""
     if text is None:
         return None
     fraction = _FRACTION.fullmatch(text)
@@ -46,7 +46,7 @@ def timeout(template: Fields, *names: str) -> str | None:
 
 
 def retries(template: Fields, scope: PodScope) -> Object:
-    """The fields of an activity for a `retryStrategy`: `retryPolicy`, and `failureTypes` for its condition."""
+    """Return the fields of an activity for a `retryStrategy`: `retryPolicy`, and `failureTypes` for its condition."""
     if "retryStrategy" not in template:
         template.drop("retryStrategy")
         if "retryStrategy" not in template.data:
@@ -104,7 +104,7 @@ def _backoff(backoff: Fields, scope: PodScope) -> Object:
 
 
 def _conditional(strategy: Fields, given: str, fields: Object) -> Object:
-    """What an `expression` of a retryStrategy says of each exit code: a failure type, for those that are not retried."""
+    """Return the failure types for the exit codes that an `expression` of a retryStrategy does not retry."""
     final = []
     try:
         for code in range(1, _EXIT_CODES):

@@ -1,4 +1,4 @@
-"""What the tags of Argo refer to, at each place of a workflow."""
+"""Resolves the tags of Argo in each part of a workflow."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from perdure.importing.expressions import UntranslatableError
 from perdure.importing.fields import literal, member
 
 STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
-"""`workflow.status`: Perdure calls the same outcomes differently."""
+"""Converts the values of `workflow.status` to those of Perdure."""
 
 ROOTS: Final = (
     "inputs",
@@ -24,7 +24,7 @@ ROOTS: Final = (
     "pod",
     "loop",
 )
-"""Names that tags begin with; other texts in braces are no tags."""
+"""Names that tags begin with; other texts in braces are not tags."""
 
 _RUN: Final = {
     "name": "run.name",
@@ -40,33 +40,33 @@ _RUN: Final = {
 _NOT_NAME: Final = re.compile("[^a-z0-9]+")
 _LONGEST_NAME: Final = 63
 _IN_PODS: Final = frozenset({"name", "namespace", "uid"})
-"""What expressions in a container know of a run."""
+"""The values of the run that expressions in a container can read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an activity or a block returns."""
+    """The output of an activity or a block."""
 
     parameters: tuple[str, ...] = ()
     result: bool = False
-    """Whether it returns what it prints."""
+    """Whether the output is its stdout."""
     is_block: bool = False
     optional: frozenset[str] = frozenset()
     """The output artifacts that may not exist."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether the output is the only value itself, not an object of values."""
+        """Whether the output is a single value, not an object of values."""
         return not self.is_block and len(self.parameters) + self.result == 1
 
     def value(self, output: str, name: str) -> str:
-        """The expression for one value of an output."""
+        """Return the expression for one value of an output."""
         return output if self.is_plain else member(output, name)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFacts:
-    """What is known of the workflow before it runs."""
+    """The facts about a workflow before it runs."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -75,12 +75,12 @@ class WorkflowFacts:
     parameters: frozenset[str]
     artifacts: frozenset[str] = frozenset()
     name: str = ""
-    """The name of its object, without the dash at its end."""
+    """The name of the object, without a trailing dash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A step, as later steps see it."""
+    """A step that later steps can reference."""
 
     name: str
     """Its name on Perdure."""
@@ -98,7 +98,7 @@ class Called:
 
     @property
     def failed(self) -> str:
-        """The condition that it has failed."""
+        """Return the condition that the step has failed."""
         output = f"{self.step}.output"
         if self.is_loop:
             return f"(type({output}) == list && {output}.exists(o, type(o) == map && has(o.failed)))"
@@ -106,11 +106,11 @@ class Called:
 
     @property
     def skipped(self) -> str:
-        """The condition that it was skipped."""
+        """Return the condition that the step was skipped."""
         return f"{self.step}.status == 'Skipped'"
 
     def resolve(self, path: tuple[str, ...]) -> str:
-        """Translate a reference to it."""
+        """Translate a reference to the step."""
         step = self.step
         match path:
             case ("status",):
@@ -138,7 +138,7 @@ class Called:
         return f"{output}.map(o, {self.shape.value('o', name)})"
 
     def _artifact(self, step: str, name: str) -> str:
-        """The reference to an artifact; of a loop, a list of them."""
+        """Return the reference to an artifact; for a loop, to a list of artifacts."""
         of, key = ("output", artifact_field(name)) if self.shape.is_block else ("artifacts", artifact_name(name))
         found = f"{step}.{of}"
         item = "o" if self.is_loop else found
@@ -154,7 +154,7 @@ class Called:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a steps or dag template can refer to."""
+    """The scope of references in a steps or dag template."""
 
     params: str
     """Where its inputs are: `params` in a block, `input` in the main steps."""
@@ -165,7 +165,7 @@ class Scope:
     """The name of the step that is converted."""
 
     def at(self, **changes: Any) -> "Scope":
-        """The same, with something else in sight."""
+        """Return a copy with other values in scope."""
         return replace(self, **changes)
 
     def resolve(self, path: tuple[str, ...]) -> str:
@@ -227,35 +227,35 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
 
 
 def listed(params: str) -> str:
-    """Parameters as Argo shows them all: a list of names and values."""
+    """Return all parameters in Argo's form: a list of names and values."""
     return f"{params}.map(p, {{'name': p, 'value': {params}[p]}})"
 
 
 def artifact_field(name: str) -> str:
-    """The field of an input, or of the output of a block, that an artifact has. Parameters can have the same names."""
+    """Return the field for an artifact in an input or in the output of a block. Parameters can have the same names."""
     return f"artifact-{name}"
 
 
 def artifact_name(name: str) -> str:
-    """The name of an artifact on Perdure."""
+    """Return the name of an artifact on Perdure."""
     return _NOT_NAME.sub("-", name.lower()).strip("-")[:_LONGEST_NAME].rstrip("-") or "artifact"
 
 
 def variable(name: str) -> str:
-    """The variable for a global output."""
+    """Return the name of the variable for a global output."""
     made = "".join(each if each.isalnum() else "_" for each in name)
     return made if not made[0].isdigit() else f"_{made}"
 
 
 class PodScope:
-    """What a container can refer to: its input and the run. It has the caller pass what else it needs."""
+    """The scope of references in a container: its input and the run. It collects other values for the caller to pass."""
 
     def __init__(self, workflow: WorkflowFacts, inputs: Mapping[str, Any], paths: Mapping[str, str]) -> None:
         self._workflow = workflow
         self._inputs = inputs
         self._paths = paths
         self.captured: dict[str, tuple[str, ...]] = {}
-        """What the caller has to pass: references by the field of the input."""
+        """The values that the caller must pass: references by the field of the input."""
 
     def resolve(self, path: tuple[str, ...]) -> str:  # noqa: C901 (one case for each kind of reference)
         """Translate a reference.

@@ -1,4 +1,4 @@
-"""Argo's `http` and `resource` templates, as the same kinds of work on Perdure."""
+"""Converts Argo's `http` and `resource` templates to the same kinds of work on Perdure."""
 
 import re
 from typing import Any, Final
@@ -14,14 +14,14 @@ _ACTIONS: Final = {"create": "Create", "apply": "Apply", "patch": "Patch", "dele
 _PATCHES: Final = {"strategic": "Strategic", "merge": "Merge", "json": "Json"}
 _REQUIREMENT: Final = re.compile(r"\s*(!?)([A-Za-z_][-.\w]*)\s*(?:(==|=|!=|>|<)\s*(.*?)|(in|notin)\s*\(([^)]*)\))?\s*")
 _MISSING: Final[Object] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}}
-"""Stands for an object that was not imported."""
+"""A placeholder for an object that was not imported."""
 _MARK: Final = "perdure-tag-"
 _MARKED: Final = re.compile(_MARK + r"(whole|part)-([0-9]+)-")
 _PATH: Final = re.compile(r"\.([A-Za-z_][-\w]*)|\[([0-9]+)\]")
 
 
 def http(source: Fields, scope: PodScope, *, prints: bool) -> Object:
-    """The `http` of an activity.
+    """Return the `http` of an activity.
 
     Args:
         source: The `http` of a template.
@@ -68,12 +68,12 @@ def _header(header: Fields, scope: PodScope) -> Object:
 
 
 def _inlined(text: str, scope: PodScope) -> str:
-    """An expression whose tags are constants."""
+    """Return an expression with its tags replaced by constants."""
     return template(text, scope.resolve, is_tag).replace("$${", "${")
 
 
 class _Response:
-    """What a condition on a response can refer to."""
+    """The scope of references in a condition on a response."""
 
     def __init__(self, scope: PodScope) -> None:
         self._scope = scope
@@ -91,7 +91,7 @@ class _Response:
 
 
 def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields]) -> tuple[Object, Shape]:
-    """The `resource` of an activity, and what it returns.
+    """Return the `resource` of an activity, and the shape of its output.
 
     Args:
         source: The `resource` of a template.
@@ -135,7 +135,7 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
 
 
 def _manifest(source: Fields, scope: PodScope) -> Object:
-    """The object of a `resource`: its tags become expressions after it has been read as YAML."""
+    """Return the object of a `resource`. Tags become expressions after the YAML is parsed."""
     given = source.take("manifest", "")
     text = given if isinstance(given, str) else as_text(given)
     tags: list[str] = []
@@ -184,7 +184,7 @@ def _unmarked(value: Any, tags: list[str], scope: PodScope) -> Any:
 
 
 def _requirements(text: str) -> str:
-    """A condition in the syntax of label selectors, on fields of the object."""
+    """Convert a condition on fields of the object from the syntax of label selectors."""
     parts, end = [], 0
     for found in re.finditer(r"(?:[^,(]|\([^)]*\))+", text):
         matched = _REQUIREMENT.fullmatch(found[0])
@@ -222,7 +222,7 @@ def _compared(text: str) -> str:
 
 
 def _selected(output: Fields) -> str:
-    """The value of an output parameter: a simple path in the object."""
+    """Return the value of an output parameter: a simple path in the object."""
     source = output.part("valueFrom")
     text = (source.text("jsonPath") or source.text("jqFilter") or "").strip().removeprefix("{").removesuffix("}")
     source.drop("default")

@@ -1,4 +1,4 @@
-"""Conditions and expressions of Argo Workflows and Tekton, translated to CEL.
+"""Translates conditions and expressions of Argo Workflows and Tekton to CEL.
 
 Argo has two languages. Conditions (`when`) are govaluate, in which a word that is not quoted is a text. Expressions (`{{=…}}`,
 `expression`) are expr-lang. They share their operators, so one parser reads both.
@@ -51,7 +51,7 @@ _CALLS: Final = {
     "len": "size",
 }
 _IDENTITY: Final = frozenset({"toJson", "toJSON", "fromJSON", "fromJson"})
-"""Results and parameters are JSON values here, and JSON where they become text."""
+"""Functions for JSON: results and parameters are JSON values here, and are written as JSON in text."""
 _METHODS: Final = {
     "upper": "upperAscii",
     "lower": "lowerAscii",
@@ -70,7 +70,7 @@ _JSON_PATH: Final = re.compile(r"\$?(?:\.([A-Za-z_][-A-Za-z0-9_]*)|\[([0-9]+)\]|
 
 
 class UntranslatableError(Exception):
-    """Something has no counterpart; the message names it and the fix."""
+    """A part has no counterpart; the message has its name and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ class Term:
     kind: str = "value"
     """`reference`, `text` and `number` (both only for literals), or `value`."""
     atom: bool = True
-    """Whether it needs no parentheses."""
+    """Whether the expression needs no parentheses."""
 
     @property
     def closed(self) -> str:
-        """The expression, in parentheses if needed."""
+        """Return the expression, in parentheses if needed."""
         return self.text if self.atom else f"({self.text})"
 
     @property
     def as_string(self) -> str:
-        """As text, whatever its type."""
+        """Return the expression converted to text."""
         return (
             self.text
             if self.kind == "text"
@@ -133,12 +133,12 @@ def tag(content: str, resolve: Resolve) -> str:
 
 
 def _truth(term: Term) -> str:
-    """A condition; a text, such as the value of a parameter, is true if it is `true`."""
+    """Convert a term to a condition; a text, such as the value of a parameter, is true if it is `true`."""
     return term.text if term.kind == "value" else f"{term.as_string} == 'true'"
 
 
 class _Tokens:
-    """The words and signs of an expression, one after the other."""
+    """The tokens of an expression, in order."""
 
     def __init__(self, source: str) -> None:
         self.source = source.strip()
@@ -151,7 +151,7 @@ class _Tokens:
         return UntranslatableError(f"`{self.source}` cannot be translated{where}; write it in CEL")
 
     def peek(self) -> tuple[str, str]:
-        """The kind and the text of the next token; empty at the end."""
+        """Return the kind and the text of the next token; empty at the end."""
         found = _TOKEN.match(self.source, self.at)
         if found is None or found.lastgroup is None:
             rest = self.source[self.at :].strip()
@@ -168,14 +168,14 @@ class _Tokens:
         return kind, text
 
     def takes(self, sign: str) -> bool:
-        """Take the next token if it is a certain sign or word."""
+        """Take the next token if it is the given sign or word."""
         if self.peek()[1] != sign or self.peek()[0] == "text":
             return False
         self.next()
         return True
 
     def needs(self, sign: str) -> None:
-        """Take a sign that must be next."""
+        """Take a required sign."""
         if not self.takes(sign):
             raise self.error()
 
@@ -190,7 +190,7 @@ class _Parser:
         self._closures = 0
 
     def parse(self) -> Term:
-        """Read all of it."""
+        """Parse the whole expression."""
         term = self._ternary()
         if self._tokens.peek()[1]:
             raise self._tokens.error()
@@ -432,13 +432,13 @@ def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda 
 
 
 def written(source: str) -> str:
-    """An expression in a text; a constant as it is."""
+    """Return an expression for use in a text; a constant is unchanged."""
     constant = re.fullmatch(r"'([^'\\]*)'", source)
     return constant[1].replace("${", "$${") if constant else "${" + source + "}"
 
 
 def constants(values: Mapping[str, str]) -> Resolve:
-    """A resolver that knows constants only, for expressions that are evaluated while they are converted."""
+    """Create a resolver for constants only, for expressions that are evaluated during conversion."""
 
     def resolve(path: tuple[str, ...]) -> str:
         name = ".".join(path)

@@ -22,27 +22,27 @@ class Remark:
     """A remark about the conversion of a manifest, for its author."""
 
     path: str
-    """Where it is in the original."""
+    """The path in the original."""
     message: str
 
 
 @dataclass(slots=True)
 class ConversionReport:
-    """What a conversion could not do, and what it does differently."""
+    """The gaps of a conversion, and the differences in behavior."""
 
     gaps: list[Remark] = field(default_factory=list)
-    """What has no counterpart, and is missing in the result."""
+    """The parts without a counterpart, which are missing in the result."""
     notes: list[Remark] = field(default_factory=list)
-    """What was converted, but behaves differently."""
+    """The parts that were converted but behave differently."""
 
     def gap(self, path: str, message: str) -> None:
-        """Report something that has no counterpart, once."""
+        """Report a part without a counterpart, once."""
         remark = Remark(path, message)
         if remark not in self.gaps:
             self.gaps.append(remark)
 
     def note(self, path: str, message: str) -> None:
-        """Report something that behaves differently, once."""
+        """Report a part that behaves differently, once."""
         remark = Remark(path, message)
         if remark not in self.notes:
             self.notes.append(remark)
@@ -67,7 +67,7 @@ class Fields:
         return default if value is None else value
 
     def text(self, name: str) -> str | None:
-        """Take a string; numbers and booleans count as their text. None for none, and for an empty one."""
+        """Take a string; numbers and booleans count as their text. None for an absent or empty one."""
         value = self.take(name)
         return None if value is None or isinstance(value, dict | list) else as_text(value) or None
 
@@ -84,7 +84,7 @@ class Fields:
         return [Fields(each, f"{self.at(name)}[{i}]", self.report) for i, each in enumerate(value)]
 
     def drop(self, *names: str) -> None:
-        """Take fields that mean nothing on Perdure."""
+        """Take fields that have no meaning on Perdure."""
         for name in names:
             self.data.pop(name, None)
 
@@ -101,10 +101,10 @@ class Fields:
         self.report.note(self.at(name) if name else self.path, message)
 
     def done(self, advice: Mapping[str, str]) -> None:
-        """Report each field that is left.
+        """Report each field that was not taken.
 
         Args:
-            advice: What to do instead, by the name of the field.
+            advice: The alternative, by field name.
         """
         for name, value in self.data.items():
             if value not in (None, {}, [], "", False):
@@ -114,17 +114,17 @@ class Fields:
 
 
 def as_text(value: Any) -> str:
-    """A scalar of YAML as text; a list or a map as JSON."""
+    """Convert a scalar of YAML to text; a list or a map to JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def shown(value: Any) -> str:
-    """A value in a message."""
+    """Format a value for a message."""
     return f"`{json.dumps(value, default=str)[:60]}`"
 
 
 def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """All strings in a value, with their paths."""
+    """Yield all strings in a value, with their paths."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
@@ -136,7 +136,7 @@ def walk(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def literal(value: Any) -> str:
-    """A JSON value as an expression."""
+    """Write a JSON value as an expression."""
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
     if isinstance(value, list):
@@ -147,27 +147,27 @@ def literal(value: Any) -> str:
 
 
 def member(base: str, name: str) -> str:
-    """An expression that selects a field."""
+    """Return an expression that selects a field."""
     if _IDENTIFIER.fullmatch(name) and name not in _CEL_WORDS:
         return f"{base}.{name}"
     return f"{base}[{literal(name)}]"
 
 
 class Names:
-    """Gives each original name a valid one of its own."""
+    """Assigns a unique valid name to each original name."""
 
     def __init__(self) -> None:
         self._given: dict[tuple[str, ...], str] = {}
         self._taken: set[str] = set()
 
     def of(self, *key: str) -> str:
-        """The name for a key, whose last part is the preferred name; always the same for the same key."""
+        """Return the name for a key, whose last part is the preferred name; the same key always has the same name."""
         if key not in self._given:
             self._given[key] = self.fresh(key[-1])
         return self._given[key]
 
     def fresh(self, wish: str) -> str:
-        """A name that is not taken yet."""
+        """Return an unused name."""
         base = valid_name(wish)
         name, number = base, 2
         while name in self._taken:
@@ -178,6 +178,6 @@ class Names:
 
 
 def valid_name(wish: str) -> str:
-    """A name for something in a definition: letters, digits, dashes and underscores, and a letter first."""
+    """Convert a text to a name for definitions: letters, digits, dashes and underscores, and a letter first."""
     name = _NOT_NAME.sub("-", wish).strip("-")
     return (name if _NAME_START.match(name) else f"s-{name}")[:_LONGEST_NAME]

@@ -14,11 +14,11 @@ class Imported:
     manifests: list[Object] = field(default_factory=list)
     report: ConversionReport = field(default_factory=ConversionReport)
     cron: Object | None = None
-    """A CronWorkflow that names the Workflow among the manifests: what is left to convert."""
+    """A CronWorkflow that references the Workflow among the manifests, which remains to be converted."""
 
 
 def name_of(document: Object) -> str:
-    """Kind and name of an object."""
+    """Return kind and name of an object."""
     metadata = document.get("metadata")
     given = metadata if isinstance(metadata, dict) else {}
     return f"{document.get('kind')}/{given.get('name') or given.get('generateName')}"

@@ -19,7 +19,7 @@ def strategic(target: Object, patch: str) -> Object:
     """Apply a patch, as YAML or JSON, to a pod spec.
 
     Raises:
-        ValueError: It is no patch.
+        ValueError: The text is not a valid patch.
     """
     try:
         data = json.loads(patch) if patch.lstrip().startswith("{") else yaml.safe_load(patch)

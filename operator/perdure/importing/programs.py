@@ -24,7 +24,7 @@ _JSON: Final = """json() {
 _PRINTED: Final = """out=$("$@") || { code=$?; printf '%s\\n' "$out"; exit "$code"; }
 printf '%s\\n' "$out"
 """
-"""Runs the command line, and keeps what it prints."""
+"""Runs the command line, and stores its stdout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +35,26 @@ class Output:
     path: str
     default: str | None = None
     is_json: bool = False
-    """Whether the file has JSON that expressions read, not text."""
+    """Whether the file contains JSON for expressions instead of text."""
 
 
 def option_of(interpreter: str) -> str | None:
-    """The option after which an interpreter takes a program, such as `-c`; None for one without."""
+    """Return the option of an interpreter for a program, such as `-c`; None if it has no such option."""
     return _OPTIONS.get(PurePosixPath(interpreter).name.rstrip("0123456789."))
 
 
 def not_expanded(text: str) -> str:
-    """A text for `args` in which Kubernetes does not expand `$(NAME)` and `$$`."""
+    """Escape a text for `args` so that Kubernetes does not expand `$(NAME)` and `$$`."""
     return _EXPANDED.sub("$$", text)
 
 
 def returning(line: Iterable[str], outputs: Iterable[Output], *, prints: bool) -> Object:
-    """The command of a container that runs a command line, and then writes its result. The image needs `sh` and `sed`.
+    """Return the command of a container that runs a command line and then writes the result. The image needs `sh` and `sed`.
 
     Args:
         line: The command line.
         outputs: The files with the values to return.
-        prints: Whether what the command line prints to stdout is a value, too.
+        prints: Whether the stdout of the command line is also a value.
 
     Returns:
         `command` and `args`. A single value is the result itself; several are the fields of an object.
@@ -90,5 +90,5 @@ def _object(outputs: tuple[Output, ...], *, prints: bool) -> str:
 
 
 def quoted(text: str) -> str:
-    """A word of a shell."""
+    """Quote a word for a shell."""
     return text if re.fullmatch("[-./:=@%_A-Za-z0-9]+", text) else "'" + text.replace("'", "'\\''") + "'"

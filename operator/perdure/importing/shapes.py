@@ -1,4 +1,4 @@
-"""The shapes of foreign fields, checked once, so that the conversion can rely on them."""
+"""Checks the shapes of foreign fields once, so that the conversion can rely on them."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from perdure.importing.fields import ConversionReport, shown
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Which fields are maps, and which are lists of maps, at any depth."""
+    """The fields that are maps or lists of maps, at any depth."""
 
     maps: Collection[str]
     lists: Collection[str]
     opaque: Collection[str] = ()
-    """Fields whose content is the user's own."""
+    """Fields with arbitrary content of the user."""
 
     def checked(self, value: Any, path: str, report: ConversionReport) -> Any:
-        """A value without the fields that have another shape; these are reported."""
+        """Remove and report the fields with another shape, and return the value without them."""
         if isinstance(value, list):
             return [self.checked(each, f"{path}[{i}]", report) for i, each in enumerate(value)]
         if not isinstance(value, dict):

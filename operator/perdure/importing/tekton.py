@@ -1,4 +1,4 @@
-"""Pipeline, Task, PipelineRun, and TaskRun of Tekton, as Perdure's manifests."""
+"""Converts Pipeline, Task, PipelineRun, and TaskRun of Tekton to manifests of Perdure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -49,10 +49,10 @@ _ADVICE: Final = {
 
 
 def convert(documents: list[Object]) -> list[Imported]:
-    """Convert all objects of Tekton in some documents. Those that refer to each other must come together.
+    """Convert all objects of Tekton in some documents. Objects that refer to each other must be converted together.
 
     Args:
-        documents: Manifests. A Pipeline or a Task that a run among them names becomes a part of that run, and not a Workflow.
+        documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
     made = [Imported(name_of(each)) for each in documents]
     found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
@@ -243,7 +243,7 @@ class _Conversion:
         return {**made, **({"serviceAccountName": account} if account else {})}
 
     def _place(self, bound: list[Fields], pod: Object) -> Place:
-        """The workspaces of a run: claim templates become workspaces of Perdure, everything else volumes of the pods."""
+        """Convert the workspaces of a run: claim templates to workspaces of Perdure, everything else to volumes of the pods."""
         made: dict[str, WorkspaceBinding] = {}
         claims: list[Object] = []
         for each in bound:
@@ -272,7 +272,7 @@ class _Conversion:
 
 
 def _given(spec: Object, values: Mapping[str, Any]) -> Object:
-    """The parameters of a run: its values over the defaults; of an object, each field."""
+    """Return the parameters of a run: its values over the defaults, field by field for objects."""
     declared = spec.get("params") or []
     defaults: Object = {str(each.get("name")): each["default"] for each in declared if "default" in each}
     made = {**defaults, **values}
@@ -283,7 +283,7 @@ def _given(spec: Object, values: Mapping[str, Any]) -> Object:
 
 
 def _of_task(spec: Object, name: str, workspaces: list[Object]) -> Object:
-    """A pipeline with a single task."""
+    """Build a pipeline with a single task."""
     params = spec.get("params") or []
     return {
         "params": [dict(each) for each in params],
@@ -305,7 +305,7 @@ def _passed(param: Object) -> Any:
 
 
 def _texts(value: Any) -> Any:
-    """Parameters as Tekton reads them: texts, and lists and maps of texts."""
+    """Convert parameters as in Tekton, to texts, and lists and maps of texts."""
     if isinstance(value, list):
         return [_texts(each) for each in value]
     if isinstance(value, dict):

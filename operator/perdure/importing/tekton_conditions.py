@@ -1,4 +1,4 @@
-"""The `when` of Tekton's tasks."""
+"""Converts the `when` of Tekton's tasks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +11,10 @@ Resolve = Callable[[tuple[str, ...]], str]
 
 
 def conditions(task: Fields, resolve: Resolve) -> list[str]:
-    """Take the conditions of a task, all of which must hold.
+    """Take the conditions of a task, which must all be true.
 
     Raises:
-        UntranslatableError: One has no counterpart.
+        UntranslatableError: A condition has no counterpart.
     """
     return [_one(each, resolve) for each in task.parts("when")]
 
@@ -34,7 +34,7 @@ def _one(when: Fields, resolve: Resolve) -> str:
 
 
 def _values(values: Any, resolve: Resolve) -> str:
-    """The values as a list; an array among them contributes its own."""
+    """Return the values as a list; arrays among them are flattened."""
     listed = values if isinstance(values, list) else [values]
     single, arrays = [], []
     for each in listed:
@@ -48,7 +48,7 @@ def _values(values: Any, resolve: Resolve) -> str:
 
 
 def _text(value: Any, resolve: Resolve) -> str:
-    """A text with variables, as one expression."""
+    """Convert a text with variables to one expression."""
     text, parts, end = str(value), [], 0
     for found in VARIABLE.finditer(text):
         if found.start() > end:

@@ -1,4 +1,4 @@
-"""The containers of a task of Tekton: its steps, their scripts, and its sidecars."""
+"""Converts the containers of a task of Tekton: steps, their scripts, and sidecars."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ ADVICE: Final = {
     "ref": "use a StepAction that is in the files",
     "artifacts": "artifacts are not imported; pass files in a workspace",
 }
-"""What to do instead, by the name of a field."""
+"""The alternative, by field name."""
 
 
 class TaskContainers:
@@ -27,7 +27,7 @@ class TaskContainers:
 
         Args:
             values: Converts values.
-            template: What all steps have in common.
+            template: The common fields of all steps.
             actions: The specs of StepActions, by name.
         """
         self._values = values
@@ -35,12 +35,12 @@ class TaskContainers:
         self._actions = actions
 
     def step(self, source: Fields, name: str, outputs: list[Output]) -> Object:
-        """The container of a step.
+        """Return the container of a step.
 
         Args:
             source: The step.
             name: Its name.
-            outputs: What it returns; only the last step returns something.
+            outputs: The values to return; only the last step returns values.
         """
         step = self._action(source)
         step.drop("name")
@@ -70,7 +70,7 @@ class TaskContainers:
         return made
 
     def sidecar(self, sidecar: Fields) -> Object:
-        """The container of a sidecar."""
+        """Return the container of a sidecar."""
         sidecar.drop("workspaces")
         made = self._container(sidecar, {})
         if "readinessProbe" in made:
@@ -80,7 +80,7 @@ class TaskContainers:
 
     @staticmethod
     def _redirected(line: list[str], streams: Object, step: Fields) -> list[str]:
-        """A command line whose output also goes to files."""
+        """Return a command line whose output is also written to files."""
         if not line:
             step.gap("stdoutConfig", "needs a command or a script: a shell starts it, and redirects its output")
             return line
@@ -97,7 +97,7 @@ class TaskContainers:
                 step.drop(name)
 
     def _action(self, step: Fields) -> Fields:
-        """A step with the StepAction that it names."""
+        """Return a step merged with its StepAction."""
         reference = step.data.get("ref")
         found = self._actions.get(str((reference or {}).get("name"))) if isinstance(reference, dict) else None
         if found is None:
@@ -153,7 +153,7 @@ class TaskContainers:
 
     @staticmethod
     def _fixed(container: Object, source: Fields) -> Object:
-        """A container whose `command` has no expressions: from the first one on, its words are arguments."""
+        """Return a container without expressions in `command`: words from the first expression on become arguments."""
         command = container.get("command", [])
         first = next((i for i, word in enumerate(command) if "${" in word.replace("$${", "")), len(command))
         if command and first == 0:
@@ -166,7 +166,7 @@ class TaskContainers:
 
 
 def _not_expanded_but_variables(text: str) -> str:
-    """A script for `args` in which Kubernetes expands nothing, with the variables of Tekton as they are."""
+    """Escape a script for `args` so that Kubernetes expands nothing, and keep the variables of Tekton."""
     made, end = "", 0
     for found in VARIABLE.finditer(text):
         made += not_expanded(text[end : found.start()]) + found[0]

@@ -1,4 +1,4 @@
-"""The matrix of a Tekton task as the items of a loop."""
+"""Converts the matrix of a Tekton task to the items of a loop."""
 
 import itertools
 from collections.abc import Callable
@@ -12,10 +12,10 @@ Resolve = Callable[[tuple[str, ...]], str]
 
 
 def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
-    """The items of a matrix, and the parameters that they set.
+    """Return the items of a matrix, and the parameters that they set.
 
     Raises:
-        UntranslatableError: It has no counterpart.
+        UntranslatableError: The matrix has no counterpart.
     """
     params = {each.text("name") or "": each.take("value", []) for each in matrix.parts("params")}
     included = [
@@ -32,7 +32,7 @@ def items(matrix: Fields, resolve: Resolve) -> tuple[Any, frozenset[str]]:
 
 
 def _combined(params: Object, included: list[Object]) -> list[Object]:
-    """All combinations; what is included adds to those that it fits, or is one of its own."""
+    """Return all combinations. An `include` entry extends the matching ones, or becomes a separate one."""
     combined = (
         [dict(zip(params, values, strict=True)) for values in itertools.product(*params.values())] if params else []
     )
@@ -60,7 +60,7 @@ def _product(params: Object, resolve: Resolve) -> str:
 
 
 def _list(value: Any, resolve: Resolve) -> str:
-    """A list of values, or a variable that is one."""
+    """Return a list of values, or the expression of a variable with a list."""
     if isinstance(value, str):
         found = VARIABLE.fullmatch(value)
         if found is None:

@@ -1,4 +1,4 @@
-"""A pipeline of Tekton as steps."""
+"""Converts a pipeline of Tekton to steps."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ _ADVICE: Final = {
 
 
 class Catalog(Protocol):
-    """What the files have."""
+    """The definitions in the files."""
 
     @property
     def actions(self) -> Mapping[str, Object]:
@@ -34,7 +34,7 @@ class Catalog(Protocol):
 
 @dataclass(slots=True)
 class Place:
-    """Where the tasks of a run run."""
+    """The environment of the tasks of a run."""
 
     workspaces: Mapping[str, WorkspaceBinding] = field(default_factory=dict)
     pod: Object = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Pipeline:
         return list(made.values()), scope
 
     def _finally(self, tasks: list[Fields], scope: PipelineScope, known: Object) -> Object:
-        """The block of the final tasks; it gets what they read of the others as its parameters."""
+        """Return the block of the final tasks; values of other tasks that they read are its parameters."""
         text = str([each.data for each in tasks])
         used = [name for name in scope.tasks if f"tasks.{name}." in text]
         inner = {name: replace(scope.tasks[name], step=member("params", valid_name(name))) for name in used}
@@ -283,7 +283,7 @@ def _loop(task: Fields, scope: PipelineScope) -> tuple[Any, frozenset[str]]:
 
 
 def _of_items(loop: Any, names: frozenset[str], defaults: Mapping[str, Any]) -> Object:
-    """The parameters that a matrix sets; those that some items lack have their default there."""
+    """Return the parameters that a matrix sets; items without a parameter use its default."""
     always = frozenset.intersection(*map(frozenset, loop)) if isinstance(loop, list) and loop else names
     made: Object = {}
     for name in sorted(names):
@@ -293,7 +293,7 @@ def _of_items(loop: Any, names: frozenset[str], defaults: Mapping[str, Any]) -> 
 
 
 def _with_propagated(name: str, value: Any, known: Mapping[str, Any]) -> Any:
-    """An object with the fields that only the parameter of the pipeline with its name has."""
+    """Return an object parameter with the additional fields of the parameter of the pipeline with the same name."""
     whole = known.get(name)
     if not isinstance(value, dict) or not isinstance(whole, dict):
         return value

@@ -1,4 +1,4 @@
-"""What the variables of Tekton, `$(…)`, refer to."""
+"""Resolves the variables of Tekton, `$(…)`."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -19,23 +19,23 @@ _RUN: Final = {"name": "run.name", "namespace": "run.namespace", "uid": "run.run
 
 
 def with_tags(text: str) -> str:
-    """A text whose variables are written as tags, as the parser of expressions reads them."""
+    """Rewrite the variables of a text as tags for the parser of expressions."""
     return VARIABLE.sub(lambda found: "{{" + ".".join(path_of(found[1])) + "}}", text)
 
 
 def path_of(reference: str) -> tuple[str, ...]:
-    """The parts of a reference, such as `params["a.b"][0]`; a dot in a name is kept."""
+    """Split a reference, such as `params["a.b"][0]`, into parts; a dot in a name is kept."""
     parts = [next(part for part in found.groups() if part is not None) for found in _PATH.finditer(reference)]
     return tuple(part.replace(".", "\0") for part in parts)
 
 
 def results_read(value: Any) -> set[str]:
-    """The tasks whose results some fields read."""
+    """Return the tasks whose results some fields read."""
     return set(_RESULT.findall(str(value)))
 
 
 def translated(text: str, resolve: Callable[[tuple[str, ...]], str]) -> str:
-    """A text with expressions in the place of variables. Braces of other programs stay.
+    """Replace variables in a text by expressions. Braces of other programs are kept.
 
     Raises:
         UntranslatableError: A variable has no counterpart.
@@ -50,7 +50,7 @@ def translated(text: str, resolve: Callable[[tuple[str, ...]], str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A task of a pipeline, as later tasks see it."""
+    """A task of a pipeline that later tasks can reference."""
 
     step: str
     """The expression for its step: its status and its output."""
@@ -60,11 +60,11 @@ class Ran:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its output is its only result."""
+        """Whether the output of the task is its only result."""
         return len(self.results) == 1 and not self.is_caught
 
     def resolve(self, path: tuple[str, ...]) -> str:
-        """Translate a reference to it."""
+        """Translate a reference to the task."""
         match path:
             case ("status",):
                 failed = f"type({self.step}.output) == map && has({self.step}.output.failed)"
@@ -96,7 +96,7 @@ def _selected(value: str, path: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PipelineScope:
-    """What the tasks of a pipeline can refer to."""
+    """The scope of references in the tasks of a pipeline."""
 
     params: str
     """Where its parameters are: `input`, or `params` in a block."""
@@ -141,7 +141,7 @@ class PipelineScope:
 
 
 class TaskScope:
-    """What the containers of a task can refer to. It has the caller pass what else they need."""
+    """The scope of references in the containers of a task. It collects other values for the caller to pass."""
 
     def __init__(self, task: str, step: str, params: Mapping[str, Any], paths: Mapping[str, str]) -> None:
         self._task = task
@@ -149,7 +149,7 @@ class TaskScope:
         self._params = params
         self._paths = paths
         self.captured: dict[str, tuple[str, ...]] = {}
-        """What the caller has to pass: references by the field of the input."""
+        """The values that the caller must pass: references by the field of the input."""
 
     def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference.

@@ -1,4 +1,4 @@
-"""A task of Tekton as an activity: its steps are the containers of one pod, in order."""
+"""Converts a task of Tekton to an activity: its steps become the containers of one pod, in order."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _MOUNTED: Final = {
 
 @dataclass(slots=True)
 class Setting:
-    """Where a task runs."""
+    """The environment of a task."""
 
     task: str
     """The name of the task."""
@@ -44,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class MadeTask:
-    """An activity, and how steps call it."""
+    """An activity, with the data for calling it from steps."""
 
     definition: Object
     results: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The values in the fields of a task of Tekton: variables become expressions, or what they stand for."""
+"""Converts the values in the fields of a task of Tekton: variables become expressions or their values."""
 
 import re
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ class TaskValues:
         """Create a converter.
 
         Args:
-            scope: What the containers can refer to.
+            scope: The scope of references in the containers.
             params: The declared parameters.
             known: The parameters whose values are known.
             lengths: The lengths of arrays whose values are computed.
-            paths: The values of variables that stand for paths.
-            report: Where to report what has no counterpart.
+            paths: The values of variables for paths.
+            report: Collects the parts without a counterpart.
         """
         self._scope = scope
         self._params = params
@@ -42,7 +42,7 @@ class TaskValues:
         self._report = report
 
     def words(self, text: str, path: str) -> list[str]:
-        """The words that an argument stands for: an array has several."""
+        """Return the words of an argument; an array has several."""
         found = _ARRAY.fullmatch(text)
         if found is None:
             return [self.evaluated(text, path)]
@@ -59,13 +59,13 @@ class TaskValues:
         return [as_text(each).replace("${", "$${") for each in values]
 
     def variable(self, variable: Any, path: str) -> Any:
-        """A variable of the environment."""
+        """Return an environment variable."""
         if not isinstance(variable, dict) or variable.get("value") is None:
             return self.plain(variable, path)
         return {**variable, "value": self.evaluated(as_text(variable["value"]), f"{path}.value")}
 
     def evaluated(self, text: str, path: str) -> str:
-        """A text in which Perdure evaluates expressions."""
+        """Return a text in which Perdure evaluates expressions."""
         try:
             return translated(text, self._scope.resolve)
         except UntranslatableError as error:
@@ -73,7 +73,7 @@ class TaskValues:
             return VARIABLE.sub("", text).replace("${", "$${")
 
     def plain(self, value: Any, path: str) -> Any:
-        """A value in which Perdure evaluates no expressions; known parameters are filled in."""
+        """Return a value without expressions of Perdure, with known parameters replaced by their values."""
         defaults = {name: each.data.get("default") for name, each in self._params.items()}
         known = {**defaults, **self._known}
         made = substituted(
@@ -88,7 +88,7 @@ class TaskValues:
 
 
 def substituted(value: Any, params: Mapping[str, Any]) -> Any:
-    """A value in which the parameters whose values are known are replaced."""
+    """Replace the parameters with known values in a value."""
     if isinstance(value, list):
         return [substituted(each, params) for each in value]
     if isinstance(value, dict):
@@ -107,7 +107,7 @@ def substituted(value: Any, params: Mapping[str, Any]) -> Any:
 
 
 def _with_paths(value: Any, paths: Mapping[str, str]) -> Any:
-    """A value in which the paths of workspaces and results are filled in."""
+    """Replace the variables for paths of workspaces and results in a value."""
     if isinstance(value, list):
         return [_with_paths(each, paths) for each in value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The workspaces of a task of Tekton: volumes of its pods, or workspaces of Perdure."""
+"""Converts the workspaces of a task of Tekton to volumes of its pods or workspaces of Perdure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class WorkspaceBinding:
     """The volume, without its name; empty if the workspace is not bound."""
     sub_path: str = ""
     workspace: str = ""
-    """The workspace of Perdure that it is; empty for a volume of the pods."""
+    """The name of the workspace of Perdure; empty for a volume of the pods."""
 
     @property
     def is_bound(self) -> bool:
@@ -25,7 +25,7 @@ class WorkspaceBinding:
 
 
 class TaskWorkspaces:
-    """What the workspaces that a task declares become."""
+    """The converted workspaces that a task declares."""
 
     def __init__(
         self, declared: Sequence[Fields], bound: Mapping[str, WorkspaceBinding], *, several_steps: bool
@@ -39,7 +39,7 @@ class TaskWorkspaces:
         self.in_last_step: list[Object] = []
         """The mounts of workspaces of Perdure in the last step, which is the container of the activity."""
         self.in_other_steps: list[Object] = []
-        """The same, in the other steps."""
+        """The mounts of workspaces of Perdure in the other steps."""
         for each in declared:
             name = each.text("name") or ""
             self._add(each, name, bound.get(name))

@@ -1,4 +1,4 @@
-"""Manifests as YAML for people: texts of several lines as blocks, and comments."""
+"""Writes manifests as YAML for users, with comments, and with multiline texts as blocks."""
 
 import re
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ import yaml
 from perdure.importing.fields import Object
 
 COMMENT: Final = "#"
-"""The key of a comment in a map; it stands before the map."""
+"""The key of a comment in a map; the comment is written before the map."""
 _WIDTH: Final = 1_000_000
 _SHORT: Final = 70
-"""Characters of a list or a map that is written in one line."""
+"""Maximum characters of a list or a map in one line."""
 _MARK: Final = re.compile(r"^( *)(?:(- )'#': (.*)\n\1  |'#': (.*)\n)", re.MULTILINE)
 
 
@@ -20,7 +20,7 @@ class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines as blocks, and quotes what kubectl would not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (the signature of PyYAML)
-        """Repeat what is used twice."""
+        """Return true: repeat values instead of writing aliases."""
         return True
 
 
@@ -77,7 +77,7 @@ def _as_comment(found: re.Match[str]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value without comments."""
+    """Return a value without comments."""
     if isinstance(value, dict):
         return {key: plain(each) for key, each in value.items() if key != COMMENT}
     return [plain(each) for each in value] if isinstance(value, list) else value

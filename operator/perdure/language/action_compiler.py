@@ -35,11 +35,11 @@ Templates = Mapping[str, Template]
 
 
 def action_of(step: Step, templates: Templates) -> Action:  # noqa: C901, PLR0911 (one case for each kind)
-    """Compile what a step does.
+    """Compile the action of a step.
 
     Args:
         step: The step, in which exactly one kind is set.
-        templates: Its templates.
+        templates: The templates of the step.
     """
     get = templates.get
     if step.activity is not None:
@@ -114,7 +114,7 @@ def hook_of(call: BlockCall | None, value: Template | None) -> CallBlock | None:
 
 
 def timeout_of(templates: Templates, key: str, given: timedelta | str | None) -> Timeout:
-    """A constant timeout, or the template of its expression."""
+    """Return a constant timeout, or the template of its expression."""
     return templates[key] if isinstance(given, str) else given
 
 

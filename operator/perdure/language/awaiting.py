@@ -1,4 +1,4 @@
-"""The signals that a run waits for, and those that its definition mentions."""
+"""Finds the signals that a run waits for, and the signals in its definition."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ class Awaited:
     """Path of the step."""
     signal: str
     until: datetime | None = None
-    """When the wait times out, by its own limit or that of its step or of an enclosing block. None: never."""
+    """When the wait times out, by its own timeout or the timeout of its step or an enclosing block. None: never."""
 
 
 def awaited(program: Program, memory: Memory, timers: Mapping[str, PendingTimer]) -> list[Awaited]:
     """Find the signals that a run waits for: in `waitForSignal`, and in the condition of a `waitUntil`.
 
     Args:
-        program: What the run runs.
-        memory: Its state.
-        timers: Its open timers, by id.
+        program: The program of the run.
+        memory: The state of the run.
+        timers: The open timers of the run, by ID.
 
     Returns:
-        The longest wait first.
+        The signals, the longest wait first.
     """
     found = []
     for path in (*memory.signal_waiters, *memory.condition_waiters):
@@ -54,10 +54,10 @@ def known_signals(program: Program) -> frozenset[str] | None:
 
 
 def unknown_signal(program: Program, name: str) -> str:
-    """Report that nothing in a definition will ever consume a signal of that name.
+    """Return a warning if nothing in a definition consumes signals of a name.
 
     Returns:
-        A clause for people; empty if something may consume it.
+        A clause for users; empty if something may consume the signal.
     """
     known = known_signals(program)
     if known is None or name in known:
@@ -87,7 +87,7 @@ def _signals_of(step: CompiledStep) -> frozenset[str]:
 
 
 def _until(text: str, timers: Mapping[str, PendingTimer]) -> datetime | None:
-    """When the wait of a task ends: when its own timer fires, or that of the `timeout` of a step or handler around it."""
+    """Return when the wait of a task times out: its own timer or the `timeout` of an enclosing step or handler fires."""
     path = Path.parse(text)
     around = (Path.parse(each).timeout.text for each in path.enclosing())
     limits = [path.text, path.timeout.text, *around]

@@ -1,4 +1,4 @@
-"""Converts the values of expressions to those that steps need: durations, times, texts."""
+"""Converts the values of expressions to durations, times, and texts for steps."""
 
 import json
 import re
@@ -15,7 +15,7 @@ _SHOWN = 120
 
 
 def as_length(value: Any) -> timedelta:
-    """Convert a value to a duration; a negative one has already passed.
+    """Convert a value to a duration; a negative duration has already passed.
 
     Raises:
         ValueError: It is not one.
@@ -54,7 +54,7 @@ def as_text(value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value in a message."""
+    """Format a value for a message."""
     text = _json(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

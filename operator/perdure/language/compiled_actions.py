@@ -18,7 +18,7 @@ class RunActivity:
     call: ActivityCall
     input: Template | None
     timeouts: Mapping[str, Template]
-    """The timeouts that are expressions, by Python name."""
+    """Templates of the timeouts that are expressions, by Python field name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class Parallel:
     """`parallel`."""
 
     branches: Mapping[str, CallBlock]
-    """By name, in order."""
+    """The branches by name, in order."""
     required: int
-    """How many branches must succeed."""
+    """Number of branches that must succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class ContinueAsNew:
     """`continueAsNew`."""
 
     input: Template | None
-    """None: the input of this run."""
+    """The input of the next run; None: the input of this run."""
 
 
 @dataclass(frozen=True, slots=True)

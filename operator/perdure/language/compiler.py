@@ -43,7 +43,7 @@ def compile_program(spec: WorkflowSpec) -> Program:
     """Check and compile a definition.
 
     Raises:
-        InvalidWorkflowError: It cannot run.
+        InvalidWorkflowError: The definition cannot run.
     """
     program, findings = compile_as_far(spec)
     if findings:
@@ -52,9 +52,9 @@ def compile_program(spec: WorkflowSpec) -> Program:
 
 
 def compile_as_far(spec: WorkflowSpec) -> tuple[Program, list[Finding]]:
-    """Compile a definition as far as possible, and return all errors that keep it from running.
+    """Compile as much of a definition as possible, and return all errors that prevent runs.
 
-    If there are errors, the program only serves for further checks: its invalid parts are left out.
+    If there are errors, the program is only for further checks: it lacks the invalid parts.
     """
     compiler = _WorkflowCompiler(spec)
     return compiler.compile(), compiler.findings
@@ -97,7 +97,7 @@ class _WorkflowCompiler:
         return replace(program, outputs_read=outputs_read(program.templates()), limits=self.limits())
 
     def limits(self) -> tuple[CompiledLimit, ...]:
-        """Compile the limits. A run takes them before it starts, so their expressions can only read its input."""
+        """Compile the limits. A run acquires limits before it starts, so their expressions can only read its input."""
         compiled = [
             CompiledLimit(use, self.template(f"spec.limits[{i}].key", use.key, LIMIT_ROOTS))
             for i, use in enumerate(self.spec.limits)
@@ -133,7 +133,7 @@ class _WorkflowCompiler:
                 )
 
     def continuing(self, start: str) -> tuple[str, str] | None:
-        """The first `continueAsNew` that a block leads to: its block and step."""
+        """Return the first `continueAsNew` reachable from a block: its block and step."""
         seen, waiting = {start}, [start]
         while waiting:
             name = waiting.pop()
@@ -173,7 +173,7 @@ class _WorkflowCompiler:
             return compile_template(None)
 
     def check_steps(self, path: str, template: Template, names: list[str], ended: set[str] | None) -> None:
-        """Each `steps.<name>` must be a step of the same list, and one that has ended by then; None: any may have."""
+        """Check that each `steps.<name>` is an ended step of the same list; None: any step may have ended."""
         for name in sorted(template.references.steps):
             if (ended is None and name in names) or (ended is not None and name in ended):
                 continue
@@ -189,7 +189,7 @@ class _WorkflowCompiler:
             self.found(path, message)
 
     def elsewhere(self, name: str) -> str:
-        """The other list of steps that contains a step; steps can only read those of their own list."""
+        """Describe the other list that contains a step; expressions can only read steps of their own list."""
         lists = [("the main steps", self.spec.steps), *((f"block `{b.name}`", b.steps) for b in self.spec.blocks)]
         where = next((where for where, steps in lists if any(step.name == name for step in steps)), None)
         if where is None:
@@ -197,7 +197,7 @@ class _WorkflowCompiler:
         return f" (it stands in {where}: hand what you need on, as `input` of a block or as its `output`)"
 
     def looping(self, message: str) -> str:
-        """The loop that defines an unknown name; the name is only known there."""
+        """Describe the loop that defines an unknown name; only expressions in the loop can read the name."""
         unknown = _UNKNOWN_NAME.match(message)
         steps = [*self.spec.steps, *(step for block in self.spec.blocks for step in block.steps)]
         loops = [step for step in steps if step.for_each and unknown and unknown[1] in {step.for_each.as_, "index"}]
@@ -273,7 +273,7 @@ class _FlowCompiler:
         )
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:
-        """The needs of each step; invalid ones are reported and left out."""
+        """Return the needs of each step; report and omit invalid ones."""
         names = [step.name for step in steps]
         needs: dict[str, tuple[str, ...]] = {}
         for i, step in enumerate(steps):
@@ -395,7 +395,7 @@ _VALUES = (
 
 
 def values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
-    """The parts of a step that may contain expressions: key, path, value, and names that only they can read."""
+    """Yield the parts of a step that may contain expressions: key, path, value, and extra names for the expressions."""
     for key, fields in _VALUES:
         value: Any = step
         for field in fields.split("."):
@@ -415,7 +415,7 @@ def values_of(step: Step) -> Iterator[tuple[str, str, Any, set[str]]]:
 
 
 def ancestors(needs: Mapping[str, tuple[str, ...]]) -> dict[str, set[str]]:
-    """The steps that have ended by the time each step begins."""
+    """Return the steps that must have ended when each step begins."""
     found: dict[str, set[str]] = {}
 
     def visit(name: str) -> set[str]:

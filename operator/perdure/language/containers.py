@@ -21,16 +21,16 @@ from perdure.language.expressions import compile_template, written
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 NAMES: Final = frozenset({"input", "run", "attempt"})
-"""The names that expressions in a container may start from: the input of the activity, the run, the number of the attempt."""
+"""The root names of expressions in a container: the input of the activity, the run, the number of the attempt."""
 
 _CONTAINERS: Final = ("containers", "initContainers")
 _PLACEHOLDER: Final = "x"
 _NOT_EXPANDED: Final = (".image", ".source", ".subPath")
 """Fields in which Kubernetes does not expand `$`."""
 _ANY_VALUE: Final = ("http.body", "resource.manifest", "resource.patch")
-"""Places where an expression that is the whole text keeps the type of its value."""
+"""Paths where an expression that is the whole text keeps the type of its value."""
 _REFERENCE: Final = re.compile(r"artifacts\.inputs\[\d+\]\.from")
-"""Places where it must be the whole text, because its value is an artifact."""
+"""Paths where an expression must be the whole text, because its value is an artifact."""
 _PATCH: Final = "podSpecPatch"
 _EXPANDED: Final = re.compile(r"\.(command|args)\[|\.env\[")
 """Where Kubernetes expands `$(NAME)` in a patch."""
@@ -53,7 +53,7 @@ def places(definition: Activity) -> Iterator[tuple[str, str]]:
 
 
 def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt: int) -> Activity:  # noqa: A002
-    """The definition for one attempt: every expression in its containers is replaced by its value.
+    """Return the definition for one attempt, with every expression in its containers replaced by its value.
 
     Args:
         definition: Definition of the activity; not modified.
@@ -81,7 +81,7 @@ def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt
 
 
 def with_placeholders(definition: Activity) -> Activity:
-    """The definition for a trial, when there is no input yet: each expression is replaced by a letter."""
+    """Return the definition for a dry run without an input, with each expression replaced by a letter."""
 
     def replace(path: str, text: str) -> Any:
         if _REFERENCE.fullmatch(path):
@@ -98,7 +98,7 @@ def with_placeholders(definition: Activity) -> Activity:
 
 
 def without_expressions(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Escape the spec of a pod that was written for Kubernetes: a `${` in it, such as a shell's, stays as it is.
+    """Escape the spec of a pod that was written for Kubernetes: a `${`, as in a shell, is not evaluated.
 
     Args:
         spec: The spec of a pod; not modified.
@@ -107,12 +107,12 @@ def without_expressions(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_computed_image(definition: Activity) -> bool:
-    """Whether an image of the activity's pod is known only when an attempt begins."""
+    """Whether an image of the activity's pod is an expression, so that it is not known before an attempt begins."""
     return any(path.endswith(".image") for path, _ in places(definition))
 
 
 def _writer(path: str) -> Callable[[Any], str] | None:
-    """Return how values are written at a path; None if they keep their type."""
+    """Return the function that writes values as text at a path; None if values keep their type."""
     if path.startswith(_ANY_VALUE) or _REFERENCE.fullmatch(path):
         return None
     if path.startswith(_PATCH):
@@ -121,12 +121,12 @@ def _writer(path: str) -> Callable[[Any], str] | None:
 
 
 def _literal(value: Any) -> str:
-    """Text that Kubernetes does not change: `$(NAME)` in `args` and `env` is replaced by a variable, `$$` is a dollar sign."""
+    """Escape text so that Kubernetes does not change it: in `args` and `env`, `$(NAME)` is a variable and `$$` a dollar sign."""
     return written(value).replace("$", "$$")
 
 
 def _changed(definition: Activity, change: _Change) -> Activity:
-    """The definition with replaced texts wherever expressions are allowed; only texts with a `${` are replaced."""
+    """Return the definition with replaced texts wherever expressions are allowed; only texts with a `${` are replaced."""
     if any("${" in mount.sub_path for mount in definition.workspaces):
         mounts = [
             mount.model_copy(update={"sub_path": _changed_text(f"workspaces[{i}].subPath", mount.sub_path, change)})

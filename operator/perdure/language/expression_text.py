@@ -9,14 +9,14 @@ _SHOWN: Final = 120
 
 
 class ExpressionError(Exception):
-    """An expression that cannot be compiled, or has no value for this scope."""
+    """An expression does not compile, or has no value for this scope."""
 
     def __init__(self, expression: str, path: str, message: str) -> None:
         super().__init__(expression, path, message)
         self.expression = expression
         """The CEL source, without ``${`` and ``}``."""
         self.path = path
-        """Its path in the value: ``input.items[0]``."""
+        """Path of the expression in the value: ``input.items[0]``."""
         self.message = message
         """The problem, and how to fix it."""
 
@@ -33,7 +33,7 @@ class ExpressionSource:
 
 
 def split(text: str, path: str) -> Iterator[str | ExpressionSource]:
-    """The literal pieces and the expressions of a string."""
+    """Split a string into literal pieces and expressions."""
     literal: list[str] = []
     at = 0
     while (start := text.find("${", at)) >= 0:
@@ -56,7 +56,7 @@ def split(text: str, path: str) -> Iterator[str | ExpressionSource]:
 
 
 def _closing(text: str, at: int) -> int:
-    """The end of the expression that begins at `at`: the first } outside of braces, strings, and comments."""
+    """Return the end of the expression that begins at `at`: the first } outside of braces, strings, and comments."""
     depth = 0
     while at < len(text):
         char = text[at]

@@ -1,7 +1,7 @@
 """Templates: JSON values whose strings may contain CEL expressions in ``${…}``.
 
 cel-expr-python (cel-cpp) parses and type-checks an expression, in 16 us where cel-python takes 130 us without knowing
-`cel.bind`, `split` or optionals. An evaluator of our own runs what it compiled (3 us for a condition, as cel-cpp itself),
+`cel.bind`, `split` or optionals. Our own evaluator runs the compiled expression (3 us for a condition, as cel-cpp itself),
 because cel-cpp's iterates over maps in a different order in each process and does not bound a single step (200 calls of replace()
 on a payload blocked the interpreter for 1.9 s). docs/expressions.md has the figures; the worst of about fifty attacks on our
 evaluator takes 75 ms.
@@ -44,13 +44,13 @@ class References:
     roots: frozenset[str] = frozenset()
     """Names of the scope: ``input``, ``steps``, …"""
     steps: frozenset[str] = frozenset()
-    """The steps that it reads by name."""
+    """The steps that the template reads by name."""
     every_step: bool = False
-    """Whether it may read any step."""
+    """Whether the template may read any step."""
     signals: frozenset[str] = frozenset()
-    """The signals that it reads by name."""
+    """The signals that the template reads by name."""
     every_signal: bool = False
-    """Whether it may read any signal."""
+    """Whether the template may read any signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Template:
     whole: bool
     """Whether the value is a single expression."""
     references: References
-    """The names that it reads."""
+    """The names that the template reads."""
 
     def __init__(self, part: _Part, path: str, *, condition: bool = False) -> None:
         self._part = part
@@ -386,7 +386,7 @@ class _Maker:
         return made
 
     def _other(self, found: str, value: Any) -> Any:
-        """Convert a value that JSON has no type for, or explain why it cannot be converted."""
+        """Convert a value without a JSON type, or raise an error with the reason why it cannot be converted."""
         self._meter.charge(20)
         match found:
             case "double" if math.isfinite(value):
@@ -415,7 +415,7 @@ _REMEDIES: Final = {
 
 
 def written(value: Any) -> str:
-    """A value within longer text: text unchanged, everything else as JSON."""
+    """Format a value within longer text: text unchanged, everything else as JSON."""
     return value if isinstance(value, str) else _json(value)
 
 

@@ -1,4 +1,4 @@
-"""Inputs of runs and blocks: defaults, and the JSON Schema that they must fit.
+"""Inputs of runs and blocks: completes defaults, and validates inputs with a JSON Schema.
 
 jsonschema-rs validates the inputs with a regular-expression engine that never backtracks. Nothing is fetched: a ``$ref`` stays
 within its schema. The maximum cost of a check is known in advance (`schemas`).
@@ -27,7 +27,7 @@ _UNTOLD = (
 
 
 class UncheckedError(Exception):
-    """The errors of a value cannot be found; the message says why, and what to do."""
+    """The errors of a value cannot be found; the message has the reason and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class InputCheck:
         return given
 
     def check(self, value: Any) -> list[tuple[str, str]]:
-        """Return where and why a value does not fit; empty if it fits. Paths are like ``.guests[0]``."""
+        """Return the path and the reason of each error; empty if the value is valid. Paths are like ``.guests[0]``."""
         found: list[tuple[str, str]] = []
         try:
             for error in self.errors(value):
@@ -64,7 +64,7 @@ class InputCheck:
         """Return the errors; of a large value, only the first.
 
         Raises:
-            UncheckedError: Finding them takes too much work.
+            UncheckedError: Finding the errors takes too much work.
         """
         if self.validator is None or self.cost is None:
             return []

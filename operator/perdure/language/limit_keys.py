@@ -1,4 +1,4 @@
-"""The keys that a run takes WorkflowLimits for."""
+"""Evaluates the keys of the WorkflowLimits of a run."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,8 +13,8 @@ def limit_keys(program: Program, given: Any, schedule: Mapping[str, Any]) -> Ite
     """Evaluate the key of each limit that a run takes.
 
     Args:
-        program: What the run runs.
-        given: Its input, defaults included.
+        program: The program of the run.
+        given: The input of the run, including defaults.
         schedule: The value of `schedule` in expressions.
 
     Raises:

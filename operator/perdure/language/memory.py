@@ -1,8 +1,8 @@
 """The memory of the interpreter between two events; it is stored with the run.
 
-Attributes may be renamed, but not their names in the stored JSON: the next version reads open runs.
-Keys of maps and entries of lists that name something open are paths (`perdure.language.paths`). Decisions look up maps by path
-and never iterate over them, because the API server returns their keys in a different order.
+Attributes may be renamed, but not their names in the stored JSON: the next version reads open runs. Keys of maps and entries of
+lists that identify open tasks, steps, loops, or frames are paths (`perdure.language.paths`). Decisions look up maps by path and
+never iterate over them, because the API server returns their keys in a different order.
 """
 
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """How a task, step, loop or frame closes: Succeeded, Failed, Cancelled, or Skipped."""
+    """The outcome of a task, step, loop, or frame: Succeeded, Failed, Cancelled, or Skipped."""
 
     status: Status
     output: Any = None
@@ -56,7 +56,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     start_time: datetime
     end_time: datetime | None = None
     output: Any = None
-    """Kept only if an expression may still read it."""
+    """The output, kept only if an expression may still read it."""
     artifacts: Any = None
     """The same."""
 
@@ -78,7 +78,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class Stage(StrEnum):
-    """Which part of a task is running."""
+    """The running part of a task."""
 
     ON_START = "OnStart"
     BODY = "Body"
@@ -91,17 +91,17 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
 
     stage: Stage = Stage.BODY
     timed: bool = False
-    """The timer of its `timeout` is running."""
+    """Whether the timer of its `timeout` is running."""
     outcome: Outcome | None = field(default=None, name="ending")
     """Set when the task is being stopped: it closes with this outcome once its action has closed."""
     size: int = 0
-    """Bytes of input that are kept while it runs."""
+    """Bytes of input that are kept while the task runs."""
     branches: dict[str, Outcome] = {}
     """The branches of a parallel step that have closed."""
     result: Outcome | None = None
     """The outcome of the step while its `onEnd` runs."""
     note: str = ""
-    """A message for people while it waits."""
+    """A message for users while the task waits."""
     limits: dict[str, timedelta] = {}
     """The values of timeouts that are expressions: `timeout` of the step, `waitTimeout` of its wait."""
 
@@ -110,16 +110,16 @@ class ForEachLoop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """A `forEach` that is running."""
 
     items: list[Any] | None = None
-    """None if they are consecutive integers that begin with `first`."""
+    """The items; None if they are consecutive integers that begin with `first`."""
     first: int = 0
     count: int
     next: int = 0
     """The first item that has not started."""
     open: int = 0
     outputs: dict[str, Any] = {}
-    """By index, decimal; only if an expression may read them, and without those that are null."""
+    """The outputs by decimal index, without null values; only if an expression may read them."""
     artifacts: dict[str, Any] = {}
-    """The same of the output artifacts."""
+    """The output artifacts by decimal index."""
     size: int = 0
     """Bytes of the outputs and artifacts."""
     outcome: Outcome | None = field(default=None, name="ending")
@@ -134,7 +134,7 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The compensation of a step that has completed. Its input was evaluated when the step completed."""
 
     path: str
-    """Of the step's task."""
+    """The path of the task of the step."""
     block: str
     """The block that contains the step."""
     depth: int = 0
@@ -144,7 +144,7 @@ class Compensation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A signal that was received and not consumed."""
+    """A received signal that was not consumed yet."""
 
     name: str
     input: Any = None
@@ -154,16 +154,16 @@ class BufferedSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Closing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The main steps have closed: compensations and handlers run."""
+    """The state after the main steps, while compensations and handlers run."""
 
     outcome: Outcome = field(name="ending")
     """Outcome of the main steps."""
     compensating: Compensation | None = field(default=None, name="undoing")
-    """The compensation that is running."""
+    """The running compensation."""
     handled: bool = False
-    """`onCancel` or `onFailure` has started, or does not apply."""
+    """Whether `onCancel` or `onFailure` has started or does not apply."""
     finalized: bool = False
-    """`finally` has started, or is not defined."""
+    """Whether `finally` has started or is not defined."""
     suppressed: tuple[Failure, ...] = ()
     """Failures of compensations and handlers."""
 
@@ -177,16 +177,16 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     vars: dict[str, Any] = {}
     signals: tuple[BufferedSignal, ...] = ()
     signal_waiters: tuple[str, ...] = field(default=(), name="listeners")
-    """Tasks that wait for a signal, in the order in which they started to."""
+    """Tasks that wait for a signal, in the order in which their waits started."""
     condition_waiters: tuple[str, ...] = field(default=(), name="watchers")
-    """Tasks that wait for a condition, in the order in which they started to."""
+    """Tasks that wait for a condition, in the order in which their waits started."""
     blocked_loops: tuple[str, ...] = field(default=(), name="hungry")
     """Loops whose next items wait because too many tasks are open."""
     compensations: tuple[Compensation, ...] = field(default=(), name="undo")
-    """The newest last."""
+    """The compensations; the newest is last."""
     closing: Closing | None = None
     stopped: bool = False
-    """Whether the run must stop: no compensations run, and of the handlers only `finally`."""
+    """Whether the run must stop: no compensations run, and `finally` is the only handler that runs."""
     continue_as_new_suggested: bool = field(default=False, name="suggested")
 
     # Set if the last decision was split:

@@ -1,4 +1,4 @@
-"""Paths of the steps of a run: read and written only here. In the memory, in events and for people they are strings.
+"""Reads and writes the paths of the steps of a run, which are strings in the memory, in events, and for users.
 
 ====================  ==============================================================
 ``hotel``             a step of the main list, and the block that it calls
@@ -39,7 +39,7 @@ class Path:
     index: int | None = field(default=None, compare=False)
     """Number of the item."""
     part: str = field(default="", compare=False)
-    """What follows the step or item: ``.fast``, ``:catch``; for a handler ``:finally``."""
+    """The suffix of the step or item: ``.fast``, ``:catch``; for a handler ``:finally``."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -71,7 +71,7 @@ class Path:
 
     @property
     def handler_name(self) -> str:
-        """Name of the handler that the frame or timer belongs to."""
+        """Return the name of the handler of the frame or timer."""
         return self.part[1:].removesuffix(_TIMEOUT)
 
     @property
@@ -131,7 +131,7 @@ class Path:
 
     @property
     def loop(self) -> "Path":
-        """The step that the item belongs to."""
+        """Return the step of the item."""
         return self.parent.child(self.step)
 
     @property
@@ -141,11 +141,11 @@ class Path:
 
     @property
     def lineage(self) -> "tuple[Path, ...]":
-        """The frames that lead to it, the outermost first, and itself."""
+        """Return the enclosing frames, the outermost first, and this path."""
         return (*self.parent.lineage, self) if self.frame else (self,)
 
     def enclosing(self) -> Iterator[str]:
-        """The paths of everything that it is part of, such as its item, loop, branch and block, and theirs."""
+        """Yield the paths of all enclosing items, loops, branches, and blocks."""
         for end, character in enumerate(self.text):
             if end and character in "/[.:":
                 yield self.text[:end]

@@ -21,11 +21,11 @@ class Severity(StrEnum):
     """The severity of a finding."""
 
     ERROR = "Error"
-    """It cannot run, or always fails: no run of it starts."""
+    """The definition cannot run, or always fails: no runs start."""
     WARNING = "Warning"
-    """It is probably a mistake."""
+    """The definition probably contains a mistake."""
     NOTE = "Note"
-    """It may be intended, but deserves a look."""
+    """The definition may be intended, but should be reviewed."""
 
 
 _LONGEST_PLACE = 120
@@ -36,23 +36,23 @@ class Finding:
     """A problem in a definition."""
 
     path: str
-    """Its path: ``spec.steps[2].activity.name``."""
+    """The path of the problem: ``spec.steps[2].activity.name``."""
     message: str
     """The problem, and how to fix it."""
     severity: Severity = Severity.ERROR
     local: bool = False
-    """Whether it does not depend on the rest of the definition."""
+    """Whether the finding does not depend on the rest of the definition."""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"
 
     @property
     def place(self) -> str:
-        """The path for messages; the middle of a very long one is left out."""
+        """Return the path for messages; the middle of a very long path is omitted."""
         return self.path if len(self.path) <= _LONGEST_PLACE else f"{self.path[:80]}…{self.path[-39:]}"
 
     def moved(self, path: str) -> "Finding":
-        """The same, with the definition at `path` in its manifest, instead of ``spec``."""
+        """Return a copy for a definition at `path` in its manifest instead of ``spec``."""
         return replace(self, path=path + self.path.removeprefix("spec"))
 
 
@@ -91,7 +91,7 @@ class CompiledStep:
 
     @property
     def activity(self) -> str | None:
-        """Name of the activity that the step runs, if it runs one."""
+        """Return the name of the activity of the step, if it has one."""
         return self.action.call.name if isinstance(self.action, RunActivity) else None
 
 
@@ -104,7 +104,7 @@ class Flow:
     dependants: Mapping[str, tuple[str, ...]]
     """The steps that need a step, in the order of the list."""
     output: Template | None
-    """None: the output of the last step."""
+    """The template of the output; None: the output of the last step."""
     kept: frozenset[str]
     """The steps whose outputs an expression may still read; other outputs are not kept."""
     params: InputCheck
@@ -135,14 +135,14 @@ class Program:
     """The main steps under the empty name, and the blocks."""
     activities: Mapping[str, Activity]
     handlers: Mapping[str, CompiledHandler]
-    """By the name of the field: `onCancel`, `onFailure`, `finally`."""
+    """The handlers by field name: `onCancel`, `onFailure`, `finally`."""
     input: InputCheck
     retry_policies: frozenset[str] = frozenset()
-    """The RetryPolicies that it names."""
+    """The names of referenced RetryPolicies."""
     outputs_read: frozenset[str] = frozenset()
     """The steps whose outputs expressions read, by name."""
     limits: tuple[CompiledLimit, ...] = ()
-    """The WorkflowLimits that a run takes before it starts, by name: runs that take several cannot block each other."""
+    """The WorkflowLimits that a run acquires before it starts, by name, so that runs with several cannot block each other."""
 
     @property
     def main(self) -> Flow:
@@ -150,7 +150,7 @@ class Program:
         return self.flows[""]
 
     def templates(self) -> Iterator[Template]:
-        """All its templates."""
+        """Yield all templates of the program."""
         for handler in self.handlers.values():
             yield handler.input
         for flow in self.flows.values():

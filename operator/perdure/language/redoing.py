@@ -1,4 +1,4 @@
-"""Determines what a retry of a run repeats, and what it keeps. Pure.
+"""Determines the work that a retry of a run repeats, and the results that it keeps. Pure.
 
 The new run begins with the history up to the first repeated step. Activities that completed later, in other branches and items,
 are not repeated: their results are kept.
@@ -35,7 +35,7 @@ class Redo:
     kept: tuple[int, ...] = ()
     """Ids of later ActivityTaskCompleted events whose results are kept."""
     left_out: int = 0
-    """Number of results that are not kept because all together they are too large."""
+    """Number of discarded results because their total size is too large."""
 
 
 def redo(
@@ -47,19 +47,19 @@ def redo(
     start_time: datetime,
     steps: Sequence[str] = (),
 ) -> Redo:
-    """Determine what a retry of a closed run repeats: what failed, what was compensated, and the named steps.
+    """Determine the work that a retry of a closed run repeats: failed work, compensated work, and the named steps.
 
     Args:
         events: The whole history of the run.
-        program: Decides as the history says.
-        run: What expressions know as `run`.
+        program: The program that produced the history.
+        run: The value of `run` in expressions.
         input: Input of the run.
-        start_time: When it started.
+        start_time: The start time of the run.
         steps: Paths of steps to repeat, with everything after them.
 
     Raises:
         NondeterminismError, UndecidableError: The program decides differently than the history.
-        ValueError: There is nothing to repeat, or a step has not started; a sentence.
+        ValueError: There is nothing to repeat, or a step has not started. The message is a sentence for users.
     """
     seen = _RedoTracer(program, run, input=input, start_time=start_time)
     history.retrace(events, seen)
@@ -90,7 +90,7 @@ def redo(
 
 
 class _Trace(dict[str, Traced]):
-    """How steps began and ended, and the event whose decision began each."""
+    """The starts and ends of steps, and the event whose decision started each."""
 
     def __init__(self) -> None:
         super().__init__()

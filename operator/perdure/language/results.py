@@ -23,15 +23,15 @@ def outputs_read(templates: Iterable[Template]) -> frozenset[str]:
 
 
 def doubt(program: Program, path: str, result: Any) -> str:
-    """Explain a doubt about the result of an activity in a pod.
+    """Return a warning about a doubtful result of an activity in a pod.
 
     Args:
-        program: What the run runs.
-        path: The path of its step.
+        program: The program of the run.
+        path: The path of the step of the activity.
         result: The result.
 
     Returns:
-        A short clause for people; empty if there is no doubt.
+        A short clause for users; empty if the result is not doubtful.
     """
     parsed = Path.parse(path)
     if parsed.is_compensation:
@@ -63,7 +63,7 @@ def _by_pod(program: Program, step: CompiledStep) -> bool:
 
 
 def _unreadable(result: str) -> str:
-    """The error in a text that looks like a JSON object or list."""
+    """Return the error in a text that looks like a JSON object or list."""
     if not result.lstrip().startswith(("{", "[")):
         return ""
     try:

@@ -1,4 +1,4 @@
-"""Finds where a reset to the last workflow task begins: before the decision that ended a run, and before what failed."""
+"""Finds the start of a reset to the last workflow task: before the decision that ended a run and before the failed work."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,21 +25,21 @@ def last_task(
 ) -> int:
     """Find the newest decision after which a run can end differently.
 
-    That is the newest decision of the main steps: compensations and handlers come after it. If that decision was about
-    work that failed, or about a request to cancel the run, it is the newest one before: so the work is done again.
+    That is the newest decision of the main steps: compensations and handlers come after it. If that decision handled
+    failed work or a cancellation request, the result is the newest earlier decision, so that the work is repeated.
 
     Args:
         events: The whole history of the run.
-        program: Decides as the history says.
-        run: What expressions know as `run`.
+        program: The program that produced the history.
+        run: The value of `run` in expressions.
         input: Input of the run.
-        start_time: When it started.
+        start_time: The start time of the run.
 
     Returns:
         The id of an event: one of `history.decision_points`.
 
     Raises:
-        NondeterminismError, UndecidableError: The program decides differently.
+        NondeterminismError, UndecidableError: The program decides differently than the history.
         ValueError: There is no decision yet.
     """
     points = history.decision_points(events)
@@ -66,7 +66,7 @@ class _EndObserver(Interpreter):
     def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
         super().__init__(program, run, input=input, start_time=start_time)
         self.point = 0
-        """The event of that decision; before it, the newest event."""
+        """The event of the decision that ended the main steps; until then, the newest event."""
         self.outcome: Outcome | None = None
 
     def decide(self, memory: Any, event: ev.AnyEvent | None, *, continue_as_new_suggested: bool = False) -> Decision:
@@ -95,10 +95,10 @@ def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
 
 
 def _begun_by(event: ev.AnyEvent, node: Failure) -> int | None:
-    """The same for one node of the failure.
+    """Return that event for one node of the failure.
 
-    An open activity begins again after a reset. Children, timers and signals to others do not: their outcome is
-    applied once more.
+    An open activity starts again after a reset. Children, timers, and signals to other runs do not: their outcome is
+    applied again.
     """
     match event:
         case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut() | ev.ActivityTaskCanceled():

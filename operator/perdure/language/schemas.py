@@ -1,11 +1,11 @@
 """Bounds the cost of checking a value against a JSON Schema, in advance.
 
-jsonschema-rs remembers, where a schema refers to itself, which part has passed which value, so telling *whether* a value
-fits costs at most one visit for each part of the schema that applies to each value. Telling *why* it does not remembers
-nothing: there, a schema in which several parts refer back to it for the same value multiplies with each level.
+For recursive schemas, jsonschema-rs caches the parts that a value has passed, so a check for *validity* costs at most one visit
+for each part of the schema that applies to each value. Listing the *errors* does not use this cache: the cost of a schema in
+which several parts refer back to it for the same value multiplies with each level.
 
 Kubernetes' structural schemas would need no such model, as they have no `$ref`, and restrict `anyOf` and `oneOf`. But users
-paste what pydantic or zod generates for the input of an activity, and that refers to `$defs` as soon as a model contains another.
+paste schemas from pydantic or zod for the input of an activity, and these refer to `$defs` if a model contains another one.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ MAX_SCHEMA_DEPTH: Final = 200
 MAX_CHECK: Final = 1_000_000
 """Units of work of checking one value; a unit, which is a part of the schema at a value, is at most a fifth of a microsecond."""
 MAX_TELLING: Final = 500_000
-"""Maximum characters of values that may be read to explain why a value does not fit."""
+"""Maximum characters of values that may be read to list the errors of a value."""
 MAX_REASONS: Final = 16_000
 """Maximum number of reasons; each takes about five microseconds."""
 _PATTERN_CHARACTERS: Final = 16
@@ -36,7 +36,7 @@ _BELOW: Final = (
 )
 _ELSEWHERE: Final = ("$dynamicRef", "$recursiveRef")
 ALTERNATIVES: Final = frozenset({"anyOf", "oneOf"})
-"""Keywords that explain for each of their branches why it does not fit."""
+"""Keywords whose errors include the errors of each branch."""
 
 
 class InputSchemaError(Exception):
@@ -47,7 +47,7 @@ class Cost:
     """The cost of checks against one schema.
 
     Raises:
-        SchemaError: It is too large, or refers to something outside of itself.
+        SchemaError: The schema is too large, or has a `$ref` to another document.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Cost:
         self._alternatives = any(ALTERNATIVES & part.keys() for part in visits.parts)
 
     def affordable(self, value: Any, length: int) -> bool:
-        """Whether a value may be checked; `length` is that of its JSON."""
+        """Whether a value may be checked; `length` is the length of its JSON."""
         work = self._states * length // _PATTERN_CHARACTERS
         if work + self.parts * (length // 2 + 1) <= MAX_CHECK:  # each value has at least two characters
             return True
@@ -91,7 +91,7 @@ class _Size:
         self._known: dict[int, int] = {}
 
     def of(self, part: Any, depth: int) -> int:
-        """The number of parts, or just more than are allowed. A schema that refers back to itself counts once."""
+        """Return the number of parts, or slightly more than the maximum. A schema that refers back to itself counts once."""
         if not isinstance(part, dict | list):
             return 0
         if depth > MAX_SCHEMA_DEPTH:
@@ -125,7 +125,7 @@ class _Reach:
         self.worst = max(self._of(root))
 
     def _of(self, part: Any) -> tuple[int, int]:
-        """The cost for the value of a part, and for any single value within it."""
+        """Return the cost for the value of a part, and for any single value within it."""
         if not isinstance(part, dict):
             return (0, 0)
         if id(part) in self._known:
@@ -211,7 +211,7 @@ def _patterns_of(part: Mapping[str, Any]) -> int:
 
 
 def _values(value: Any) -> int:
-    """The number of values within a value, itself included."""
+    """Return the number of values within a value, including itself."""
     count, waiting = 0, [value]
     while waiting:
         each = waiting.pop()

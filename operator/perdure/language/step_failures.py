@@ -9,7 +9,7 @@ from perdure.engine import events as ev
 from perdure.engine.failures import Failure, FailureKind, TimeoutType, shorten
 
 EXPRESSION_ERROR = "ExpressionError"
-"""Failure type of a step whose expression could not be evaluated. It is final: the definition of a run does not change."""
+"""Failure type of a step whose expression has no value. It is not retried: the definition of a run does not change."""
 
 
 class StepError(Exception):
@@ -21,19 +21,19 @@ class StepError(Exception):
 
 
 def application(type_: str, message: str) -> Failure:
-    """A failure that the interpreter finds. It is final: a retry would fail in the same way."""
+    """Build a failure from the interpreter. It is not retried: a retry would fail in the same way."""
     return Failure(kind=FailureKind.APPLICATION, type=type_, message=message, non_retryable=True)
 
 
 def timeout(message: str) -> Failure:
-    """A step took too long."""
+    """Build the failure of a step that exceeded its timeout."""
     return Failure(kind=FailureKind.TIMEOUT, message=message, timeout_type=TimeoutType.START_TO_CLOSE)
 
 
 def activity_failure(
     event: ev.ActivityTaskFailed | ev.ActivityTaskTimedOut | ev.ActivityTaskCanceled, activity: str
 ) -> Failure:
-    """The failure of a step whose activity did not complete."""
+    """Build the failure of a step whose activity did not complete."""
     if isinstance(event, ev.ActivityTaskCanceled):
         cause = Failure(kind=FailureKind.CANCELLED, message="cancelled", details=event.details)
         why, retry_state = "was cancelled", None
@@ -65,7 +65,7 @@ ChildEnded = (
 
 
 def child_failure(event: ChildEnded) -> Failure:
-    """The failure of a step whose child did not complete."""
+    """Build the failure of a step whose child did not complete."""
     match event:
         case ev.StartChildWorkflowExecutionFailed():
             cause, what = event.failure, "could not be started"
@@ -92,12 +92,12 @@ def child_failure(event: ChildEnded) -> Failure:
 
 
 def matches(failure: Failure, types: Collection[str]) -> bool:
-    """Whether one of the types names a failure in the chain; no types name every failure."""
+    """Whether a failure in the chain has one of the types; an empty list matches every failure."""
     return not types or any(not node.type_names().isdisjoint(types) for node in failure.chain())
 
 
 def as_json(failure: Failure) -> dict[str, Any]:
-    """A tree of failures as JSON: every node has a `type` that `catch` can name."""
+    """Return a tree of failures as JSON. Each node has a `type` that `catch` can match."""
     data: dict[str, Any] = msgspec.to_builtins(failure)
     data.setdefault("type", min(failure.type_names()))
     if failure.cause:
@@ -108,9 +108,9 @@ def as_json(failure: Failure) -> dict[str, Any]:
 
 
 def as_variable(failure: Failure, types: Collection[str]) -> dict[str, Any]:
-    """The value of `error` in expressions: the matching node, with the whole tree as `failure`.
+    """Return the value of `error` in expressions: the matching node, with the whole tree as `failure`.
 
-    With no types that is the first failure that is not only about another: an application's own, or a timeout.
+    Without types, it is the first failure that does not only wrap another: an application failure, or a timeout.
     """
     chain = failure.chain()
     wraps = {FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW}

@@ -1,4 +1,4 @@
-"""How every step of a run has closed, found by replaying its history: the memory forgets blocks that have closed."""
+"""Replays the history of a run to find the outcome of every step, because the memory does not keep closed blocks."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,14 +18,14 @@ class Traced:
 
     start: datetime
     end: datetime | None = None
-    """None while it is running."""
+    """The outcome; None while the step is running."""
     status: Status = Status.RUNNING
     block: str = ""
-    """The block that it runs; empty for none."""
+    """The block that the step runs; empty for none."""
     failure: Failure | None = None
-    """Why its action has failed; also if a `catch` has handled that."""
+    """The failure of its action, even if a `catch` has handled it."""
     remark: str = ""
-    """What is doubtful about its result."""
+    """A warning about a doubtful result."""
 
 
 class Tracer(Interpreter):
@@ -33,13 +33,13 @@ class Tracer(Interpreter):
 
     def __init__(self, program: Program, run: RunScope, *, input: Any, start_time: datetime) -> None:  # noqa: A002
         self.trace: dict[str, Traced] = {}
-        """By path, in the order in which they started."""
+        """The steps by path, in the order in which they started."""
         observer = _Recorder(program, self)
         super().__init__(program, run, input=input, start_time=start_time, observer=observer)
 
 
 class _Recorder:
-    """Writes a trace; see `execution.observer`."""
+    """Records a trace; see `execution.observer`."""
 
     def __init__(self, program: Program, tracer: Tracer) -> None:
         self._program = program

@@ -1,4 +1,4 @@
-"""The steps of a run as its memory knows them, as a tree. The memory forgets what was in blocks that have closed."""
+"""The steps of a run from its memory, as a tree. The memory does not keep the steps of closed blocks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,25 +30,25 @@ PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotRe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:
-    """A step, or a part of one that is open: an item, a branch, a catch, a compensation, a handler."""
+    """A step, or an open part of a step: an item, a branch, a catch, a compensation, a handler."""
 
     path: str
     name: str
     kind: str
     target: str = ""
-    """What it is about: the activity, the block, the signal, the Workflow."""
+    """The target of the step: an activity, a block, a signal, or a Workflow."""
     status: str
     start: datetime | None = None
     end: datetime | None = None
     closed_items: int = 0
     """Of a loop that is running."""
     items: int | None = None
-    """How many items that loop has; None for other steps."""
+    """Number of items of a running loop; None for other steps."""
     steps: tuple["StepView", ...] = ()
-    """Of an open step: what is in it."""
+    """The parts of an open step."""
 
     def walk(self) -> "Iterator[StepView]":
-        """The step, and everything in it."""
+        """Yield the step and all its parts."""
         yield self
         for step in self.steps:
             yield from step.walk()
@@ -58,12 +58,12 @@ def step_views(program: Program, memory: Memory, *, closed: bool) -> tuple[StepV
     """View the steps of a run.
 
     Args:
-        program: What it runs.
-        memory: What it remembers.
+        program: The program of the run.
+        memory: The state of the run.
         closed: Whether the run has closed.
 
     Returns:
-        The main steps in the order of the definition, then handlers that are running.
+        The main steps in the order of the definition, then the running handlers.
     """
     return tuple(_Viewer(program, memory, closed=closed).main())
 
@@ -75,7 +75,7 @@ class _Viewer:
         self._closed = closed
         self._waiting = {*memory.signal_waiters, *memory.condition_waiters}
         self._frames: dict[str, list[Path]] = {}
-        """The frames that are open, by the task that they belong to."""
+        """The open frames, by their task."""
         for text in sorted(memory.frames):
             if text:
                 path = Path.parse(text)
@@ -120,7 +120,7 @@ class _Viewer:
         return WAITING if path in self._waiting or isinstance(action, Sleep) else recorded.value
 
     def _items(self, path: str, step: CompiledStep) -> Iterator[StepView]:
-        """The items of a loop that are open."""
+        """Return the open items of a loop."""
         found = (Path.parse(text) for text in self._memory.tasks if text.startswith(f"{path}["))
         items = {each.index: each for each in found if each.text == f"{path}[{each.index}]" and each.index is not None}
         kind, target = kind_and_target(step.action)
@@ -136,7 +136,7 @@ class _Viewer:
             )
 
     def _parts(self, path: str) -> Iterator[StepView]:
-        """What is open in a step: the steps of the block that it calls, and its branches, each with its own."""
+        """Return the open parts of a step: the steps of the block that it calls, and its branches with their parts."""
         for frame in self._frames.get(path, ()):
             if frame.part:
                 yield self._part(frame)
@@ -156,7 +156,7 @@ class _Viewer:
 
 
 def kind_and_target(action: Action) -> tuple[str, str]:  # noqa: C901, PLR0911, PLR0912 (one case for each kind)
-    """What a step does, as its definition calls it, and what it is about."""
+    """Return the kind of a step, as in its definition, and its target."""
     match action:
         case RunActivity():
             return "activity", action.call.name
@@ -188,7 +188,7 @@ def kind_and_target(action: Action) -> tuple[str, str]:  # noqa: C901, PLR0911, 
 
 
 def open_steps(views: Sequence[StepView]) -> Iterator[StepView]:
-    """The innermost steps that are open: what a run is doing now."""
+    """Return the innermost open steps of a run."""
     for view in views:
         inner = list(open_steps(view.steps))
         if inner:

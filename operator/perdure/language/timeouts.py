@@ -19,7 +19,7 @@ OF_ACTIVITY: Final = (
 
 
 def computed(where: str, name: str, value: Any) -> timedelta:
-    """The timeout that an expression gives. One that has already passed is `0s` or negative.
+    """Convert the value of an expression to a timeout. A timeout that has already passed is `0s` or negative.
 
     Args:
         where: The step, for messages.
@@ -36,7 +36,7 @@ def computed(where: str, name: str, value: Any) -> timedelta:
 
 
 def positive(where: str, name: str, value: Any) -> timedelta:
-    """The timeout that an expression gives for an activity or a child, where zero would mean no limit.
+    """Convert the value of an expression to a timeout of an activity or a child, where zero would mean no limit.
 
     Raises:
         StepError: The value is not a duration longer than `0s`.
@@ -60,6 +60,6 @@ def of_activity(where: str, given: Mapping[str, Template], evaluate: Callable[[T
         The timeouts, by Python name.
 
     Raises:
-        StepError: An expression fails, or does not give a duration longer than `0s`.
+        StepError: An expression fails, or its value is not a duration longer than `0s`.
     """
     return {name: positive(where, json_name(name), evaluate(given[name])) for name in OF_ACTIVITY if name in given}

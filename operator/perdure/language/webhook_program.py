@@ -17,7 +17,7 @@ MAX_DELIVERY_ID: Final = 1_000
 
 
 class UnusableRequestError(Exception):
-    """A request with a valid signature that the Webhook cannot process; the message says why."""
+    """A request with a valid signature that the Webhook cannot process; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +25,11 @@ class WebhookRequest:
     """A request with a valid signature."""
 
     headers: Mapping[str, str]
-    """By name in lower case."""
+    """The headers by name in lower case."""
     body: Any
-    """Its JSON."""
+    """The JSON value of the body."""
     id: str
-    """Its ID, unless the Webhook has an expression for it."""
+    """The ID of the request, unless the Webhook has an expression for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class WebhookProgram:
         """Compile the expressions of a spec.
 
         Raises:
-            ExpressionError: one is invalid.
+            ExpressionError: An expression is not valid.
         """
 
         def template(value: Any, path: str) -> Template | None:
@@ -78,11 +78,11 @@ class WebhookProgram:
         """Return the object that a request creates; None if `when` is false.
 
         Args:
-            metadata: That of the Webhook.
+            metadata: The metadata of the Webhook.
             request: The request.
 
         Raises:
-            UnusableRequestError: an expression has no value for this request.
+            UnusableRequestError: An expression has no value for this request.
         """
         secrets = {self.spec.signature.header.lower(), "authorization", "cookie"}
         headers = {name: value for name, value in request.headers.items() if name not in secrets}

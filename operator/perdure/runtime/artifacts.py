@@ -21,15 +21,15 @@ from perdure.runtime.attempts import InvalidDefinitionError, KubeObject, Payload
 from perdure.runtime.workspaces import list_in, template_of
 
 _LARGEST: Final = 120_000
-"""Bytes of an environment variable: Linux takes 128 KiB, with the name."""
+"""Maximum bytes of an environment variable: Linux accepts 128 KiB, including the name."""
 _MOST_ITEMS: Final = 200
-"""How many artifacts a list in `from` may have."""
+"""Maximum number of artifacts in a list in `from`."""
 UPLOAD_SECONDS: Final = 600
-"""How long Kubernetes lets the sidecar upload, unless the pod has a `terminationGracePeriodSeconds` of its own."""
+"""Seconds that Kubernetes gives the sidecar to upload, unless the pod has a `terminationGracePeriodSeconds` of its own."""
 _SOURCES: Final = ("key", "url", "data")
-"""Where an artifact that is passed comes from: the artifact store, an HTTP server, or a text."""
+"""The source of an input artifact: the artifact store, an HTTP server, or a text."""
 _STOP_SECONDS: Final = 30
-"""What Kubernetes gives containers that say nothing."""
+"""The default grace period of Kubernetes, in seconds."""
 _STOP_FILE: Final = "/tmp/perdure-stop"  # noqa: S108 (in a container that nobody else uses)
 _RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
 _STORE: Final = {
@@ -45,11 +45,11 @@ _STORE: Final = {
 
 
 def references(store: str, report: Any) -> dict[str, Any] | None:
-    """The output artifacts of an attempt, as expressions see them; None if the report is not one of the sidecar.
+    """The output artifacts of an attempt, as expressions see them; None if the report is not from the sidecar.
 
     Args:
         store: The Secret of the artifact store.
-        report: What the sidecar has reported.
+        report: The report of the sidecar.
     """
     try:
         return {
@@ -67,9 +67,9 @@ def references(store: str, report: Any) -> dict[str, Any] | None:
 
 
 def stop_seconds(pod: KubeObject) -> int | None:
-    """How long the containers of a pod may take to stop when it is deleted; None: as the pod says.
+    """Return the grace period for deleting a pod, in seconds; None means the period in its spec.
 
-    The time that Kubernetes gives the sidecar to upload is not meant for an activity that ignores SIGTERM.
+    The longer period for uploads by the sidecar is not meant for an activity that ignores SIGTERM.
 
     Args:
         pod: A Pod.
@@ -80,14 +80,14 @@ def stop_seconds(pod: KubeObject) -> int | None:
 
 
 def with_artifacts(definition: Activity, image: str) -> Activity:
-    """Return the activity as a pod template that prepares its artifacts, and uploads those that it leaves.
+    """Return the activity as a pod template that downloads its input artifacts and uploads its output artifacts.
 
     Args:
         definition: The activity, with its expressions evaluated; not changed.
         image: An image with `perdure.runner`.
 
     Raises:
-        PayloadTooLargeError: The texts of the artifacts are too large together.
+        PayloadTooLargeError: The total size of the literal artifacts exceeds the limit.
         InvalidDefinitionError: A value of `from` is not an artifact.
     """
     artifacts = definition.artifacts
@@ -121,7 +121,7 @@ def _volume(name: str, artifacts: Artifacts) -> KubeObject:
 
 
 def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
-    """The init container that prepares the inputs; `main` gets the mounts."""
+    """Build the init container that prepares the inputs, and add its mounts to `main`."""
     wanted = [each for each in (_wanted(given, artifacts.store) for given in artifacts.inputs) if each is not None]
     text = json.dumps(wanted, ensure_ascii=False)
     if len(text.encode()) > _LARGEST:
@@ -147,7 +147,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
 
 
 def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
-    """What the init container needs to know about an artifact; None if there is none."""
+    """Return the instructions for the init container about an input artifact; None if there is no artifact."""
     if artifact.raw is not None:
         return {"name": artifact.name, "data": artifact.raw.data}
     packed = {} if artifact.archive is Archive.NONE else {"archive": artifact.archive.value}
@@ -171,7 +171,7 @@ def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
 
 
 def _reference(name: str, given: Any, store: str) -> KubeObject:
-    """What the init container needs to know about an output artifact of another activity."""
+    """Return the instructions for the init container about an output artifact of another activity."""
     if not isinstance(given, Mapping) or sum(isinstance(given.get(key), str) for key in _SOURCES) != 1:
         raise InvalidDefinitionError(
             f"artifact `{name}`: `from` must be an artifact, such as `${{input.report}}` where the input of the step is "
@@ -187,7 +187,7 @@ def _reference(name: str, given: Any, store: str) -> KubeObject:
 
 
 def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeObject:
-    """The sidecar that uploads the outputs; `main` gets the mounts of folders that it has no volume for."""
+    """Build the sidecar that uploads the outputs, and add mounts to `main` for output folders without a volume."""
     folders = _folders(main, [each.path for each in artifacts.outputs])
     if folders:
         spec["volumes"] = [*list_in(spec, "volumes"), _volume(OUTPUTS, artifacts)]
@@ -218,19 +218,19 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
 
 
 def _folders(main: KubeObject, paths: Sequence[str]) -> list[str]:
-    """The folders of outputs that are in no volume of the container yet: none is within another one."""
+    """Return the output folders that are not in a volume of the container yet, without nested ones."""
     parents = sorted({_folder_of(posixpath.normpath(path)) for path in paths if _mount_of(main, path) is None})
     return [each for each in parents if not any(_within(each, other) for other in parents if other != each)]
 
 
 def _folder_of(path: str) -> str:
-    """The folder that becomes a volume. The root cannot be one, so an output in it must be a folder itself."""
+    """Return the folder to mount as a volume for an output. It cannot be the root, so an output in the root must be a folder."""
     parent = posixpath.dirname(path)
     return path if parent == "/" else parent
 
 
 def _shared(main: KubeObject, paths: Sequence[str]) -> Iterator[KubeObject]:
-    """The mounts of the container that have outputs, for the sidecar."""
+    """Yield the mounts of the container that contain outputs, for the sidecar."""
     mounts = [_mount_of(main, path) for path in paths]
     for mount in list_in(main, "volumeMounts"):
         if any(mount is each for each in mounts):
@@ -244,7 +244,7 @@ def _shared(main: KubeObject, paths: Sequence[str]) -> Iterator[KubeObject]:
 
 
 def _mount_of(main: KubeObject, path: str) -> KubeObject | None:
-    """The innermost volume mount of the container that a path is in, or that it is."""
+    """Return the innermost volume mount of the container that contains or equals a path."""
     found = [each for each in list_in(main, "volumeMounts") if _within(path, str(each.get("mountPath") or "/"))]
     return max(found, key=lambda each: len(posixpath.normpath(each["mountPath"])), default=None)
 

@@ -1,4 +1,4 @@
-"""An attempt as the builders and readers of pods see it, and the errors for attempts that can have no pod."""
+"""An attempt of an activity, as input for building and reading pods, and errors for attempts that cannot have a pod."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,14 +27,14 @@ class Attempt:
 
     scheduled_event_id: int
     attempt: int
-    """From 1."""
+    """The number of the attempt, from 1."""
     activity_id: str
     activity_type: str
     """Name of the activity in its Workflow."""
     input: Any = None
-    """Any JSON value."""
+    """The input, any JSON value."""
     last_heartbeat_details: Any = None
-    """Details from an earlier attempt; None if there are none."""
+    """Heartbeat details of an earlier attempt; None if there are none."""
     start_to_close: timedelta | None = None
     heartbeat_timeout: timedelta | None = None
     schedule_to_start: timedelta | None = None
@@ -43,9 +43,9 @@ class Attempt:
     sidecar: bool = False
     """Whether the pod has our sidecar."""
     started: bool = False
-    """Whether it is known to have started."""
+    """Whether the attempt is known to have started."""
     waiting_reason: str | None = None
-    """What it last waited for before it started."""
+    """The last reported reason why the attempt waited to start."""
 
     @property
     def needs_lease(self) -> bool:
@@ -56,7 +56,7 @@ class Attempt:
 class AttemptRefusedError(Exception):
     """No pod can ever be created for the attempt; the activity fails with `failure`.
 
-    * `PayloadTooLargeError`: its payloads do not fit;
+    * `PayloadTooLargeError`: a payload exceeds its size limit;
     * `InvalidDefinitionError`: its definition does not describe a valid pod.
     """
 
@@ -104,9 +104,9 @@ class Conflict:
     namespace: str
     name: str
     message: str
-    """A sentence for users that says whose object it is."""
+    """A sentence for users that names the owner of the object."""
     passing: bool
-    """Whether the object is already being deleted, so the attempt only has to wait. Otherwise, a user must act."""
+    """Whether the object is terminating, so that the attempt only waits. Otherwise, a user must act."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,5 +122,5 @@ class PodSettings:
     pod_ttl: timedelta = timedelta(minutes=5)
     """How long pods of successful attempts are kept with `podRetention` Expire; zero deletes them immediately."""
     deadline_margin: timedelta = timedelta(minutes=5)
-    """How long after start-to-close a node stops the pod by itself. The node's deadline starts before images are pulled and
-    init containers run, the timeout when the activity starts; the margin covers the difference."""
+    """The time after the start-to-close timeout at which a node stops the pod without the operator. The node's deadline starts
+    before images are pulled and init containers run, the timeout when the activity starts; the margin covers the difference."""

@@ -1,8 +1,8 @@
 """Blobs: payloads too large for the status of a run, in Payload objects of their own. Pure.
 
-The status of a run is one object. Each commit writes it, and etcd accepts at most 1.5 MiB. So payloads of SDKs stay in it only
-up to 16 KiB. Larger ones become blobs: the bytes of Temporal's `Payloads`, in Payload objects. Many smaller payloads can be too
-large together, such as the inputs of a hundred activities: those that a `Room` has no space for become blobs, too. The history
+The status of a run is one object. Each commit writes it, and etcd accepts at most 1.5 MiB. So payloads of SDKs stay in it only up
+to 16 KiB. Larger ones become blobs: the bytes of Temporal's `Payloads`, in Payload objects. The total of many smaller payloads
+can also be too large, such as the inputs of a hundred activities: payloads that exceed a `Room` become blobs, too. The history
 only refers to blobs::
 
     {"payloads": {"hash": "<SHA-256>", "name": "payload-<32 hex digits>", "sizeBytes": 2000000}}
@@ -99,7 +99,7 @@ def reference_in(value: Any) -> Mapping[str, Any] | None:
 
 
 def given_to(run: KubeObject) -> dict[str, int]:
-    """Names and sizes of the blobs that a run begins with: those in its spec and in its annotations, which are JSON."""
+    """Return the names and sizes of the blobs in the spec and the annotations (JSON) of a run."""
     annotations = (run["metadata"].get("annotations") or {}).values()
     found = referred_to(msgspec.json.encode(run.get("spec")))
     for text in annotations:
@@ -108,7 +108,7 @@ def given_to(run: KubeObject) -> dict[str, int]:
 
 
 def with_content(value: Any) -> Iterator[Reference]:
-    """The references in events, inputs or JSON that still have their bytes."""
+    """Yield the references in events, inputs, or JSON that still have their bytes."""
     if isinstance(value, Reference):
         if value.content is not None:
             yield value
@@ -146,8 +146,8 @@ def first_part(reference: Reference, namespace: str, owned_by: Json | None) -> K
     """The Payload with the name of a blob.
 
     Args:
-        reference: With its bytes.
-        namespace: Of the run.
+        reference: The reference, with its bytes.
+        namespace: The namespace of the run.
         owned_by: The run; None if it does not exist yet.
     """
     return _part(reference, namespace, 0, owned_by)

@@ -23,7 +23,7 @@ OPERATION_TOKEN_HEADER = "nexus-operation-token"  # noqa: S105 (the name of a he
 
 
 class CallbackToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Names a Nexus operation, and proves that its handler was called."""
+    """Identifies a Nexus operation, with proof that its handler was called."""
 
     namespace: str
     name: str
@@ -50,7 +50,7 @@ UPDATE_LOST = Failure(
 
 @dataclass(frozen=True, slots=True)
 class OperationEnding:
-    """How a run or an update ends the operation that it was started for."""
+    """The outcome of the operation that started a run or an update."""
 
     outcome: OperationOutcome
     result: Any = None
@@ -67,7 +67,7 @@ def token_of(callback: Callback) -> CallbackToken | None:
 
 
 def ending_of(closing: ev.AnyEvent, *, standalone: bool = False) -> OperationEnding:
-    """How a workflow or standalone activity ends an operation when it closes with this event and does not continue.
+    """Return the outcome of an operation whose workflow or standalone activity closes with this event and does not continue.
 
     As on Temporal's server (service/history/workflow/mutable_state_impl.go: GetNexusCompletion).
     """
@@ -89,11 +89,11 @@ def ending_of(closing: ev.AnyEvent, *, standalone: bool = False) -> OperationEnd
 
 
 def ending_of_update(ended: ev.WorkflowExecutionUpdateCompleted | None, rejection: Failure | None) -> OperationEnding:
-    """How an update ends an operation (mutable_state_impl.go: GetNexusUpdateCompletion).
+    """Return the outcome of an operation that started an update (mutable_state_impl.go: GetNexusUpdateCompletion).
 
     Args:
-        ended: The event that records its outcome; None if it was rejected, or if its workflow closed first.
-        rejection: Why a worker rejected it.
+        ended: The event with the outcome of the update; None if the update was rejected, or the workflow closed first.
+        rejection: The failure with which a worker rejected the update.
     """
     failure = ended.failure if ended is not None else rejection or UPDATE_LOST
     if ended is None or failure is not None:
@@ -102,7 +102,7 @@ def ending_of_update(ended: ev.WorkflowExecutionUpdateCompleted | None, rejectio
 
 
 def _first(result: Any) -> Any:
-    """The first payload of a result: an operation has one."""
+    """Return the first payload of a result; an operation has only one."""
     if isinstance(result, dict) and set(result) == {"payloads"} and isinstance(result["payloads"], list):
         return {"payloads": result["payloads"][:1]}
     return result

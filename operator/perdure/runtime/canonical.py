@@ -13,10 +13,10 @@ _RESPELLED: Final = re.compile(rb"[:\[,]-?(?:\d+\.\d+|\d+(?:\.\d+)?[eE][-+]?\d+|
 
 
 def canonical(value: dict[str, Any] | list[Any]) -> bytes:
-    """JSON without spaces, with sorted keys, and with numbers as the API server gives them back: 1.0 becomes 1.
+    """Return JSON without spaces, with sorted keys, and with numbers as the API server returns them: 1.0 becomes 1.
 
     Raises:
-        ValueError: the value cannot be written as JSON, or is nested too deeply.
+        ValueError: The value cannot be written as JSON, or is nested too deeply.
     """
     try:
         return _written(value)

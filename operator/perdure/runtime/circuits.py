@@ -33,7 +33,7 @@ class Holder:
     run: str
     """Name of the WorkflowRun, for people."""
     uid: str
-    """Its UID: a run that was deleted and re-created under the same name is a different run."""
+    """UID of the WorkflowRun: a run that was deleted and re-created under the same name is a different run."""
     event: int
     """The event that scheduled the activity."""
     attempt: int
@@ -43,14 +43,14 @@ def holder(run: RunRef, key: str) -> str:
     """Name an attempt, as `status.circuit.trial` does.
 
     Args:
-        run: Its run.
+        run: The run of the attempt.
         key: The attempt within the run, as in `State.reports`: ``<scheduled event>/<attempt>``.
     """
     return f"{run.name}/{run.uid}/{key}"
 
 
 def read_holder(text: str) -> Holder | None:
-    """Read such a name; None if it is not valid."""
+    """Read the attempt from `status.circuit.trial`; None if it is not valid."""
     parts = text.split("/")
     if len(parts) != 4 or not all(parts):  # noqa: PLR2004 (as `holder` writes it)
         return None
@@ -65,7 +65,7 @@ def admit(policy: str, circuit: Circuit, who: str, now: datetime) -> tuple[Circu
 
     Args:
         policy: Name of the RetryPolicy.
-        circuit: State of its breaker.
+        circuit: State of its circuit breaker.
         who: The attempt.
         now: The time.
 
@@ -100,7 +100,7 @@ def count(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitRe
         breaker: The settings of the breaker.
         circuit: Its state.
         who: The attempt.
-        report: How it ended.
+        report: The report of the end of the attempt.
 
     Returns:
         The new state; the same object if nothing has changed.

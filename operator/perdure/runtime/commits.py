@@ -3,10 +3,10 @@
     status: { …, commit: { number: 12, uid: <of the object>, digest: sha256 of number, uid and the covered fields } }
 
 An edit leaves a digest that does not match. A status that was removed, or an older one that was put back, has no number or a
-lower one; the API server refuses both (a rule of the CRD), and an operator that has seen the higher number notices them too. A
+lower one; the API server refuses both (a rule of the CRD), and an operator that has seen the higher number detects both, too. A
 status that a backup tool has given to a new object has the UID of the old one.
 
-Conditions and fields that only serve people are not covered: editing them does not change what the operator does.
+The digest does not cover conditions and informational fields: editing them does not change what the operator does.
 """
 
 import hashlib
@@ -38,14 +38,14 @@ class Commit:
     """The commit that wrote a status."""
 
     number: int
-    """From 1; each commit of an object has a higher one."""
+    """The number of the commit, from 1; it increases with each commit of an object."""
     uid: str
-    """UID of the object that it belongs to."""
+    """UID of the object."""
     digest: str
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Self | None:
-        """Read it from a status; None if the status has none, for example because an earlier version wrote it."""
+        """Read the commit from a status; None if it has none, for example because an earlier version wrote it."""
         stored = status.get("commit")
         return cls(number=stored["number"], uid=stored["uid"], digest=stored["digest"]) if stored else None
 
@@ -66,7 +66,7 @@ def committed(status: Json, fields: tuple[str, ...], uid: str, after: int) -> Js
     Args:
         status: The status.
         fields: The fields that are covered.
-        uid: Of its object.
+        uid: UID of the object.
         after: Number of the previous commit; 0 if there is none.
 
     Raises:
@@ -77,7 +77,7 @@ def committed(status: Json, fields: tuple[str, ...], uid: str, after: int) -> Js
 
 
 def edited(status: Mapping[str, Any], fields: tuple[str, ...]) -> str:
-    """Why a status must have been edited; empty if it is intact."""
+    """Return why a status counts as edited; empty if it is intact."""
     commit = Commit.of(status)
     if commit is None:
         return ""
@@ -101,15 +101,15 @@ def fingerprint(status: Mapping[str, Any], fields: tuple[str, ...], uid: str) ->
 
 
 class Witness:
-    """What is known about the commits of one object, to verify a status that any client may have written."""
+    """Tracks the commits of one object, to verify a status that any client may have written."""
 
     def __init__(self, fields: tuple[str, ...], uid: str, *, starts_work: bool) -> None:
-        """Begin to verify the status of an object.
+        """Start verifying the status of an object.
 
         Args:
             fields: The covered fields of its status.
             uid: Of the object.
-            starts_work: Whether the object starts from the beginning if it has no status.
+            starts_work: Whether the object starts its work if it has no status.
         """
         self._fields = fields
         self._uid = uid
@@ -152,7 +152,7 @@ class Witness:
         return bool(accepted) and accepted == self._fingerprint(obj.get("status") or {})
 
     def remedy(self, status: Mapping[str, Any]) -> str:
-        """What to do about a damaged status."""
+        """Return instructions for repairing a damaged status."""
         found = self._fingerprint(status)
         accept = f"; to continue from the status as it is, set the annotation `{labels.ACCEPT_STATE_ANNOTATION}` to `{found}`"
         return f"restore the status, or delete the object{accept if found else ''}"

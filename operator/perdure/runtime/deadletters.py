@@ -1,6 +1,6 @@
 """DeadLetters: built from a failed activity, run again as a run of one step, and updated with the result. Pure.
 
-A re-drive is a WorkflowRun like any other: it has attempts, heartbeats, a history, and survives everything that a run survives.
+A re-drive is an ordinary WorkflowRun, with attempts, heartbeats, a history, and the same durability.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def dead_letter(
         marker: The marker that the run recorded for it.
         scheduled: The event that scheduled it, with its input, timeouts, and retry policy.
         activities: The activities of the run's definition.
-        number: Selects the name: the first is 0; one more for each name that another DeadLetter has.
+        number: Selects the name: 0 at first, increased for each name that another DeadLetter already has.
     """
     details = marker.details if isinstance(marker.details, dict) else {}
     failure = details.get("failure") or {}
@@ -71,13 +71,13 @@ def dead_letter(
 
 
 def is_same_letter(found: KubeObject, letter: KubeObject) -> bool:
-    """Whether a DeadLetter is the expected one and not another of the same name: a re-drive runs what it contains."""
+    """Whether a DeadLetter is the expected one and not another with the same name, because a re-drive runs its contents."""
     same = ("workflowRun", "step", "activity", "definition", "input")
     return all(found["spec"].get(field) == letter["spec"].get(field) for field in same)
 
 
 def _resolved(given: Mapping[str, Any], scheduled: ev.ActivityTaskScheduled) -> dict[str, Any]:
-    """The activity with the timeouts and the retry policy that it was scheduled with."""
+    """Return the activity with the timeouts and the retry policy from its Scheduled event."""
     lengths = {
         "startToCloseTimeout": scheduled.start_to_close_timeout,
         "scheduleToCloseTimeout": scheduled.schedule_to_close_timeout,
@@ -139,7 +139,7 @@ def asked_by(run: KubeObject) -> str | None:
 
 
 def redrives(run: KubeObject, letter: KubeObject) -> bool:
-    """Whether a run re-drives this DeadLetter or continues such a run."""
+    """Whether a run re-drives this DeadLetter, or continues a run that does."""
     return bool((run["metadata"].get("labels") or {}).get(labels.DEAD_LETTER_LABEL) == letter["metadata"]["uid"])
 
 
@@ -155,8 +155,8 @@ def letter_status(letter: KubeObject, runs: Sequence[KubeObject], now: datetime)
     """Compute the status of a DeadLetter from the runs that re-drive it.
 
     A re-drive includes the runs that a reset, a retry, or continue-as-new creates from its run; the newest counts. Runs may be
-    deleted after their retention time: their results stay. A run that is deleted before it has ended has failed. A run whose
-    status was edited has not ended, even if the status says so.
+    deleted after their retention time: their results remain. A run that is deleted before it ends counts as failed. A run whose
+    status was edited counts as open, even if the status shows an end.
 
     Args:
         letter: The DeadLetter.
@@ -215,13 +215,13 @@ def _condition(
 
 
 def runs_again(letter: KubeObject) -> bool:
-    """Whether the status of a DeadLetter says that a re-drive is in progress."""
+    """Whether a re-drive is in progress, according to the status of a DeadLetter."""
     told = (letter.get("status") or {}).get("conditions") or ()
     return any(each.get("type") == ConditionType.REDRIVEN and each.get("status") == "Unknown" for each in told)
 
 
 def waits_for(letter: KubeObject, run: KubeObject) -> bool:
-    """Whether the status of a DeadLetter does not record yet how a run that re-drives it has ended."""
+    """Whether the status of a DeadLetter does not record the result of one of its re-drives yet."""
     number, known = _number(run), (letter.get("status") or {}).get("redrives", 0)
     return number > known or (number == known and runs_again(letter))
 
@@ -259,7 +259,7 @@ def tie_of(run: KubeObject) -> KubeObject:
 
 
 def newest_of(runs: Sequence[KubeObject]) -> KubeObject | None:
-    """The newest run of the last re-drive, which no other run continues."""
+    """Return the newest run of the last re-drive: no other run continues it."""
     gone_on_from = {tie.run_id for run in runs if (tie := continuation_of(run)) is not None}
     gone_on_from |= {reset.base.run_id for run in runs if (reset := reset_of(run)) is not None}
     last = [run for run in runs if run["metadata"]["uid"] not in gone_on_from]

@@ -1,4 +1,4 @@
-"""What a run is: a workflow, or one activity or one Nexus operation without a workflow. Pure."""
+"""The kinds of runs: a workflow, or a standalone activity or Nexus operation. Pure."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class RunKind(StrEnum):
-    """What a run is. Runs of different kinds can have the same ID."""
+    """The kind of a run. Runs of different kinds can have the same ID."""
 
     WORKFLOW = "workflow"
     ACTIVITY = "activity"
@@ -14,17 +14,17 @@ class RunKind(StrEnum):
 
     @property
     def standalone(self) -> bool:
-        """Whether it runs without a workflow."""
+        """Whether the run has no workflow."""
         return self is not RunKind.WORKFLOW
 
     @property
     def noun(self) -> str:
-        """What messages call it."""
+        """The noun for a run of this kind in messages."""
         return "Nexus operation" if self is RunKind.NEXUS_OPERATION else self.value
 
     @property
     def id_name(self) -> str:
-        """What messages call its ID."""
+        """The name of its ID in messages."""
         return _ID_NAMES[self]
 
 
@@ -36,7 +36,7 @@ _ID_NAMES = {
 
 
 def kind_of(spec: Mapping[str, Any]) -> RunKind:
-    """What a run is, by the spec of its WorkflowRun as JSON."""
+    """Return the kind of a run from the spec of its WorkflowRun, as JSON."""
     for kind in (RunKind.ACTIVITY, RunKind.NEXUS_OPERATION):
         if kind.value in spec:
             return kind

@@ -11,7 +11,7 @@ def read_time(text: Any) -> datetime | None:
     """Read a time of a Kubernetes object.
 
     Args:
-        text: Such as `2026-01-31T12:00:00Z` or `2026-01-31T12:00:00.000000Z`; anything else is invalid.
+        text: A time such as `2026-01-31T12:00:00Z` or `2026-01-31T12:00:00.000000Z`; anything else is invalid.
 
     Returns:
         The time in UTC; None if there is none.
@@ -30,7 +30,7 @@ def write_micro_time(time: datetime) -> str:
     """Write a time in the format of a Lease's `renewTime`.
 
     Args:
-        time: An aware time.
+        time: A time with a time zone.
 
     Returns:
         For instance `2026-01-31T12:00:00.000000Z`.

@@ -18,7 +18,7 @@ TOO_LARGE_KEY = "perdure.dev/details-too-large"
 """The only key of the object that replaces heartbeat details above the limit; its value is their size in bytes."""
 
 _LATENCY = timedelta(seconds=0.5)
-"""Added to a sixth of the timeout between two reads, because a sixth of a short timeout would be very often."""
+"""Added to a sixth of the timeout between two reads, because reads at a sixth of a short timeout would be too frequent."""
 
 
 def build_lease(run: RunRef, attempt: Attempt, pod_uid: str) -> KubeObject:
@@ -65,41 +65,41 @@ def build_lease(run: RunRef, attempt: Attempt, pod_uid: str) -> KubeObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulse:
-    """What is known of an attempt's heartbeats, by the operator's clock alone.
+    """The heartbeats of an attempt, timed by the clock of the operator only.
 
-    Nodes' clocks are off, and a pod may write any time: the text of `renewTime` is compared, never trusted. One that has
-    changed between two readings means a heartbeat, which counts from the reading that first showed it; one that has not
-    changed means that there was none since. Readings are a sixth of the timeout and half a second apart, so that silence ends
-    an attempt after its heartbeat timeout at the earliest, and after 1.2 times that and a second at the latest, while the API
-    server answers within a quarter of a second. If it takes longer, twice the excess is added.
+    The clocks of nodes differ, and a pod may write any time: the text of `renewTime` is compared, never trusted. A value that has
+    changed between two reads is a heartbeat, which counts from the read that first returned it; an unchanged value means that
+    there was no heartbeat since. Reads are a sixth of the timeout plus half a second apart. An attempt without heartbeats ends
+    after its heartbeat timeout at the earliest, and after 1.2 times the timeout plus one second at the latest, if the API server
+    responds within a quarter of a second. If it takes longer, twice the excess is added.
     """
 
     renewed: str | None
     """The text of `renewTime`; None before the first heartbeat."""
     since: datetime
-    """When the API server had answered the reading that first showed it."""
+    """When the response with this `renewTime` first arrived."""
     looked: datetime
-    """When the API server was asked for the last reading."""
+    """When the request of the last read was sent."""
     exact: bool = False
     """Whether `renewTime` is exact, as in a simulation with a single clock. It may be in the future there: a Lease then shows
     immediately until when it is renewed, and is not polled in between."""
 
     @classmethod
     def begin(cls, now: datetime, *, exact: bool = False) -> "Pulse":
-        """The attempt is seen to run, by this process: it has from now on until its first heartbeat is due.
+        """Start observing a running attempt: the timeout for its first heartbeat begins now.
 
-        So it is after a restart too. What was known before is forgotten, and the first reading shows a heartbeat or none.
+        This also happens after a restart: earlier heartbeats are forgotten, and the first read shows a heartbeat or none.
         """
         return cls(renewed=None, since=now, looked=now, exact=exact)
 
     def read(self, attempt: Attempt, lease: KubeObject | None, asked: datetime, answered: datetime) -> "Pulse":
-        """Take in what the attempt's Lease says; None, or the Lease of another attempt, says nothing.
+        """Record a read of the attempt's Lease; None, or the Lease of another attempt, has no effect.
 
         Args:
             attempt: The attempt.
-            lease: As it was at some moment between the two times.
-            asked: When the API server was asked for it.
-            answered: When it had answered.
+            lease: The Lease at some moment between the two times.
+            asked: When the request was sent.
+            answered: When the response arrived.
         """
         own = lease is not None and is_attempt(lease, attempt)
         text = (lease.get("spec") or {}).get("renewTime") if lease is not None and own else None
@@ -107,13 +107,13 @@ class Pulse:
         return replace(self, renewed=text, since=self.since if text == self.renewed else shown, looked=asked)
 
     def look_at(self, timeout: timedelta) -> datetime:
-        """When the Lease must be read next."""
+        """Return when to read the Lease next."""
         if self.exact:
             return max(self.since + timeout, self.looked)
         return min(self.looked + timeout / 6 + _LATENCY, max(self.since + timeout, self.looked))
 
     def lost(self, timeout: timedelta) -> bool:
-        """Whether the last reading showed that the timeout has passed without a heartbeat."""
+        """Whether the timeout had passed without a heartbeat at the last read."""
         return self.looked >= self.since + timeout
 
 

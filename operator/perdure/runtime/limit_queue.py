@@ -1,7 +1,7 @@
-"""Who holds a WorkflowLimit, and who waits for it: how claims and releases change the status. Pure.
+"""The holders of a WorkflowLimit and the runs that wait for it: how claims and releases change the status. Pure.
 
 The status is the transaction: it is written by compare-and-swap, and a run starts only once a stored status lists it as a holder.
-Every change also admits the waiting runs that there is room for, so that no release is lost.
+Every change also admits waiting runs up to the capacity, so that no release is lost.
 """
 
 from bisect import insort
@@ -18,7 +18,7 @@ from perdure.api.workflowlimit import MAX_HOLDERS, MAX_WAITERS, LimitEntry, Work
 
 @dataclass(frozen=True, slots=True)
 class LimitQueue:
-    """The runs that hold a WorkflowLimit, and those that wait for it, in the order in which they get it."""
+    """The runs that hold a WorkflowLimit, and the waiting runs in the order of admission."""
 
     holders: tuple[LimitEntry, ...] = ()
     waiters: tuple[LimitEntry, ...] = ()
@@ -28,7 +28,7 @@ class LimitQueue:
         """Read a status.
 
         Raises:
-            pydantic.ValidationError: It is not one that the operator has written.
+            pydantic.ValidationError: The operator did not write this status.
         """
         found = WorkflowLimitStatus.parse(status)
         return cls(tuple(found.holders), tuple(found.waiters))
@@ -42,18 +42,18 @@ class LimitQueue:
         return any(each.run_id == run_id for each in self.waiters)
 
     def run_ids(self) -> frozenset[str]:
-        """All runs in it."""
+        """The IDs of all holders and waiting runs."""
         return frozenset(each.run_id for each in (*self.holders, *self.waiters))
 
     def claim(self, entry: LimitEntry, capacity: int, *, queues: bool = True) -> Self:
-        """Have a run hold the limit, or wait for it.
+        """Add a run as a holder of the limit, or as a waiting run.
 
-        A run that is listed already stays where it is. It asks for another key if its definition was edited before it started.
+        A listed run keeps its place, unless its key or priority has changed because its definition was edited before it started.
 
         Args:
             entry: The run.
-            capacity: How many runs of each key may hold the limit.
-            queues: Whether the run waits if there is no room for it; otherwise it is left out.
+            capacity: Maximum number of holders per key.
+            queues: Whether the run waits if the limit is reached; otherwise it is not added.
         """
         listed = next((each for each in (*self.holders, *self.waiters) if each.run_id == entry.run_id), None)
         if listed is not None and _asks_for(listed) == _asks_for(entry):
@@ -68,11 +68,11 @@ class LimitQueue:
         return replace(claimed, waiters=claimed.waiters[:MAX_WAITERS])
 
     def release(self, run_ids: Collection[str]) -> Self:
-        """Leave runs out."""
+        """Remove runs from the holders and the waiting runs."""
         return replace(self, holders=_without(self.holders, run_ids), waiters=_without(self.waiters, run_ids))
 
     def admit(self, capacity: int, now: datetime) -> Self:
-        """Let the first waiting runs hold the limit, as far as there is room. One key does not block another."""
+        """Make the first waiting runs holders, up to the capacity. One key does not block another."""
         held = Counter(each.key for each in self.holders)
         holders, waiters = list(self.holders), []
         for entry in self.waiters:
@@ -86,11 +86,11 @@ class LimitQueue:
         )
 
     def first(self, key: str) -> LimitEntry | None:
-        """The run that gets the limit next for a key."""
+        """Return the next run to be admitted for a key."""
         return next((each for each in self.waiters if each.key == key), None)
 
     def gives_way(self, run_id: str) -> LimitEntry | None:
-        """The run to cancel for the next run of a key: the longest holder that is not newer; None for any other run."""
+        """Return the longest holder to cancel for the next run of its key, unless all are newer; None for any other run."""
         first = next((each for each in self.waiters if each.run_id == run_id), None)
         if first is None or self.first(first.key) is not first:
             return None
@@ -123,8 +123,8 @@ def limit_status(
 
     Args:
         before: The status so far.
-        queue: The runs in it.
-        capacity: How many runs of each key may hold it; None if the spec is invalid.
+        queue: The holders and waiting runs.
+        capacity: Maximum number of holders per key; None if the spec is invalid.
         generation: Its `metadata.generation`.
         mistakes: The errors of an invalid spec.
         now: The current time, for conditions that change.

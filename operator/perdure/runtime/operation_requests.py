@@ -22,7 +22,7 @@ MAX_DEPTH: Final = 100
 
 
 class StartSignal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The signal that a run was started for. It is stored on the run, so neither exists without the other."""
+    """The signal of a signal-with-start. It is stored on the run that it started, so neither exists without the other."""
 
     request_id: str
     """UID of the Operation, or the ID that a client chose."""
@@ -60,7 +60,7 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
         principal: The user that created it, authenticated by the API server; empty if it is not known.
 
     Raises:
-        ValueError: The request is none that the engine accepts.
+        ValueError: The engine does not accept the request.
     """
     if spec.complete_activity is not None:
         return dataclasses.replace(_answered(spec.complete_activity, uid), principal=principal)
@@ -131,7 +131,7 @@ def payload_of(request: inputs.Request) -> Any:
 
 
 def too_much(request: inputs.Request) -> str | None:
-    """Why a request is too large for a run; None if it fits."""
+    """Return why a request is too large for a run; None if its size is allowed."""
     payload = payload_of(request)
     if payload is None:
         return None
@@ -147,8 +147,8 @@ def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeO
     """Build the WorkflowRun that a `signalWithStart` creates if none is open; its name is a lock.
 
     Args:
-        operation: The Operation, valid.
-        signal: The signal: it is applied with the run's first event, or never.
+        operation: A valid Operation.
+        signal: The signal. It is applied with the first event of the run, or never.
     """
     meta, spec = operation["metadata"], operation["spec"]
     workflow_id = spec["target"]["workflowId"]
@@ -173,7 +173,7 @@ def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeO
 
 
 def start_signal_of(run: KubeObject) -> StartSignal | None:
-    """The signal that a run was started for; None if there is none."""
+    """Return the signal of the signal-with-start that started a run; None if there is none."""
     return read_annotation(run, labels.START_SIGNAL_ANNOTATION, StartSignal)
 
 

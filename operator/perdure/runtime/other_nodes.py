@@ -1,4 +1,4 @@
-"""A pod that prefers other nodes than those of earlier attempts."""
+"""Makes a pod prefer other nodes than its earlier attempts."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,7 +11,7 @@ _WEIGHT: Final = 100
 
 
 def avoiding(pod: KubeObject, nodes: Sequence[str]) -> KubeObject:
-    """Return the pod with a preference for nodes that are not named.
+    """Return the pod with a preference for nodes other than the given ones.
 
     Args:
         pod: A v1 Pod to create; not changed.

@@ -1,4 +1,4 @@
-"""Who owns an existing object, which decides what to do when the API server answers AlreadyExists.
+"""Determines the owner of an existing object, to decide what to do if the API server returns AlreadyExists.
 
 Names are locks: the same attempt always uses the same name. After a crash between create and commit, the existing object is
 therefore our own and is adopted. Any other object with that name is a conflict, which is reported and never modified:

@@ -52,7 +52,7 @@ def size(text: str) -> int:
 
 
 def decode(text: str) -> tuple[Any, bool]:
-    """Decode what a pod wrote: its value if it is JSON, otherwise the text itself.
+    """Decode a text from a pod: return the value if it is JSON, otherwise the text itself.
 
     The result can always be encoded again, also as part of a status. JSON that nests deeper than `MAX_DEPTH` counts as
     text, so nothing that a pod writes can stop the operator. Integers of more than 64 bits become floating-point numbers,
@@ -77,7 +77,7 @@ def termination_message_limit(containers: int) -> int:
     """Return the maximum bytes of one container's termination message.
 
     Args:
-        containers: How many containers the pod has, init and ephemeral ones included.
+        containers: Number of containers in the pod, including init and ephemeral containers.
 
     Returns:
         At most 4,096; less if the pod has more than three containers.

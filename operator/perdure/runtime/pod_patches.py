@@ -1,14 +1,14 @@
-"""Changes to the spec of a pod that a user asks for: a merge as `kubectl patch` does it, without a schema of Kubernetes."""
+"""Applies a user's patch to the spec of a pod, as `kubectl patch` merges it, without a schema of Kubernetes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _KEYS: Final = ("name", "mountPath", "containerPort", "topologyKey", "key", "ip")
-"""The fields that identify the items of lists: the first one that all items have."""
+"""The fields that can identify the items of a list; the first one that all items have is used."""
 
 
 def patched(given: Any, patch: Any) -> Any:
-    """A value with a patch applied: objects are merged, lists of objects are merged by their key, everything else is replaced.
+    """Return a value with a patch applied. Objects are merged, lists of objects are merged by key, other values are replaced.
 
     Args:
         given: The value; not changed.
@@ -30,7 +30,7 @@ def _key(items: Sequence[Any]) -> str | None:
 
 
 def _merged(given: Sequence[Mapping[str, Any]], patch: Sequence[Mapping[str, Any]], key: str) -> list[Any]:
-    """The items in their order, each with its patch, and then the new ones."""
+    """Return the items in their order, each with its patch applied, followed by the new items."""
     patches = {item[key]: item for item in patch}
     known = {item[key] for item in given}
     changed = [patched(item, patches[item[key]]) if item[key] in patches else item for item in given]

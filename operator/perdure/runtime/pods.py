@@ -24,7 +24,7 @@ from perdure.runtime.scripts import script_container
 from perdure.runtime.sidecars import give_files, sidecar_container
 
 INPUT_FILE: Final = f"{MOUNT_PATH}/input.json"
-"""The activity's input, JSON."""
+"""The input of the activity, as JSON."""
 
 LAST_HEARTBEAT_DETAILS_FILE: Final = f"{MOUNT_PATH}/last-heartbeat-details.json"
 """The heartbeat details of an earlier attempt, JSON; the file does not exist if there are none."""
@@ -33,7 +33,7 @@ DEFAULT_CONTAINER: Final = "activity"
 """Name of the container if the user gives none."""
 
 DEFAULT_TERMINATION_LOG: Final = "/dev/termination-log"
-"""Where Kubernetes reads a container's termination message."""
+"""The file from which Kubernetes reads the termination message of a container."""
 
 LONGEST_DEADLINE: Final = 2**31 - 1
 """Seconds; the maximum of `activeDeadlineSeconds` and `leaseDurationSeconds`."""
@@ -42,7 +42,7 @@ _NO_RUN: Final = "00000000-0000-0000-0000-000000000000"
 
 _OURS: Final = f"{labels.GROUP}/"
 DEFAULT_CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
-"""Which container `kubectl logs` shows: the activity's own, unless a template says otherwise."""
+"""The container that `kubectl logs` shows: the activity's own, unless the template sets another one."""
 
 
 def main_container_name(definition: Activity) -> str:
@@ -67,7 +67,7 @@ def main_container_name(definition: Activity) -> str:
 def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: PodSettings) -> KubeObject:
     """Build the Pod of one attempt. The same arguments always give the same Pod.
 
-    It keeps what the user set, except for what makes it an attempt: the pod never restarts, it has our name, labels,
+    It keeps the settings of the user, except for those of an attempt: the pod never restarts, it has our name, labels,
     annotations, owner, and finalizer, and the `PERDURE_` variables listed here are ours.
 
     Args:
@@ -120,7 +120,7 @@ def build_pod(run: RunRef, attempt: Attempt, definition: Activity, settings: Pod
 
 
 def retention_of(pod: KubeObject, *, succeeded: bool) -> Retention:
-    """Return what happens to a pod after its attempt has ended, according to the activity's `podRetention`.
+    """Return the retention of a pod after its attempt has ended, according to the activity's `podRetention`.
 
     Args:
         pod: The Pod; an annotation contains the retention unless it is the default.
@@ -333,7 +333,7 @@ def _seconds(duration: timedelta | None) -> str | None:
 
 
 def _restrict(spec: KubeObject, containers: list[KubeObject], settings: PodSettings) -> None:
-    """Set what the user left open to what Pod Security's `restricted` level requires."""
+    """Set unset fields to the values that the `restricted` level of Pod Security requires."""
     pod_context = _mapping(spec, "securityContext")
     spec["securityContext"] = pod_context
     pod_says_who = pod_context.keys() & {"runAsUser", "runAsNonRoot"}
@@ -380,7 +380,7 @@ def _give_identity(spec: KubeObject, attempt: Attempt, settings: PodSettings) ->
 
 
 def _deadline(attempt: Attempt, settings: PodSettings) -> int | None:
-    """Return the seconds after which the node stops the pod by itself, in case no operator can."""
+    """Return the seconds after which the node stops the pod, even if no operator is running."""
     if attempt.start_to_close is None:
         return None
     # The node's deadline starts before the activity: time allowed by schedule-to-start must not reduce start-to-close.

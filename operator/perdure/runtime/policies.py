@@ -11,10 +11,10 @@ from perdure.api.retrypolicy import Circuit, CircuitState
 from perdure.engine.retry import RetryPolicy
 
 PREVIEWED: Final = 8
-"""How many waits `status.preview` shows."""
+"""Number of waits in `status.preview`."""
 
 SHOWN: Final = 5
-"""How many waits `status.waits` shows; further ones are shown as `…`."""
+"""Number of waits in `status.waits`; further ones are shown as `…`."""
 
 _CIRCUIT: Final = {
     CircuitState.CLOSED: (True, ConditionReason.CIRCUIT_CLOSED),
@@ -76,7 +76,7 @@ def policy_status(
 
     Args:
         before: The status so far.
-        policy: Its policy; None if it is invalid.
+        policy: The retry policy; None if it is invalid.
         circuit: The state of its circuit breaker, if it has one.
         generation: Its `metadata.generation`.
         mistakes: The errors of an invalid policy.

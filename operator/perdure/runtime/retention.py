@@ -14,7 +14,7 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How many finished runs each namespace may keep; 0 means no limit."""
+    """Limits on the finished runs that each namespace keeps; 0 means no limit."""
 
     runs: int = 10_000
     """Finished runs. About a day of one run every nine seconds, and at most 10 MiB of the operator's memory."""
@@ -22,7 +22,7 @@ class Limits:
     """Bytes of finished runs and their HistorySegments. An eighth of etcd's default quota of 2 GiB."""
 
     def exceeded_by(self, tally: "Tally") -> str:
-        """Why some must be removed; empty if none must."""
+        """Return why runs must be removed; empty if the limits are not exceeded."""
         if 0 < self.runs < tally.runs:
             return f"the namespace has {tally.runs} finished runs, and may have {self.runs}"
         if 0 < self.size < tally.size:
@@ -32,7 +32,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Tally:
-    """The finished runs of a namespace, together."""
+    """Number and total size of the finished runs of a namespace."""
 
     runs: int = 0
     size: int = 0
@@ -54,12 +54,12 @@ class Finished(Protocol):
 
     @property
     def uid(self) -> str:
-        """Its id."""
+        """The UID of the run."""
         ...
 
     @property
     def closed(self) -> str:
-        """When it finished, RFC 3339 in UTC."""
+        """The time at which the run finished, RFC 3339 in UTC."""
         ...
 
     @property
@@ -76,7 +76,7 @@ def surplus(finished: Iterable[_Run], limits: Limits, removable: Callable[[_Run]
 
     Args:
         finished: All finished runs of a namespace.
-        limits: What the namespace may keep.
+        limits: The limits of the namespace.
         removable: Whether a run may be removed. A run that may not be removed still counts, so younger ones are removed instead.
     """
     oldest_first = sorted(finished, key=lambda run: (run.closed, run.uid))

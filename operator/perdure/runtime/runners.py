@@ -1,4 +1,4 @@
-"""The pod of an HTTP request or of an action on a Kubernetes object: the operator's image, with a file that says what to do."""
+"""The pod of an HTTP request or an action on a Kubernetes object: the operator's image, with a file that describes the work."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ _RESOURCES: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}}
 
 
 def work_of(definition: Activity) -> dict[str, Any]:
-    """What the pod should do, for the file that it reads: the value of `http` or `resource`, whose expressions are evaluated.
+    """Return the work of the pod, for its file: the value of `http` or `resource`, whose expressions are evaluated.
 
     Args:
         definition: The activity.
@@ -25,7 +25,7 @@ def work_of(definition: Activity) -> dict[str, Any]:
 
 
 def runner_pod(definition: Activity, settings: PodSettings) -> KubeObject:
-    """The spec of the pod.
+    """Build the spec of the pod.
 
     Args:
         definition: The activity, with `http` or `resource`.
@@ -45,7 +45,7 @@ def runner_pod(definition: Activity, settings: PodSettings) -> KubeObject:
 
 
 def _secrets(definition: Activity) -> list[KubeObject]:
-    """Variables with the values that the request reads from Secrets and ConfigMaps: only the pod sees them."""
+    """Return variables with values from Secrets and ConfigMaps for the request; only the pod can read the values."""
     http = definition.http
     if http is None:
         return []

@@ -17,9 +17,9 @@ if [ "$code" = 0 ] && [ "$all" != 0 ] && [ ! -s "$PERDURE_TERMINATION_LOG" ]; th
 fi
 exit "$code"
 """
-"""Runs its arguments and keeps the end of what they print: `tee` copies stdout to `tail`, whose output follows the exit code."""
+"""Runs its arguments and keeps the end of their output: `tee` copies stdout to `tail`, whose output follows the exit code."""
 _KEPT: Final = {ScriptResult.LAST_LINE: "-n 1", ScriptResult.OUTPUT: "-c 4096"}
-"""The part of stdout that becomes the result. Of a longer one, as much as a termination message has, so that it is too large."""
+"""The arguments of `tail` that select the result from stdout; a longer result fills the termination message and is too large."""
 
 
 def script_container(script: Script) -> KubeObject:

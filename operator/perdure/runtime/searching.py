@@ -9,9 +9,9 @@ from perdure.api.searching import text_of, unfit
 
 
 def search_marks(attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Store a value as a label if it fits, otherwise as an annotation; values other than text as JSON.
+    """Return labels and annotations for search attributes: a label if the value fits, otherwise an annotation.
 
-    Attributes that a run cannot store as labels are left out, so the run can still be found by the others.
+    Values other than text are written as JSON. Invalid attributes are omitted, so searches still find the run by the others.
     """
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}

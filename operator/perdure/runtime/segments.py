@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The damage of a history."""
+    """A missing or replaced segment of a history."""
 
     reason: ConditionReason
     message: str
@@ -111,12 +111,12 @@ def digest(previous: str | None, events: Sequence[Json]) -> str:
 
 
 def fault(segment: KubeObject, uid: str, index: int, previous: str | None) -> str | None:
-    """The problem with a segment; None if it is the sealed one.
+    """Return the problem with a segment; None if it is the sealed one.
 
     Args:
         segment: A HistorySegment as the API server returned it.
-        uid: Of the run.
-        index: Its number.
+        uid: UID of the run.
+        index: Number of the segment.
         previous: Hash of the segment before; None for the first.
     """
     spec = segment.get("spec") or {}
@@ -188,7 +188,7 @@ def changed(name: str, wrong: str) -> Damage:
 
 
 def chain(run: RunRef, events: Sequence[Json]) -> tuple[list[KubeObject], Mapping[str, Any]]:
-    """Split a whole history into segments and a tail, for a run that begins with it.
+    """Split a whole history into segments and a tail, for a new run that begins with this history.
 
     Returns:
         The segments, always the same for the same events, and the matching `status.history`.

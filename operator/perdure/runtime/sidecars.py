@@ -1,4 +1,4 @@
-"""The native sidecar (an init container that keeps running). It does through files what `perdure.activity` does in code.
+"""The native sidecar (an init container that keeps running). It offers through files the functions of `perdure.activity`.
 
     activity's container                          sidecar                                    API server
     writes $PERDURE_FILES/heartbeat        ──▶    heartbeats with its contents         ──▶   Lease
@@ -24,7 +24,7 @@ def sidecar_container(given: Sidecar, settings: PodSettings) -> KubeObject:
     """Build the container, without the parts that `give_files` adds.
 
     Args:
-        given: Its definition in the activity.
+        given: The definition of the sidecar in the activity.
         settings: The operator's settings.
     """
     return {

@@ -45,7 +45,7 @@ class EndedContainer:
     reason: str
     """Kubernetes' reason: `Completed`, `Error`, `OOMKilled`, `StartError`, …; empty if there is none."""
     message: str
-    """Its termination message: what it wrote, or the end of its log if it failed without writing one."""
+    """The termination message from the container, or the end of its log if it failed without writing one."""
     signal: str | None
     """The signal that ended it, by name."""
     started: datetime | None
@@ -53,7 +53,7 @@ class EndedContainer:
 
     @property
     def status_unknown(self) -> bool:
-        """Whether the node does not know how it ended.
+        """Whether the node does not know how the container ended.
 
         The kubelet (137), or containerd after a reboot (255), then invents the exit code.
         """
@@ -62,7 +62,7 @@ class EndedContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodStatus:
-    """The status of a pod, as its readers need it."""
+    """The parsed status of a pod."""
 
     name: str
     uid: str
@@ -77,7 +77,7 @@ class PodStatus:
     container_count: int
     """Number of containers of all kinds; they share the space for termination messages."""
     sidecars: frozenset[str]
-    """Init containers that run alongside the others; their end decides nothing."""
+    """Init containers that run alongside the others; their end does not affect the outcome."""
     delete_requested: datetime | None
     """When the deletion of the pod was first requested; None if it was not."""
     delete_deadline: datetime | None

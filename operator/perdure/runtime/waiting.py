@@ -1,4 +1,4 @@
-"""What a pod that has not started its activity waits for, as shown to users."""
+"""The reason why a pod has not started its activity, for users."""
 
 import re
 from typing import Any, Final
@@ -16,7 +16,7 @@ _INIT: Final = "init container "
 
 
 def waiting_reason(pod: KubeObject, definition: Activity) -> str | None:
-    """Return what a pod waits for, as shown with a pending activity.
+    """Return why a pod waits, as shown with a pending activity.
 
     Args:
         pod: A Pod as the API server returned it.

@@ -1,7 +1,6 @@
 """Workspaces: the PersistentVolumeClaim of a run, and an activity whose pod mounts the volumes that it lists.
 
-A workspace is an abbreviation of what users could write in `podTemplate`, so it needs no rights of its own, except for the
-creation of claims.
+A workspace is a short form of settings in `podTemplate`, so it needs no permissions of its own, except for creating claims.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,7 @@ class Volume:
     """The volume of a workspace, for the pods of one run."""
 
     source: Mapping[str, Any]
-    """As in `volumes` of a pod, without its name."""
+    """The volume as in `volumes` of a pod, without a name."""
     label: str = ""
     """A label for the pods that use it; empty if it is not shared."""
     one_node: bool = False
@@ -39,7 +38,7 @@ def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) ->
 
     Args:
         run: The run that owns it.
-        original: Name and UID of the run that the history of `run` begins with, which a reset does not change.
+        original: Name and UID of the first run of the history of `run`, which a reset does not change.
         workspace: The workspace, with a template.
 
     Returns:
@@ -63,7 +62,7 @@ def build_claim(run: RunRef, original: tuple[str, str], workspace: Workspace) ->
 
 
 def claim_labels(run: RunRef, workspace: Workspace) -> dict[str, str]:
-    """The labels of a claim that say which run uses it, and what happens to it when that run closes."""
+    """Return the labels of a claim, which identify its run and the retention when that run closes."""
     retention = workspace.retention or WorkspaceRetention()
     stays = ClaimRetention.DELETE not in {retention.on_success, retention.on_failure}
     return {
@@ -75,7 +74,7 @@ def claim_labels(run: RunRef, workspace: Workspace) -> dict[str, str]:
 
 
 def claim_annotations(workspace: Workspace) -> dict[str, str]:
-    """The annotation of a claim that says what happens to it when its run closes."""
+    """Return the annotation of a claim with its retention when its run closes."""
     retention = workspace.retention or WorkspaceRetention()
     return {labels.CLAIM_RETENTION_ANNOTATION: f"{retention.on_success}/{retention.on_failure}"}
 
@@ -113,7 +112,7 @@ def claim_owner(run: RunRef) -> KubeObject:
 
 
 def volume_of(claim: KubeObject) -> Volume:
-    """The volume of a claim as the API server has it.
+    """Return the volume of a claim from the API server.
 
     Args:
         claim: A v1 PersistentVolumeClaim.
@@ -128,12 +127,12 @@ def volume_of(claim: KubeObject) -> Volume:
 
 
 def own_volume(workspace: Workspace) -> Volume | None:
-    """The volume of a workspace that each pod has for itself; None if pods share one."""
+    """Return the volume of a workspace that is separate for each pod; None if pods share a volume."""
     return Volume(source={"emptyDir": workspace.empty_dir}) if workspace.empty_dir is not None else None
 
 
 def trial_volume(workspace: Workspace) -> Volume:
-    """The volume of a workspace for a pod that is never created."""
+    """Return the volume of a workspace for a dry run of a pod."""
     given = workspace.persistent_volume_claim
     claim = {"metadata": {"name": given.claim_name if given is not None else workspace.name}}
     return own_volume(workspace) or volume_of(claim)
@@ -171,7 +170,7 @@ def with_volumes(definition: Activity, volumes: Mapping[str, Volume], fs_group: 
 
 
 def template_of(definition: Activity) -> KubeObject:
-    """The pod template of an activity as JSON, which may be changed; that of a `container` or `script` has only this one."""
+    """Return the pod template of an activity as modifiable JSON; for a `container` or `script`, it has only that container."""
     if definition.pod_template is not None:
         return definition.pod_template.dump()
     if definition.script is not None:
@@ -190,7 +189,7 @@ def _mount(mount: WorkspaceMount) -> KubeObject:
 
 
 def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
-    """Have the scheduler place pods that use a claim at the same time on the node of those that run already."""
+    """Make the scheduler place concurrent pods of a claim on the same node."""
     affinity = dict(spec.get("affinity") or {})
     pods = dict(affinity.get("podAffinity") or {})
     terms = [
@@ -202,10 +201,10 @@ def _keep_together(spec: KubeObject, one_node: Sequence[str]) -> None:
 
 
 def list_in(parent: KubeObject, key: str) -> list[Any]:
-    """A list in a part of a pod; an empty one if there is none.
+    """Return a list from a part of a pod; an empty list if it does not exist.
 
     Raises:
-        InvalidDefinitionError: It is something else.
+        InvalidDefinitionError: The value is not a list.
     """
     value = parent.get(key) or []
     if not isinstance(value, list):

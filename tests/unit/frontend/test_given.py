@@ -338,3 +338,12 @@ def test_no_duration_but_zero_becomes_zero(nanoseconds: int, microseconds: int) 
 def test_a_retry_after_a_nanosecond_does_not_wait_for_the_default_of_a_second() -> None:
     policy = given.retry_policy(RetryPolicy(initial_interval=Duration(nanos=1), backoff_coefficient=1))
     assert policy.interval(1) == timedelta(microseconds=1)
+
+
+def test_the_parts_of_a_request_are_counted_up_to_a_limit() -> None:
+    request = StartWorkflowExecutionRequest(input=Payloads(payloads=[json_payload("1"), json_payload("2")]))
+    request.header.fields["a"].CopyFrom(json_payload("3"))
+    assert given.parts(request) == 2 + 1 + 3, "payloads, fields, and the encoding of each"
+    request.input.payloads.extend(Payload() for _ in range(given.MAX_PARTS))
+    with pytest.raises(UnfitError, match="have more than 50,000 items"):
+        given.parts(request)

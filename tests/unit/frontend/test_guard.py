@@ -196,6 +196,23 @@ async def test_an_invalid_token_is_not_reviewed_again_for_ten_seconds(clock_at: 
         assert len(server.reviewed) == reviews
 
 
+async def test_a_clock_that_is_set_back_prolongs_nothing(clock_at: Callable[[float], datetime]) -> None:
+    server = ApiServer()
+    server.allowed = True
+    guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
+    user = await guard.authenticate(bearer(token()), "10.0.0.1")
+    await guard.authorize(user, "ListWorkflowExecutions", "shop")
+    server.valid = server.allowed = False
+    clock_at(-3_600)
+    assert await code_of(guard, token()) is grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(RpcError):
+        await guard.authorize(user, "ListWorkflowExecutions", "shop")
+    server.valid = server.allowed = True
+    clock_at(-7_200)
+    assert await code_of(guard, token()) is grpc.StatusCode.OK
+    await guard.authorize(user, "ListWorkflowExecutions", "shop")
+
+
 async def test_many_calls_with_the_same_new_token_cost_one_review() -> None:
     server = ApiServer()
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]

@@ -1,12 +1,12 @@
 """CEL, compiled once and evaluated under a budget.
 
-The library cel-expr-python (cel-cpp) parses, expands macros and checks types; `perdure.language.expressions` explains
-why the evaluator is our own, and what was measured.
+The library cel-expr-python (cel-cpp) parses, expands macros, and checks types. `perdure.language.expressions` explains the
+reasons for our own evaluator, with measurements.
 
-So `compile` takes a source through `environment` (cel-cpp, the type checker) and `decode` to a syntax `tree`, asks
-`references` which names it reads, and has `build` turn it into closures. Those look into values with `lookup`,
-`comparison` and `patterns`, call the `functions`, and charge the meter of `limits` for every step. `values` and `formats` define
-what a value is, and its text form.
+`compile` converts a source to a `syntax` tree with `environment` (cel-cpp, the type checker) and `decode`, collects the names
+that it reads with `references`, and converts the tree to closures with `build`. The closures read values with `lookup`,
+`comparison`, and `patterns`, call the `functions`, and charge the meter of `limits` for every step. `values` and `formats`
+define the types of values and their text form.
 """
 
 from perdure.language.cel.compile import CompiledExpression, compile_source

@@ -23,7 +23,7 @@ class Builder:
         self.slots = 1
         """Size of the frame."""
         self.cost = 0
-        """Cost of one evaluation, without that of its loops."""
+        """Cost of one evaluation, without its loops."""
         self._bound: dict[str, int] = {}
 
     def slot(self) -> int:
@@ -32,7 +32,7 @@ class Builder:
         return self.slots - 1
 
     def build(self, node: Node) -> Run:  # noqa: PLR0911 (one return for each form)
-        """The closure of a node; adds the cost of its evaluation to `cost`."""
+        """Return the closure of a node, and add the cost of its evaluation to `cost`."""
         self.cost += 1
         match node:
             case Constant(value):
@@ -163,7 +163,7 @@ class Builder:
         return loop
 
     def _rounds(self, node: Comprehension, over: Run, slots: tuple[int, int]) -> Run:
-        """The rounds of a loop; `map` and `filter` are recognized by their expansion."""
+        """Return the closure that runs a loop; `map` and `filter` are recognized by their expansion."""
         match node:
             case Comprehension(
                 start=List(()), step=Call("_?_:_", None, (keep, Call("_+_", None, (_, List((made,)))), _))

@@ -1,4 +1,4 @@
-"""What the closures of an expression have in common."""
+"""Types and helpers for the closures of an expression."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Run: TypeAlias = Callable[[Frame], Any]
 Build: TypeAlias = Callable[[Node], Run]
 """Turns a node into its closure."""
 MISSING: Final = object()
-"""The value of a variable that has none."""
+"""The marker for a variable without a value."""
 ABSORBED: Final = 40
 """Cost of raising and catching an error."""
 
@@ -28,7 +28,7 @@ class Raised:
 
 
 def boolean(value: Any, operator: str) -> bool:
-    """The value if it is true or false; otherwise raises EvaluationError."""
+    """Return the value if it is true or false; otherwise raise EvaluationError."""
     if value is True or value is False:
         return bool(value)
     raise EvaluationError(f"`{operator}` works on true and false, not on {article(kind(value))}")

@@ -20,7 +20,7 @@ def equal(meter: Meter, left: Any, right: Any, depth: int = 0) -> bool:
 
 
 def _equal_inside(meter: Meter, what: str, left: Any, right: Any, depth: int) -> bool:
-    """Equality of two lists, two maps or two optionals."""
+    """Whether two lists, two maps, or two optionals are equal."""
     if depth >= MAX_DEPTH:
         raise LimitError(f"it compares values nested more than {MAX_DEPTH} deep")
     if what == "optional":
@@ -63,7 +63,7 @@ def contains(meter: Meter, item: Any, where: Any) -> bool:
 
 
 def map_key(key: Any) -> Any:
-    """The form in which a map holds a key: strings and integers; a whole double is its integer."""
+    """Convert a key to its form in a map: a string or an integer; a whole double becomes an integer."""
     if type(key) is str or type(key) is int:
         return key
     if type(key) is float and key.is_integer():
@@ -83,6 +83,6 @@ def has_key(where: dict[Any, Any], key: Any) -> bool:
 
 
 def sorted_keys(meter: Meter, value: dict[Any, Any]) -> list[Any]:
-    """The keys of a map in one order on every machine, however the map was built or stored."""
+    """Return the keys of a map in an order that does not depend on the machine or on how the map was built or stored."""
     meter.charge(len(value) * 4)
     return sorted(value, key=lambda key: (not isinstance(key, str), key))

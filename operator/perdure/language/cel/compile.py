@@ -1,4 +1,4 @@
-"""Source to program, cached."""
+"""Compiles sources to programs, with a cache."""
 
 import functools
 import re
@@ -25,21 +25,21 @@ class CompiledExpression:
 
     source: str
     names: frozenset[str]
-    """The names of the scope that it reads."""
+    """The names that the expression reads from the scope."""
     steps: frozenset[str]
-    """The fields of `steps` that it reads by name."""
+    """The fields of `steps` that the expression reads by name."""
     every_step: bool
     every_signal: bool
-    """Whether it may read any field of `steps`."""
+    """Whether the expression may read any field of `steps`."""
     signals: frozenset[str]
-    """The fields of `signals` that it reads by name."""
+    """The fields of `signals` that the expression reads by name."""
     _roots: tuple[tuple[str, int], ...]
     _slots: int
     _cost: int
     _run: Run
 
     def evaluate(self, scope: Mapping[str, Any], meter: Meter) -> Any:
-        """The value, in the terms of `values`; raises EvaluationError or LimitError."""
+        """Return the value, of a type in `values`. Raises EvaluationError or LimitError."""
         meter.charge(self._cost)
         frame: Frame = [MISSING] * self._slots
         frame[0] = meter

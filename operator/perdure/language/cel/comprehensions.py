@@ -10,7 +10,7 @@ from perdure.language.cel.lookup import loop_items
 
 @dataclass(frozen=True, slots=True)
 class CompiledComprehension:
-    """What a loop iterates over, where it stores items and result, and what one round costs."""
+    """A compiled loop: its range, the slots of item and result, and the cost of one round."""
 
     over: Run
     item: int

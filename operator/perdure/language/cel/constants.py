@@ -1,4 +1,4 @@
-"""Finds the parts of an expression that always fail, because they read nothing."""
+"""Finds the parts of an expression that read no names and always fail."""
 
 import functools
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from perdure.language.cel.references import RESERVED, NameReader, parts_of
 from perdure.language.cel.syntax import Call, Comprehension, Constant, Node
 
 CHECKED_WORK: Final = 2_000
-"""Units of work to find out whether a part has a value: a definition may have thousands of parts."""
+"""Units of work for evaluating one part: a definition may have thousands of parts."""
 _CACHED: Final = 1_024
 _ABSORBING: Final = frozenset({"_||_", "_&&_", "@not_strictly_false"})
 _ONE_OR_THE_OTHER: Final = "_?_:_"
@@ -28,12 +28,12 @@ class Failing:
 
     message: str
     certain: bool
-    """Whether every evaluation reaches it: it is in no branch, and nothing absorbs its failure."""
+    """Whether every evaluation reaches the part: it is not in a branch, and nothing absorbs its failure."""
 
 
 @functools.lru_cache(maxsize=_CACHED)
 def failing_parts(source: str) -> tuple[Failing, ...]:
-    """The parts of an expression that can only fail; none if it does not compile, which is reported elsewhere."""
+    """Return the parts of an expression that always fail; none if it does not compile, which other checks report."""
     try:
         free = frozenset(NameReader(translate(source, frozenset(), check=False)).names - RESERVED)
         tree = translate(source, free, check=True)
@@ -58,7 +58,7 @@ def _parts(node: Node, *, certain: bool) -> Iterator[Failing]:
 
 
 def _below(node: Node) -> Iterator[tuple[Node, bool]]:
-    """The direct parts of a node, and for each whether it is always evaluated and its failure is that of the node."""
+    """Yield the direct parts of a node, and whether a failure of the part always fails the node."""
     match node:
         case Comprehension():
             yield from ((node.over, True), (node.start, True), (node.condition, False), (node.step, False))
@@ -80,7 +80,7 @@ def _reads(node: Node) -> bool:
 
 
 def _probe(node: Node) -> Node | None:
-    """The node with values in place of the names that it reads, if those values cannot matter."""
+    """Return the node with values in place of its names, if these values cannot affect the result."""
     match node:
         case Call("matches", target, (Constant(str()),)) if target is not None and _reads(target):
             return replace(node, target=Constant(""))
@@ -93,7 +93,7 @@ def _probe(node: Node) -> Node | None:
 
 
 def _failure(node: Node) -> str | None:
-    """Why a node that reads nothing has no value; None if it has one, or if it is too much work to find out."""
+    """Return why a node without names has no value; None if it has one, or if its evaluation exceeds the limit of work."""
     meter = Meter(CHECKED_WORK)
     try:
         builder = Builder()

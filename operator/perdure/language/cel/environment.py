@@ -1,4 +1,4 @@
-"""cel-cpp's type checker with our names and functions, and its errors as sentences."""
+"""The type checker of cel-cpp, with our names and functions, and with its errors converted to sentences."""
 
 import functools
 import re
@@ -42,7 +42,7 @@ def _declarations() -> list[Any]:
 
 @functools.lru_cache(maxsize=_CACHED_ENVIRONMENTS)
 def _environment(names: frozenset[str]) -> Any:
-    """A checker that knows only these names."""
+    """Create a type checker that accepts only these names."""
     return cel.NewEnv(
         config=cel.NewEnvConfigFromYaml(_CONFIG),
         variables=dict.fromkeys(sorted(names), cel.Type.DYN),
@@ -79,7 +79,7 @@ def _explain(error: Exception) -> CompileError:
 
 
 def translate(source: str, names: frozenset[str], *, check: bool) -> Node:
-    """The tree of a source that may read these names; its types are checked if `check` is set."""
+    """Return the tree of a source that may read these names; types are checked if `check` is set."""
     try:
         return Decoder(_environment(names).compile(source, disable_check=not check).serialize()).root
     except (RuntimeError, ValueError, TypeError) as error:
@@ -87,7 +87,7 @@ def translate(source: str, names: frozenset[str], *, check: bool) -> Node:
 
 
 def parse(source: str) -> Node:
-    """The tree of a source, whose names and types are not checked.
+    """Return the tree of a source without checking names and types.
 
     Raises:
         CompileError: The source is not valid.
@@ -96,7 +96,7 @@ def parse(source: str) -> Node:
 
 
 def type_of(source: str, known: frozenset[tuple[str, str]]) -> str:
-    """The kind of value of an expression, if its types determine it: one of `values`, such as `string`; otherwise `dyn`.
+    """Return the type of an expression if it can be inferred, such as `string` (see `values`); otherwise `dyn`.
 
     Args:
         source: The expression.
@@ -104,7 +104,7 @@ def type_of(source: str, known: frozenset[tuple[str, str]]) -> str:
             longest name that it knows (cel-spec, "Name Resolution").
 
     Raises:
-        CompileError: With such values it always fails.
+        CompileError: The expression always fails with such values.
     """
     try:
         found = str(_typed_environment(known).compile(source).return_type())
@@ -115,7 +115,7 @@ def type_of(source: str, known: frozenset[tuple[str, str]]) -> str:
 
 @functools.lru_cache(maxsize=_CACHED_ENVIRONMENTS)
 def _typed_environment(known: frozenset[tuple[str, str]]) -> Any:
-    """A checker that knows these names and their types."""
+    """Create a type checker that accepts these names, with their types."""
     return cel.NewEnv(
         config=cel.NewEnvConfigFromYaml(_CONFIG),
         variables={name: _kind_type(kind) for name, kind in sorted(known)},
@@ -125,7 +125,7 @@ def _typed_environment(known: frozenset[tuple[str, str]]) -> Any:
 
 
 def _kind_type(kind: str) -> Any:
-    """The library's type for a kind; a list may name the type of its items: `list<string>`."""
+    """Return the type of the library for a kind; a list may include the type of its items: `list<string>`."""
     if kind.startswith("list<"):
         return cel.Type.List(_kind_type(kind[5:-1]))
     if kind == "map":

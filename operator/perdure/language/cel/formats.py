@@ -59,11 +59,11 @@ _NANOS: Final = {
     "ns": 1,
 }
 SHORT: Final = 64
-"""Maximum characters that a message quotes, and of the text of a time, a zone, or a number."""
+"""Maximum characters of a quote in a message, and of the text of a time, a zone, or a number."""
 
 
 def short(text: str) -> str:
-    """At most 64 characters of a text, quoted, for a message."""
+    """Quote at most 64 characters of a text for a message."""
     return f"'{text}'" if len(text) <= SHORT else f"'{text[:SHORT]}…'"
 
 

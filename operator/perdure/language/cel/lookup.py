@@ -11,7 +11,7 @@ from perdure.language.cel.values import NONE, Optional, article, kind
 _LISTED: Final = 20
 _YAML_TRUE: Final = frozenset({"y", "yes", "on"})
 _YAML_FALSE: Final = frozenset({"n", "no", "off"})
-"""Words that YAML 1.1, which kubectl uses, reads as booleans, even as keys."""
+"""Words that YAML 1.1 (used by kubectl) parses as booleans, even as keys."""
 
 
 def no_field(where: dict[Any, Any], spelled: str, field: Any) -> EvaluationError:
@@ -31,7 +31,7 @@ def no_field(where: dict[Any, Any], spelled: str, field: Any) -> EvaluationError
 
 
 def get_item(value: Any, key: Any, spelled: str) -> Any:
-    """`value.key` or `value[key]`; `MISSING` never leaves: a missing key or index is an EvaluationError."""
+    """`value.key` or `value[key]`; a missing key or index raises EvaluationError; `MISSING` is never returned."""
     found = kind(value)
     if found == "map":
         try:

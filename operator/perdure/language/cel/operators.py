@@ -52,7 +52,7 @@ def _or_else(build: Build, operand: Node, other: Node) -> Run:
 
 
 def _logic(operator: str, *, decides: bool) -> Callable[[Build, Node, Node], Run]:
-    """`&&` and `||`: the side that decides wins, even over an error of the other side."""
+    """`&&` and `||`: a side that determines the result takes precedence, even over an error of the other side."""
 
     def make(build: Build, left: Node, right: Node) -> Run:
         first, second = build(left), build(right)
@@ -157,4 +157,4 @@ OPERATORS: Final[dict[str, Callable[..., Run]]] = {
     "_>=_": _comparison(lambda a, b: a >= b),
     "matches": _matches,
 }
-"""By the name of the function in the syntax tree; each takes `build` and the arguments, a target first."""
+"""The builders of closures, by function name in the syntax tree. Arguments: `build`, then the operands, a target first."""

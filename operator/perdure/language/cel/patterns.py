@@ -54,7 +54,7 @@ def _matcher() -> Any:
 
 
 def matches(meter: Meter, text: Any, pattern: Any) -> bool:
-    """`matches`: the library's RE2, which never backtracks. Charged as if it tried every state at every character."""
+    """`matches`: the library's RE2, which never backtracks. The cost assumes that it tries every state at every character."""
     if not isinstance(text, str) or not isinstance(pattern, str):
         raise EvaluationError(f"`matches` needs two strings, not {article(kind(text))} and {article(kind(pattern))}")
     if len(pattern) > MAX_PATTERN:

@@ -1,4 +1,4 @@
-"""The names that an expression reads: the free names of its tree."""
+"""Finds the names that an expression reads: the free names of its tree."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ RESERVED: Final = _NAMESPACES | {name for name in TYPES if "." not in name}
 
 
 class NameReader:
-    """Collects the free names of a tree, and the fields of `steps` and `signals` that it reads."""
+    """Collects the free names of a tree, and its reads of fields of `steps` and `signals`."""
 
     def __init__(self, tree: Node) -> None:
         self.names: set[str] = set()
@@ -58,7 +58,7 @@ class NameReader:
 
 
 def parts_of(node: Node) -> "tuple[Node, ...]":
-    """The direct children of a node that binds no names."""
+    """Yield the direct children of a node that binds no names."""
     match node:
         case Select(operand, _, _):
             return (operand,)

@@ -13,7 +13,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A variable or a type; also `a.b` if the checker knows it as one name."""
+    """A variable or a type; also `a.b` if the type checker treats it as one name."""
 
     name: str
 
@@ -68,7 +68,7 @@ Node = Constant | Name | Select | Call | List | Map | Comprehension
 
 
 def spell(node: Node) -> str:
-    """The node as the user wrote it, if it is a path; otherwise empty."""
+    """Return the source text of a path; empty for any other node."""
     match node:
         case Name(name):
             return name if not name.startswith(("@", "__")) else ""

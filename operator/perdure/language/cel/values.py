@@ -28,7 +28,7 @@ NONE: Final = Optional(present=False)
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """The value of `type(x)`: it can only be compared."""
+    """The value of `type(x)`, which only supports comparisons."""
 
     name: str
 
@@ -55,7 +55,7 @@ TYPES: Final = {
         *("google.protobuf.Timestamp", "google.protobuf.Duration"),
     )
 }
-"""The types that an expression can name."""
+"""The names of types in expressions."""
 
 
 def kind(value: Any) -> str:

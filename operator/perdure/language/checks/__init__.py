@@ -1,14 +1,14 @@
 """Static checks: errors and likely mistakes in a definition, found before anything runs.
 
 All users share one set of checks: `perdure lint` shows all findings; the operator shows them in the condition `Ready` of a
-Workflow and starts no run of a Workflow with errors; simulations reject the same errors. A run that has started is pinned to its
-definition, which is only compiled: a new check of a new version must not stop it.
+Workflow and starts no run of a Workflow with errors; simulations reject the same errors. A started run is pinned to its
+definition, which is only compiled: a check that a new version of Perdure adds must not stop it.
 
 `check` checks one definition; `between` checks references between the manifests of several files. The modules:
-`perdure.language.compiler` finds what cannot be interpreted; `reads` and `shapes` what an expression reads and whether that can
-be there; `flow` steps that never run, calls without end, waits without limit; `values` inputs that do not fit their schema;
-`pods` names in a pod that are Perdure's own; `options` what is wrong with a run's own options;
-`signals` which signals a definition sends and waits for.
+`perdure.language.compiler` finds what cannot be interpreted; `reads` and `shapes` the paths that an expression reads and whether
+they can exist; `flow` steps that never run, calls without end, waits without limit; `values` inputs that do not fit their schema;
+`pods` names in a pod that are Perdure's own; `run_options` mistakes in the options of a run; `signals` the signals that a
+definition sends and waits for.
 """
 
 from perdure.language.checks.between import Documents, between

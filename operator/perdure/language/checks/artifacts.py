@@ -1,4 +1,4 @@
-"""What is wrong with the artifacts of an activity, and what is known of the artifacts of a step."""
+"""Checks the artifacts of an activity, and returns the shape of the artifacts of a step."""
 
 import posixpath
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ _NONE: Final = known_object({})
 
 
 def artifacts_shape(compiled: CompiledStep, program: Program) -> Shape:
-    """What `steps.<name>.artifacts` is.
+    """Return the shape of `steps.<name>.artifacts`.
 
     Args:
         compiled: The step.
-        program: The program that it belongs to.
+        program: The program of the step.
     """
     definition = program.activities.get(compiled.activity) if compiled.activity is not None else None
     if definition is None or definition.artifacts is None:
@@ -36,10 +36,10 @@ def artifacts_shape(compiled: CompiledStep, program: Program) -> Shape:
 
 
 def of_artifacts(path: str, artifacts: Artifacts) -> Iterator[Finding]:
-    """What is wrong with the artifacts of an activity.
+    """Find the mistakes in the artifacts of an activity.
 
     Args:
-        path: Where they are.
+        path: The path of the artifacts.
         artifacts: The artifacts.
     """
     for i, given in enumerate(artifacts.inputs):
@@ -56,7 +56,7 @@ def of_artifacts(path: str, artifacts: Artifacts) -> Iterator[Finding]:
 
 
 def _misplaced(target: str, artifacts: Artifacts) -> str | None:
-    """What is wrong with the path of an output; None if nothing is."""
+    """Return the mistake in the path of an output; None if it is valid."""
     parent = posixpath.dirname(target)
     if ".." in target.split("/"):
         return "must not contain `..`"

@@ -58,10 +58,10 @@ def policies_of(named: tuple[tuple[str, str], ...], documents: Documents) -> Ite
 
 
 def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Iterator[Finding]:
-    """Find the mistakes in a run that names its Workflow.
+    """Find the mistakes in a run that references a Workflow by name.
 
     Args:
-        workflow: Its name.
+        workflow: The name of the Workflow.
         given: The input of the run, which is used unchanged.
         documents: The manifests of the files.
         path: Path of the spec of the run.
@@ -75,7 +75,7 @@ def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Ite
 
 
 def _unknown(path: str, kind: str, name: str, known: list[str]) -> Finding:
-    """Report a name that is in none of the files: likely a mistake if they have others of the kind."""
+    """Report a name that is in none of the files: likely a mistake if the files have other objects of this kind."""
     if not known:
         message = f"{kind} `{name}` is in none of the files, so it is not checked; name its file as well"
         return Finding(path, message, Severity.NOTE)

@@ -95,7 +95,7 @@ class ChildCall:
     input: Any
     kind: Kind
     always: bool
-    """Whether every run starts it unless it fails first."""
+    """Whether every run starts the child unless the run fails first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,9 @@ class Checked:
     program: Program
     """The program; it can run only if no finding is an error."""
     findings: tuple[Finding, ...]
-    """The errors first; otherwise in the order of the definition."""
+    """The findings: errors first, then in the order of the definition."""
     broken: tuple[Finding, ...] = ()
-    """The errors because of which the program cannot be interpreted at all."""
+    """The errors that make interpreting the program impossible."""
     children: tuple[ChildCall, ...] = ()
     policies: tuple[tuple[str, str], ...] = ()
     """The RetryPolicies that are referenced by name: the path, and the name."""
@@ -117,15 +117,15 @@ class Checked:
 
     @property
     def errors(self) -> list[Finding]:
-        """The findings that keep it from running."""
+        """Return the findings that prevent runs."""
         return [finding for finding in self.findings if finding.severity is Severity.ERROR]
 
 
 def checked_program(spec: WorkflowSpec) -> Program:
-    """The program of a definition that new runs may start with.
+    """Return the program of a definition for new runs.
 
     Raises:
-        InvalidWorkflowError: It has errors.
+        InvalidWorkflowError: The definition has errors.
     """
     checked = check(spec)
     if checked.errors:
@@ -325,7 +325,7 @@ class _Checks:
                     self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
 
     def constant(self, path: str, key: str, template: Template) -> None:
-        """Check a part of a step that reads nothing, so it is always the same."""
+        """Check a constant part of a step."""
         if template.references.roots:
             return
         try:
@@ -383,7 +383,7 @@ class _Checks:
 
 
 def _literals(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The known values: those of expressions are unknown."""
+    """Return the known values; the values of expressions are unknown."""
     return {name: None if "${" in (text_of(value) or "") else value for name, value in given.items()}
 
 
@@ -413,7 +413,7 @@ def _misfit(key: str, value: Any) -> str | None:
 
 
 def _guards(templates: Iterable[Template]) -> frozenset[Path]:
-    """Every path whose existence some templates test."""
+    """Return the paths whose existence is tested in some templates."""
     return frozenset[Path]().union(
         *(reads_of(source).guarded for template in templates for _, source in template.places)
     )
@@ -450,7 +450,7 @@ def _item_shape(items: Template | None, scope: Scope) -> Shape:
 
 
 def _kind_of_text(scope: Scope, place: Place, text: str) -> str:  # noqa: ARG001 (the kind goes by the text alone)
-    """The kind of value that a text with expressions has."""
+    """Return the kind of value of a text with expressions."""
     try:
         template = compile_template(text)
         if not template.whole:

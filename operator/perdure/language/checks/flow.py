@@ -1,4 +1,4 @@
-"""Checks the flow of steps: those that never run, never end, or wait without limit."""
+"""Checks the flow of steps: steps that never run, calls that never end, and waits without limit."""
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LONG: Final = timedelta(minutes=30)
 """Attempts that may take longer should heartbeat: otherwise, a hung one is noticed only at its timeout."""
 _CONSTANT_WORK: Final = 10_000
-"""Units of work to find out whether a condition is always or never true."""
+"""Units of work for determining whether a condition is always or never true."""
 _ENDS: Final = {"return": "ends the block or the run", "continue_as_new": "closes the run", "fail": "fails"}
 
 
@@ -59,7 +59,7 @@ def always_runs(compiled: CompiledStep, flow: Flow) -> bool:
 
 
 def _constant(compiled: CompiledStep, key: str) -> bool | None:
-    """The value of a condition that reads nothing; None if it is not known."""
+    """Return the value of a constant condition; None if it is not known."""
     template: Template | None = compiled.templates.get(key)
     if template is None or not template.sources or template.references.roots:
         return None
@@ -175,7 +175,7 @@ def _endless_calls(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
 
 
 def _certain_calls(flow: Flow) -> Iterator[tuple[str, str]]:
-    """The blocks that are always called when a flow runs, unless something fails first: the step, and the block."""
+    """Yield the calls that always happen when a flow runs unless something fails first: the step, and the block."""
     for compiled in flow.steps:
         step = compiled.step
         if not always_runs(compiled, flow):
@@ -187,7 +187,7 @@ def _certain_calls(flow: Flow) -> Iterator[tuple[str, str]]:
 
 
 def ring_of(start: str, edges: Mapping[str, set[str]]) -> list[str]:
-    """The shortest cycle through a node, beginning with the node; empty if there is none."""
+    """Return the shortest cycle through a node, beginning with the node; empty if there is no cycle."""
     trails = [[start]]
     seen: set[str] = set()
     while trails:

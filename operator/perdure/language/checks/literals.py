@@ -26,7 +26,7 @@ def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
     Args:
         check: The schema and the default.
         value: The value in the manifest, with its expressions; None if there is none.
-        kind: Returns the kinds of its expressions.
+        kind: Returns the kinds of the expressions in the value.
     """
     if check.validator is None:
         return []
@@ -99,5 +99,5 @@ def _article(kind: str) -> str:
 
 
 def _expected(error: Any) -> str:
-    """The end of the validator's sentence, which names the expected type."""
+    """Return the end of the validator's message, with the expected type."""
     return f"it {error.message[error.message.rfind('is not of type') :]}"

@@ -20,15 +20,15 @@ class Reads:
     """The paths of one expression."""
 
     paths: frozenset[Path] = frozenset()
-    """The paths that it reads, as deep as they are literal."""
+    """The paths that the expression reads, up to the first computed key or index."""
     guarded: frozenset[Path] = frozenset()
-    """The paths whose existence it tests with `has()`, `in`, or an optional."""
+    """The paths whose existence the expression tests with `has()`, `in`, or an optional."""
     tested: frozenset[str] = frozenset()
     """The paths within `has()`, as they are written."""
     bound: frozenset[str] = frozenset()
-    """The variables of its own loops."""
+    """The loop variables of the expression."""
     doubles: bool = False
-    """Whether it contains a number with a fraction."""
+    """Whether the expression contains a number with a fraction."""
     alone: Path | None = None
     """The path, if the whole expression is one."""
 

@@ -53,7 +53,7 @@ def step_shape(output: Shape, artifacts: Shape) -> Shape:
 
 
 def input_shape(schema: Mapping[str, Any] | None, default: Any) -> Shape:
-    """The shape of an input after it was checked by a schema and completed by a default."""
+    """Return the shape of an input that was validated by a schema and completed by a default."""
     if schema is None:
         return ANY
     shape = resolved(schema, schema)
@@ -119,7 +119,7 @@ def look_up(scope: Mapping[str, Shape], path: Path) -> tuple[Shape, list[Miss]]:
 
 
 def spelled(path: Path) -> str:
-    """A path as written in an expression."""
+    """Format a path as in an expression."""
     text = str(path[0])
     for key in path[1:]:
         text += f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
@@ -144,7 +144,7 @@ def _optional(path: Path) -> Miss:
 
 
 def kind_of(shape: Shape) -> str:
-    """CEL's kind of the values of a shape; `dyn` if it is not exactly one."""
+    """Return the CEL kind of the values of a shape; `dyn` if there are several or it is not known."""
     found = shape.get("type")
     if found == "array":
         inner = shape.get("items")
@@ -154,10 +154,10 @@ def kind_of(shape: Shape) -> str:
 
 
 def kind_given(source: str, reads: Reads, scope: Mapping[str, Shape]) -> str:
-    """The kind of value of an expression in a scope; `dyn` if it is not known.
+    """Return the kind of value of an expression in a scope; `dyn` if it is not known.
 
     Raises:
-        CompileError: With values of these shapes it always fails.
+        CompileError: The expression always fails with values of these shapes.
     """
     if reads.bound & {str(path[0]) for path in reads.paths}:
         return "dyn"

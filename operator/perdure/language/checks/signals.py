@@ -1,4 +1,4 @@
-"""Checks signals: those that a definition waits for, and those that it sends to other runs."""
+"""Checks the signals that a definition waits for and the signals that it sends to other runs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +17,10 @@ class Signals:
     sent: tuple[tuple[str, str], ...] = ()
     """Names of the signals that steps send, if they are literal: the path of the field, and the name."""
     misread: tuple[Finding, ...] = ()
-    """Signals that an expression reads, but that look like a misspelling of one that a step waits for."""
+    """Signals that an expression reads, but whose names look like a misspelling of a signal that a step waits for."""
 
     def moved(self, path: str) -> "Signals":
-        """The same, with the definition at `path` in its manifest, instead of `spec`."""
+        """Return a copy for a definition at `path` in its manifest instead of `spec`."""
         return replace(self, sent=tuple((path + where.removeprefix("spec"), name) for where, name in self.sent))
 
 
@@ -64,7 +64,7 @@ def _reads(templates: Iterable[Template], where: str, read: dict[str, str]) -> b
 
 
 def _misread(read: Mapping[str, str], waited: Iterable[str]) -> dict[str, Finding]:
-    """Report names that are read, but look like misspellings of others that a step waits for."""
+    """Report names in expressions that look like misspellings of signals that a step waits for."""
     names = list(waited)
     found = {}
     for name, where in read.items():
@@ -80,17 +80,17 @@ class SignalNames:
     """The signals that the Workflows and runs of some files wait for."""
 
     by_workflow: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
-    """By the name of the Workflow; None if the names cannot be known."""
+    """Signal names by the name of the Workflow; None if the names cannot be known."""
     others: frozenset[str] | None = frozenset()
-    """Those of definitions in place; None if the names cannot be known."""
+    """Signal names of inline definitions; None if the names cannot be known."""
 
     def unmatched(self, path: str, name: str, workflow: str | None = None) -> Iterator[Finding]:
-        """Warn of a signal that is sent under a name that the receiver does not wait for.
+        """Warn about a signal that the receiver does not wait for.
 
         Args:
-            path: The field that names the signal.
+            path: The field with the name of the signal.
             name: The name of the signal.
-            workflow: The Workflow of the receiver; None if the files do not say which one it is. Then only a name that
+            workflow: The Workflow of the receiver; None if it is not in the files. Then only a name that
                 looks like a misspelling is a finding.
         """
         if workflow is not None:

@@ -34,8 +34,8 @@ def container_templates(path: str, activity: Activity) -> tuple[list[tuple[str, 
     """Return the expressions in the containers of an activity, and the errors of those that do not compile.
 
     Args:
-        path: Where the activity stands.
-        activity: Its definition.
+        path: The path of the activity.
+        activity: The definition of the activity.
     """
     templates, findings = [], []
     for where, text in containers.places(activity):
@@ -60,8 +60,8 @@ def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
     """Warn about containers of an activity: text that is not evaluated, and expressions inside of programs.
 
     Args:
-        path: Where the activity stands.
-        activity: Its definition.
+        path: The path of the activity.
+        activity: The definition of the activity.
     """
     evaluated = {where for where, _ in containers.places(activity)}
     for key, given in (

@@ -20,11 +20,11 @@ def later_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Temp
     """Return the expressions that the pod evaluates after its work, and the errors of those that do not compile.
 
     Args:
-        path: Where the activity stands.
-        activity: Its definition.
+        path: The path of the activity.
+        activity: The definition of the activity.
 
     Returns:
-        For each, its path, its template, and whether it is a condition.
+        The path, the template, and whether it is a condition, for each expression.
     """
     given = activity.http or activity.resource
     if given is None:
@@ -48,11 +48,11 @@ def later_templates(path: str, activity: Activity) -> tuple[list[tuple[str, Temp
 
 
 def of_work(path: str, activity: Activity) -> Iterator[Finding]:
-    """Check everything else.
+    """Check the HTTP request or the action of an activity.
 
     Args:
-        path: Where the activity stands.
-        activity: Its definition.
+        path: The path of the activity.
+        activity: The definition of the activity.
     """
     if activity.http is not None:
         yield from _of_http(f"{path}.http", activity.http)

@@ -1,7 +1,7 @@
 """Actions: how each kind of step starts and is canceled.
 
-``start`` gives the outcome of an action that closes as it starts, None if it is running. ``cancel`` gives the outcome of an
-action that closes immediately, None if it closes later.
+``start`` returns the outcome of an action that closes as it starts; None if it is running. ``cancel`` returns the outcome of an
+action that closes immediately; None if it closes later.
 """
 
 from datetime import timedelta
@@ -155,7 +155,7 @@ class Actions:
         return given
 
     def _input(self, at: Location, template: Template | None) -> object:
-        """The input of an activity or child; its size is recorded, because the input is kept while the task runs."""
+        """Return the input of an activity or child, and record its size, because the input is kept while the task runs."""
         value = self._evaluate(at, template)
         size = len(msgspec.json.encode(value))
         self._context.work += size >> 3
@@ -179,7 +179,7 @@ class Actions:
         return succeeded(values)
 
     def _continue_as_new(self, at: Location, action: ContinueAsNew) -> None:
-        """Close the run; the next one gets the signals that were not consumed."""
+        """Close the run; the next run gets the unconsumed signals."""
         value = self._context.scope["input"] if action.input is None else self._evaluate(at, action.input)
         carried = tuple(
             CarriedSignal(
@@ -190,7 +190,7 @@ class Actions:
         self._parts.closing.finish(cmd.ContinueAsNewWorkflowExecution(input=value, signals=carried))
 
     def _fail(self, at: Location, action: Fail) -> Outcome:
-        """Fail; within the block of a `catch`, because of what was caught."""
+        """Fail; within the block of a `catch`, with the caught failure as the cause."""
         return failed(
             Failure(
                 kind=FailureKind.APPLICATION,

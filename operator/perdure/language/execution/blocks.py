@@ -22,7 +22,7 @@ class Blocks:
         self._parts.frames.open(at.path, action.block, params, caller=at.path.frame)
 
     def switch(self, at: Location, action: Switch) -> Outcome | None:
-        """Call the block of the first case that holds, or the default. Raises StepError."""
+        """Call the block of the first case whose condition is true, or the default. Raises StepError."""
         holds = (case.call for case in action.cases if self._parts.evaluation.of_step(at, case.when))
         chosen = next(holds, action.default)
         if chosen is None:
@@ -46,7 +46,7 @@ class Blocks:
             opened.append(frame)
 
     def cancel(self, at: Location, action: CallBlock | Switch | Parallel) -> None:
-        """Cancel what is running; the step closes with the last frame."""
+        """Cancel the running frames; the step closes with the last of them."""
         if isinstance(action, Parallel):
             for name in action.branches:
                 self._parts.frames.stop(at.path.branch(name), CANCELLED)
@@ -54,7 +54,7 @@ class Blocks:
             self._parts.frames.stop(at.path, CANCELLED)
 
     def branch_closed(self, path: Path, branch: str, outcome: Outcome) -> None:
-        """Record the outcome of a branch: cancel the others once the step is decided, and close it with the last."""
+        """Record the outcome of a branch. Cancel the others once the step has an outcome, and close it with the last one."""
         at = self._context.locate(path)
         action = at.compiled.action
         assert isinstance(action, Parallel)
@@ -74,7 +74,7 @@ class Blocks:
             self._parts.tasks.part_closed(path, self._joined(at, names, action.required))
 
     def _joined(self, at: Location, names: list[str], required: int) -> Outcome:
-        """The outcome of a parallel step all of whose branches have closed."""
+        """Return the outcome of a parallel step after all its branches have closed."""
         branches = self._context.memory.tasks[at.path.text].branches
         outputs = {name: branches[name].output for name in names if branches[name].status is Status.SUCCEEDED}
         if len(outputs) >= required:
@@ -97,7 +97,7 @@ class Blocks:
         )
 
     def caught(self, frame: Path) -> Failure | None:
-        """The failure that is handled by the block of a frame, or by a block that has called it."""
+        """Return the failure that the block of a frame handles, or a block that directly or indirectly called it."""
         while (running := self._context.frame(frame)) is not None:
             if running.caught is not None or not frame.text:
                 return running.caught

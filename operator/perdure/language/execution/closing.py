@@ -14,11 +14,11 @@ from perdure.language.paths import MAIN, Path
 from perdure.language.step_failures import StepError, as_variable, timeout
 
 _SMALLEST_SUPPRESSED: Final = 2_048
-"""Bytes of JSON that each failure of a compensation or handler may have, however many there are."""
+"""Bytes of JSON that are always allowed for each failure of a compensation or handler."""
 
 
 class ClosingSequence:
-    """Runs what follows the main steps."""
+    """Runs compensations and handlers after the main steps."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -32,13 +32,13 @@ class ClosingSequence:
             self._parts.frames.stop(MAIN, CANCELLED)
 
     def main_closed(self, outcome: Outcome) -> None:
-        """The main steps have closed: run compensations and handlers, and close the run."""
+        """After the main steps: run compensations and handlers, and close the run."""
         self._context.update(closing=Closing(outcome=outcome, handled=self._context.memory.stopped), agenda=())
         self._context.agenda.clear()
         self.proceed()
 
     def proceed(self) -> None:
-        """Start what is next: a compensation, a handler, `finally`, or close the run."""
+        """Start the next compensation, handler, or `finally`, or close the run."""
         context = self._context
         while not context.closed:
             closing = self._closing
@@ -59,24 +59,24 @@ class ClosingSequence:
                 self._close(closing)
 
     def handler_closed(self, path: Path, outcome: Outcome) -> None:
-        """The block of a handler has closed."""
+        """Continue after the block of a handler has closed."""
         self._parts.timers.cancel(path.timeout)
         if outcome.failure:
             self.suppress(outcome.failure)
         self.proceed()
 
     def handler_timed_out(self, name: str) -> None:
-        """The timer of a handler has fired."""
+        """Stop a handler whose timer has fired."""
         limit = show_duration(self._context.program.handlers[name].handler.timeout)
         self._parts.frames.stop(Path.handler(name), failed(timeout(f"`{name}` has taken longer than {limit}")))
 
     def suppress(self, failure: Failure) -> Failure:
-        """Keep a failure of a compensation or handler, to be reported with the failure that the run closes with.
+        """Store a failure of a compensation or handler, to report it with the final failure of the run.
 
         There may be hundreds, so each takes at most half of the space that is left.
 
         Returns:
-            What is kept of it.
+            The stored part of the failure.
         """
         closing = self._closing
         left = MAX_SIZE - len(msgspec.json.encode(closing.suppressed))
@@ -85,7 +85,7 @@ class ClosingSequence:
         return kept
 
     def finish(self, command: cmd.ClosingCommand) -> None:
-        """Give the last command."""
+        """Emit the last command."""
         self._context.commands.append(command)
         self._context.closed = True
 
@@ -96,7 +96,7 @@ class ClosingSequence:
         return closing
 
     def _start_handler(self, name: str, closing: Closing) -> bool:
-        """Start the block of a handler, if there is one; whether it has started. Its failure is suppressed."""
+        """Start the block of a handler, if it is defined. Return whether it has started. Its failure is suppressed."""
         compiled = self._context.program.handlers.get(name)
         if compiled is None:
             return False

@@ -23,7 +23,7 @@ class Compensations:
 
     @property
     def running(self) -> str | None:
-        """The path of the compensation that is running."""
+        """Return the path of the running compensation."""
         closing = self._context.memory.closing
         if closing is None or closing.compensating is None:
             return None
@@ -31,7 +31,7 @@ class Compensations:
 
     @property
     def activity(self) -> str | None:
-        """Name of the activity that the running compensation runs, if it runs one."""
+        """Return the name of the activity of the running compensation, if it has one."""
         closing = self._context.memory.closing
         assert closing is not None
         assert closing.compensating is not None
@@ -59,7 +59,7 @@ class Compensations:
             context.update(compensations=(*context.memory.compensations, recorded))
 
     def start_newest(self) -> bool:
-        """Start the newest compensation; whether it has started. Its failure is suppressed."""
+        """Start the newest compensation. Return whether it has started. Its failure is suppressed."""
         context = self._context
         *rest, newest = context.memory.compensations
         closing = context.memory.closing
@@ -76,7 +76,7 @@ class Compensations:
         return True
 
     def close(self, outcome: Outcome) -> None:
-        """The running compensation has closed; the others run even if it has failed."""
+        """Close the running compensation; the others run even if it has failed."""
         context = self._context
         running = self.running
         assert running is not None

@@ -1,4 +1,4 @@
-"""What one decision reads and writes: the program, the memory, the commands, the agenda."""
+"""The data of one decision: the program, the memory, the commands, and the agenda."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from perdure.language.program import CompiledStep, Flow, Program
 WORK: Final = 200_000
 """Units of work (see `cel.limits`) after which a decision is split, so that other runs get their turn."""
 WORK_OF_A_START: Final = 300
-"""Units of work that starting a step or an item takes."""
+"""Units of work for starting a step or an item."""
 CONDITION: Final = "?"
 """Prefix of an agenda entry: evaluate the condition that this task waits for."""
 
@@ -34,7 +34,7 @@ class Location:
 
     @property
     def where(self) -> str:
-        """For messages."""
+        """The location, for messages."""
         return f"step `{self.path}`"
 
 
@@ -57,10 +57,10 @@ class DecisionContext:
         self.agenda: list[str] = list(memory.agenda)
         self.work = 0
         self.closed = False
-        """The last command has been given."""
+        """Whether the last command was emitted."""
         self.event = None
         self.conditions_stale = True
-        """The conditions that tasks wait for must be evaluated again."""
+        """Whether conditions that tasks wait for must be evaluated again."""
 
     def update(self, **changes: Any) -> None:
         """Change fields of the memory."""
@@ -100,11 +100,11 @@ class DecisionContext:
     # The agenda
 
     def enqueue(self, paths: Iterable[Path]) -> None:
-        """Start these steps, or more items of these loops, after everything that is due already."""
+        """Start these steps, or more items of these loops, after all work that is already due."""
         self.agenda += [path.text for path in paths]
 
     def enqueue_first(self, path: Path) -> None:
-        """Start items of this loop before everything that is due already."""
+        """Start items of this loop before all work that is already due."""
         self.agenda.insert(0, path.text)
 
 

@@ -1,4 +1,4 @@
-"""Evaluates the expressions of a step: builds what they see, and charges their work to the decision."""
+"""Evaluates the expressions of a step: builds their scope, and charges their work to the decision."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -40,7 +40,7 @@ class Evaluation:
             self._context.work += BUDGET - meter.left
 
     def _names(self, template: Template, frame_path: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the names; those that are costly to build only if the template reads them."""
+        """Return the values of the names; costly values are only built if the template reads them."""
         context, reads = self._context, template.references
         memory = context.memory
         frame = memory.frames.get(frame_path) or Frame()

@@ -1,4 +1,4 @@
-"""The execution of a program, for one decision: its parts put together, the event applied, the agenda worked off."""
+"""Executes a program for one decision: combines the parts, applies the event, and processes the agenda."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -47,7 +47,7 @@ class Execution:
         self.closing = ClosingSequence(self)
 
     def apply(self, event: ev.AnyEvent) -> None:  # noqa: C901 (one case for each event)
-        """Apply an event to what it is about. One about something that is closed or unknown changes nothing."""
+        """Apply an event to its task, timer, or compensation. An event for a closed or unknown one changes nothing."""
         self.context.event = event
         match event:
             case ev.WorkflowExecutionStarted():
@@ -81,7 +81,7 @@ class Execution:
                 pass  # such as a recorded request to cancel, or a pause
 
     def run(self) -> bool:
-        """Work off the agenda; False if the decision must be split because it has taken too much work."""
+        """Process the agenda; return False if the decision must be split because it has taken too much work."""
         context = self.context
         while not context.closed:
             if not context.agenda:
@@ -102,7 +102,7 @@ class Execution:
         return True
 
     def _closed(self, text: str, outcome: Outcome) -> None:
-        """What a task or the running compensation waits for has closed."""
+        """Handle the end of an activity or child of a task or of the running compensation."""
         if text == self.compensations.running:
             self.compensations.close(outcome)
             return
@@ -111,7 +111,7 @@ class Execution:
             self.tasks.part_closed(Path.parse(text), outcome)
 
     def _activity_of(self, text: str) -> str:
-        """Name of the activity that a task or the running compensation runs."""
+        """Return the name of the activity of a task or of the running compensation."""
         if text == self.compensations.running:
             return self.compensations.activity or text
         if text not in self.context.memory.tasks:
@@ -119,7 +119,7 @@ class Execution:
         return self.context.locate(Path.parse(text)).compiled.activity or text
 
     def _timer_fired(self, timer: Path) -> None:
-        """A sleep is over, or a timeout has passed."""
+        """Handle a fired timer: a sleep or a timeout."""
         if timer.is_handler:
             self.closing.handler_timed_out(timer.handler_name)
             return

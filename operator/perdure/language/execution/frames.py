@@ -1,4 +1,4 @@
-"""Frames: lists of steps that run. They open, stop, and close when nothing in them is running or due."""
+"""Frames: lists of steps that run. Opens and stops frames, and closes them when no step is running or due."""
 
 from typing import Any, Final
 
@@ -11,9 +11,9 @@ from perdure.language.program import Flow
 from perdure.language.step_failures import StepError, application
 
 MAX_DEPTH: Final = 32
-"""How deep blocks may call blocks."""
+"""Maximum nesting of calls of blocks."""
 MAX_PATH: Final = 1_000
-"""Characters of a path: it is the activity's id."""
+"""Maximum characters of a path, which is also the ID of the activity."""
 
 
 class Frames:
@@ -23,7 +23,7 @@ class Frames:
         self._parts = parts
         self._context = parts.context
         self._stopping: set[str] = set()
-        """Frames whose steps are being cancelled one after the other: they close after the last."""
+        """Frames whose steps are being canceled one by one; they close after the last."""
 
     def open(
         self,
@@ -35,18 +35,18 @@ class Frames:
         caller: str | None = None,
         caught: Failure | None = None,
     ) -> None:
-        """Open the frame of a block; its first steps are due.
+        """Open the frame of a block, and enqueue its first steps.
 
         Args:
             path: Path of the frame.
             block: Name of the block; empty for the main steps.
-            params: Its input.
-            branch: The branch of a parallel step that it belongs to.
+            params: The input of the block.
+            branch: The branch of a parallel step.
             caller: Path of the frame that calls it; None for main steps, handlers and compensations.
-            caught: The failure that it handles.
+            caught: The failure that the block handles.
 
         Raises:
-            StepError: The input does not fit, or the blocks are nested too deep.
+            StepError: The input does not match the schema, or the blocks are nested too deeply.
         """
         flow = self._context.program.flows[block]
         depth = 0 if caller is None else self._context.memory.frames[caller].depth + 1
@@ -98,7 +98,7 @@ class Frames:
         self._close(path, frame, outcome)
 
     def _output(self, path: Path, frame: Frame, flow: Flow) -> Outcome:
-        """The outcome of a frame all of whose steps have succeeded or were skipped."""
+        """Return the outcome of a frame whose steps have all succeeded or were skipped."""
         if flow.output is None:
             return succeeded(frame.steps[flow.steps[-1].name].output)
         try:

@@ -15,7 +15,7 @@ class Hooks:
         self._context = parts.context
 
     def begin(self, at: Location) -> bool:
-        """Open the block of `onStart`; whether there is one. Raises StepError."""
+        """Open the block of `onStart`. Return whether it is defined. Raises StepError."""
         hook = at.compiled.on_start
         if hook is None:
             return False
@@ -26,7 +26,7 @@ class Hooks:
         return True
 
     def end(self, at: Location, outcome: Outcome) -> Outcome | None:
-        """Open the block of `onEnd`. Gives the outcome of the step where there is none, or it cannot run."""
+        """Open the block of `onEnd`. Return the outcome of the step if the block is not defined or cannot run."""
         hook = at.compiled.on_end
         if hook is None:
             return outcome
@@ -39,13 +39,13 @@ class Hooks:
         return None
 
     def ended(self, task: Task, outcome: Outcome) -> Outcome:
-        """The outcome of a step whose `onEnd` has closed."""
+        """Return the outcome of a step whose `onEnd` has closed."""
         assert task.result is not None, "set as its block was opened"
         return _joined(task.result, outcome)
 
 
 def _joined(result: Outcome, hook: Outcome) -> Outcome:
-    """The outcome of a step and its hook, whose failure fails a step that succeeded, and is added to another failure."""
+    """Combine the outcomes of a step and its hook. A failed hook fails a successful step, and is added to another failure."""
     if hook.failure is None or result.status is Status.CANCELLED:
         return result
     if result.failure is None:

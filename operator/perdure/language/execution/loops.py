@@ -1,4 +1,4 @@
-"""Loops: `forEach` runs a step as one task for each item, as many at a time as may be open."""
+"""Loops: `forEach` runs a step as one task for each item, with a limit on open items."""
 
 from typing import Any, Final
 
@@ -12,11 +12,11 @@ from perdure.language.paths import Path
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 MAX_OPEN: Final = 250
-"""Tasks that may be open in a run before loops start no more items; each loop still has one."""
+"""Number of open tasks in a run above which loops start no more items; each loop still has one."""
 MAX_OPEN_BYTES: Final = 128 * 1024
-"""Bytes of the inputs of open tasks before loops start no more items."""
+"""Bytes of inputs of open tasks above which loops start no more items."""
 MAX_LOOP_OUTPUT: Final = 192 * 1024
-"""Bytes of the outputs of a loop's items."""
+"""Maximum bytes of the outputs of the items of a loop."""
 
 
 class Loops:
@@ -26,10 +26,10 @@ class Loops:
         self._parts = parts
         self._context = parts.context
         self._stopping: set[str] = set()
-        """Loops whose items are being cancelled one after the other: they close after the last."""
+        """Loops whose items are being canceled one by one; they close after the last."""
 
     def start(self, at: Location) -> None:
-        """Evaluate the items; the first ones are due next. Raises StepError."""
+        """Evaluate the items, and enqueue the first ones. Raises StepError."""
         loop = at.compiled.loop
         items = self._parts.evaluation.of_step(at, loop.items if loop is not None else None)
         if isinstance(items, dict):
@@ -44,7 +44,7 @@ class Loops:
         self._context.enqueue_first(at.path)
 
     def start_items(self, path: Path) -> None:
-        """Start items until as many are open as may be; a loop without items left and open closes."""
+        """Start items up to the limit; close the loop if no items are left or open."""
         context = self._context
         definition = context.locate(path).compiled.loop
         most = definition.max_concurrency if definition is not None else None
@@ -70,7 +70,7 @@ class Loops:
             self._parts.tasks.start(path.item(loop.next))
 
     def unblock(self) -> None:
-        """A task has closed: the loops that waited for it are due."""
+        """Enqueue the loops that waited for a task to close."""
         memory = self._context.memory
         if memory.blocked_loops and not self._run_is_full():
             self._context.enqueue(Path.parse(path) for path in memory.blocked_loops if path in memory.loops)
@@ -91,7 +91,7 @@ class Loops:
         self._close_if_stopped(path)
 
     def item_closed(self, at: Location, outcome: Outcome) -> None:
-        """Record the outcome of an item: another one may be due, or the loop stops."""
+        """Record the outcome of an item, and start another one or stop the loop."""
         self._context.observer.closed(at.path, outcome, self._context.now)
         path = at.path.loop
         loop = self._context.memory.loops[path.text]
@@ -128,7 +128,7 @@ class Loops:
             self._parts.steps.close(path, loop.outcome)
 
     def _complete(self, path: Path, loop: ForEachLoop) -> None:
-        """Close a loop all of whose items have succeeded."""
+        """Close a loop after all its items have succeeded."""
         output = artifacts = None
         if path.step in self._context.locate(path).flow.kept:
             output = [loop.outputs.get(str(index)) for index in range(loop.count)]

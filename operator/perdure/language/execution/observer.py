@@ -1,4 +1,4 @@
-"""What can be observed of an execution."""
+"""The interface for observing an execution."""
 
 from datetime import datetime
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from perdure.language.paths import Path
 
 
 class Observer(Protocol):
-    """Is notified of what starts and closes: steps, items, frames, compensations."""
+    """Receives the starts and ends of steps, items, frames, and compensations."""
 
     def started(self, path: Path, now: datetime, block: str = "") -> None:
         """Something starts; with a block, that block does."""

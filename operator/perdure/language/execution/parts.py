@@ -1,8 +1,8 @@
 # ruff: noqa: D102 -- the methods are documented where they are implemented
-"""How the parts of an execution see each other.
+"""The interfaces between the parts of an execution.
 
 Starting goes down: frame, step, loop, task, action, the frame of a block, and so on. Closing goes up the same way. So the parts
-need each other, and each of them gets all of them as `Parts`, which `Execution` implements.
+depend on each other: each gets all of them as `Parts`, which `Execution` implements.
 """
 
 from typing import Any, Protocol

@@ -14,14 +14,14 @@ from perdure.language.timeouts import OF_ACTIVITY
 def schedule_activity(
     program: Program, call: ActivityCall, path: Path, value: object, evaluated: Mapping[str, timedelta]
 ) -> cmd.ScheduleActivityTask:
-    """The command for an activity, with what the call overrides.
+    """Build the command for an activity, with the overrides of the call.
 
     Args:
-        program: Defines the activity.
+        program: The program that defines the activity.
         call: The call of a step or of its compensation.
-        path: Path of the task or compensation: it becomes the activity's id.
+        path: Path of the task or compensation: it becomes the ID of the activity.
         value: The input.
-        evaluated: The timeouts that expressions gave, by Python name.
+        evaluated: The values of timeouts that are expressions, by Python field name.
     """
     definition = program.activities[call.name]
     limits = {name: evaluated.get(name) or _literal(call, name) or _literal(definition, name) for name in OF_ACTIVITY}

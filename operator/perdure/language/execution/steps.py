@@ -1,4 +1,4 @@
-"""Steps of a frame: they start when their needs have closed, and their closing makes others due."""
+"""Starts the steps of a frame when their needs have closed, and enqueues dependent steps when they close."""
 
 from perdure.language.execution.context import WORK_OF_A_START, replace
 from perdure.language.execution.parts import Parts
@@ -15,7 +15,7 @@ class Steps:
         self._context = parts.context
 
     def start(self, path: Path) -> None:
-        """Start a step that is due, unless its frame is closed or stopping."""
+        """Start a due step, unless its frame is closed or stopping."""
         context = self._context
         frame_path = path.parent
         frame = context.frame(frame_path)
@@ -44,7 +44,7 @@ class Steps:
             self._parts.tasks.stop(path, CANCELLED)
 
     def close(self, path: Path, outcome: Outcome) -> None:
-        """Record the outcome of a step: the steps that need it may be due, or its frame closes."""
+        """Record the outcome of a step, and enqueue the steps that need it or close its frame."""
         context = self._context
         context.observer.closed(path, outcome, context.now)
         frame_path = path.parent

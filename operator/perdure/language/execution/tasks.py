@@ -49,7 +49,7 @@ class Tasks:
         self._act(at)
 
     def stop(self, path: Path, outcome: Outcome) -> None:
-        """Cancel what a task runs; it closes with the outcome once that has closed."""
+        """Cancel the running part of a task. The task closes with the outcome after that part."""
         task = self._context.memory.tasks[path.text]
         if task.outcome is not None or task.stage is Stage.ON_END:
             return  # `onEnd` is not interrupted
@@ -66,7 +66,7 @@ class Tasks:
                 self.part_closed(path, closed)
 
     def part_closed(self, path: Path, outcome: Outcome) -> None:
-        """The action of a task has closed, or the block of its `catch` or hook: handle a failure, or proceed."""
+        """Handle a failure or proceed after the action of a task, or the block of its `catch` or hook, has closed."""
         context = self._context
         task = context.task(path)
         if task is None or context.closed:
@@ -85,7 +85,7 @@ class Tasks:
                 self._close(at, ended)
 
     def _decided(self, at: Location, task: Task, outcome: Outcome) -> Outcome | None:
-        """The outcome of a task whose action, `catch` or `onStart` has closed; None if a `catch` has started."""
+        """Return the outcome of a task whose action, `catch`, or `onStart` has closed; None if a `catch` has started."""
         context, wanted = self._context, task.outcome
         done = outcome.status is Status.SUCCEEDED and task.stage is not Stage.ON_START
         if done and isinstance(at.compiled.action, RunActivity):
@@ -124,7 +124,7 @@ class Tasks:
         self._parts.loops.unblock()
 
     def _handle(self, at: Location, task: Task, failure: Failure) -> Failure | None:
-        """Let a `catch` handle a failure. Gives the failure that remains; None if a block has started to handle it."""
+        """Handle a failure with a `catch`. Return the failure that remains; None if a block has started to handle it."""
         context = self._context
         context.observer.failed(at.path, failure)
         own = task.stage is Stage.BODY and failure.kind is FailureKind.ACTIVITY
@@ -144,7 +144,7 @@ class Tasks:
         return failure
 
     def _dead_letter(self, at: Location, failure: Failure) -> dict[str, Any]:
-        """What the marker says of an activity that has failed for good; its input is in the event that scheduled it."""
+        """Return the marker data for a permanently failed activity. Its input is in its Scheduled event."""
         return {
             "step": at.path.text,
             "activity": failure.activity,
@@ -153,7 +153,7 @@ class Tasks:
         }
 
     def _too_many_wait(self) -> bool:
-        """Whether as many tasks wait as may."""
+        """Whether the limit of waiting tasks is reached."""
         tasks = self._context.memory.tasks
         if len(tasks) < MAX_WAITING:
             return False
@@ -167,7 +167,7 @@ class Tasks:
 
 
 def _waits(step: CompiledStep) -> bool:
-    """Whether a step waits for something itself, if only for its timeout; others run blocks, or close as they start."""
+    """Whether a step itself waits, at least for its timeout. Other steps run blocks or close as they start."""
     waiting = RunActivity | RunChild | WaitForSignal | Sleep | SignalRun | WaitUntil
     return isinstance(step.action, waiting) or step.timeout is not None
 

@@ -1,4 +1,4 @@
-"""Timers of sleeps, waits, steps and handlers, and the timeouts that expressions give."""
+"""Timers of sleeps, waits, steps, and handlers, and timeouts from expressions."""
 
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ class Timers:
         )
 
     def cancel(self, timer: Path) -> None:
-        """Cancel a timer that is running."""
+        """Cancel a running timer."""
         self._context.commands.append(cmd.CancelTimer(timer_id=timer.text))
 
     def cancel_timeout(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class Timers:
             self._context.put_task(path, replace(task, timed=False))
 
     def timeout(self, at: Location, key: str, given: Timeout) -> timedelta | None:
-        """The timeout of a task that starts; the value of an expression is recorded under `key`. Raises StepError."""
+        """Return the timeout of a starting task, and record the value of an expression under `key`. Raises StepError."""
         if given is None or isinstance(given, timedelta):
             return given
         length = timeouts.computed(at.where, "timeout", self._evaluation.of_step(at, given))
@@ -44,7 +44,7 @@ class Timers:
         return length
 
     def recorded_timeout(self, path: Path, key: str, given: Timeout) -> timedelta:
-        """The timeout of a task that has started, for messages."""
+        """Return the timeout of a started task, for messages."""
         if isinstance(given, timedelta):
             return given
         return self._context.memory.tasks[path.text].limits.get(key, timedelta(0))

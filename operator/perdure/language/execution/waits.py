@@ -36,7 +36,7 @@ class Waits:
         self._parts.timers.start(at.path, length)
 
     def for_signal(self, at: Location, action: WaitForSignal) -> Outcome | None:
-        """Take the oldest signal of the name, or wait. Raises StepError."""
+        """Consume the oldest signal with the name, or wait. Raises StepError."""
         memory = self._context.memory
         for i, signal in enumerate(memory.signals):
             if signal.name == action.name:
@@ -51,7 +51,7 @@ class Waits:
         return None
 
     def until(self, at: Location, action: WaitUntil) -> Outcome | None:
-        """Evaluate the condition; unless it holds, evaluate it again after each change. Raises StepError."""
+        """Evaluate the condition; if it is false, evaluate it again after each change. Raises StepError."""
         if self._parts.evaluation.of_step(at, action.condition):
             return succeeded()
         self._start_timeout(at, action.timeout)
@@ -68,7 +68,7 @@ class Waits:
     # What ends a wait
 
     def timer_fired(self, at: Location) -> Outcome:
-        """The outcome of a wait whose timer has fired; other kinds of steps have no timer of their own."""
+        """Return the outcome of a wait whose timer has fired. Other kinds of steps have no such timer."""
         action = at.compiled.action
         assert isinstance(action, Sleep | WaitForSignal | WaitUntil)
         if isinstance(action, Sleep):
@@ -84,7 +84,7 @@ class Waits:
                 assert_never(other)
 
     def signal_received(self, event: ev.WorkflowExecutionSignaled) -> None:
-        """Give a signal to the task that has waited longest for it, or buffer it."""
+        """Pass a signal to the task that has waited longest for it, or buffer it."""
         memory = self._context.memory
         for path in map(Path.parse, memory.signal_waiters):
             at = self._context.locate(path)
@@ -103,7 +103,7 @@ class Waits:
         self._context.update(signals=(*memory.signals, signal))
 
     def check_condition(self, path: Path) -> None:
-        """Evaluate the condition that a task waits for; if it holds, the wait ends."""
+        """Evaluate the condition that a task waits for, and end the wait if it is true."""
         if path.text not in self._context.memory.condition_waiters:
             return
         at = self._context.locate(path)
@@ -131,7 +131,7 @@ class Waits:
             self._parts.timers.start(at.path, length)
 
     def _stop(self, at: Location, action: WaitForSignal | WaitUntil) -> None:
-        """Remove a task from those that wait, and cancel the timer of its wait."""
+        """Remove a task from the waiting tasks, and cancel the timer of its wait."""
         memory, text = self._context.memory, at.path.text
         self._context.update(
             signal_waiters=tuple(path for path in memory.signal_waiters if path != text),
@@ -142,7 +142,7 @@ class Waits:
 
 
 def _received(at: Location, action: WaitForSignal, given: Any, principal: str) -> Outcome:
-    """The outcome of a step that has received its signal."""
+    """Return the outcome of a step that has received its signal."""
     if not action.approval:
         return succeeded(given)
     said = given if isinstance(given, dict) else {}

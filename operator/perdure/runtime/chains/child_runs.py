@@ -26,12 +26,12 @@ def child_run(
     priority: Any = None,
     versioning: Versioning = UNVERSIONED,
 ) -> KubeObject:
-    """The WorkflowRun of a child that must start; its name is a lock.
+    """Build the WorkflowRun of a child to start. Its name is a lock.
 
-    A child that is terminated with its parent is also deleted with it: the parent owns it.
+    If the parent close policy is Terminate, the parent owns the child, so the child is also deleted with it.
 
     Args:
-        parent: The run that starts it.
+        parent: The run that starts the child.
         child: The child.
         depth: Number of ancestors of the child.
         priority: Priority of the parent, as JSON; the child inherits the values that it does not set.
@@ -65,8 +65,8 @@ def adopted(child: KubeObject, parent: RunRef) -> KubeObject:
     """The merge patch of the metadata that gives a child a new parent, after a reset of the old one.
 
     Args:
-        child: A run that has another parent.
-        parent: Its new parent.
+        child: The WorkflowRun of the child, with its previous parent.
+        parent: The new parent.
     """
     before = parent_of(child)
     assert before is not None

@@ -1,4 +1,4 @@
-"""The run that a reset creates."""
+"""Builds the run for a reset."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from perdure.runtime.chains.run_objects import run_object, same_labels, same_spe
 
 
 def reset_run(run: KubeObject, reset: ResetOrigin, name: str) -> KubeObject:
-    """The WorkflowRun that a reset creates: with the same chain, parent and spec.
+    """Build the WorkflowRun for a reset, with the same chain, parent, and spec as the run to reset.
 
     Args:
         run: The run to reset.

@@ -31,7 +31,7 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     first_run_id: str
     attempt: int = 1
     retries_since: datetime | None = None
-    """When the first run of a row of retries started."""
+    """Start time of the first run in a series of retries."""
     expiration: datetime | None = None
     """When the execution timeout of the whole chain ends."""
     backoff: timedelta | None = None
@@ -41,11 +41,11 @@ class Continuation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Why the previous run failed, if this one retries it or follows it by a cron schedule."""
     signals: tuple[CarriedSignal, ...] = ()
     heeded: tuple[str, ...] = ()
-    """IDs of the last requests that were applied: a client that got no answer may send one to this run, without effect."""
+    """IDs of the last applied requests: a client that got no response may send one again to this run, without effect."""
 
 
 class Ancestor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A run whose history another run began with."""
+    """A run from whose history another run copied its first events."""
 
     name: str
     """Name of the WorkflowRun."""
@@ -60,7 +60,7 @@ class ResetOrigin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     request_id: str
     """ID of the request: the UID of an Operation."""
     lineage: Annotated[tuple[Ancestor, ...], msgspec.Meta(min_length=1)]
-    """The runs whose histories it begins with; the run that was reset is the last."""
+    """The runs from which the history was copied; the last one is the run that was reset."""
     reapply_signals: bool = True
     reapply_updates: bool = True
     kept: tuple[int, ...] = ()
@@ -103,7 +103,7 @@ def depth_of(run: KubeObject) -> int:
 
 
 def continuation_of(run: KubeObject) -> Continuation | None:
-    """The run that a run continues or retries; None for the first of a chain."""
+    """Return the previous run of a chain, which a run continues or retries; None for the first run of a chain."""
     return read_annotation(run, labels.CONTINUES_ANNOTATION, Continuation)
 
 
@@ -118,7 +118,7 @@ def created_by(obj: KubeObject) -> str:
 
 
 def reset_of(run: KubeObject) -> ResetOrigin | None:
-    """The run whose history a run begins with; None if it was not created by a reset."""
+    """Return the run that was reset to create a run; None if it was not created by a reset."""
     return read_annotation(run, labels.RESET_ANNOTATION, ResetOrigin)
 
 

@@ -1,4 +1,4 @@
-"""The object of a run that the operator creates."""
+"""Builds the WorkflowRuns that the operator creates."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -87,7 +87,7 @@ def same_spec(run: KubeObject) -> dict[str, Any]:
 
 
 def same_labels(run: KubeObject) -> dict[str, str]:
-    """The labels of a run that the next run of its chain keeps."""
+    """Return the labels of a run for the next run of its chain."""
     found = run["metadata"].get("labels") or {}
     return {key: value for key, value in found.items() if key != labels.PARENT_RUN_ID_LABEL}
 

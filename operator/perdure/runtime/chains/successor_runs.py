@@ -17,16 +17,16 @@ from perdure.runtime.chains.run_annotations import Continuation, continuation_of
 from perdure.runtime.chains.run_objects import run_object, same_labels, same_spec, with_owners
 
 _CARRIED_REQUESTS = 100
-"""Number of the last requests, whose clients may not have the answer yet."""
+"""Maximum number of last requests to record, because their clients may not have the response yet."""
 
 
 def successor_run(run: KubeObject, state: RunState, closing: ev.AnyEvent) -> KubeObject:
-    """The WorkflowRun that continues or retries a run that has closed.
+    """Build the WorkflowRun that continues or retries a closed run.
 
     Args:
-        run: The run that has closed.
-        state: Its state.
-        closing: Its last event.
+        run: The closed run.
+        state: The state of the run.
+        closing: The last event of the run.
     """
     meta = run["metadata"]
     tie = Continuation(
@@ -106,9 +106,9 @@ def is_by_cron(closing: ev.AnyEvent) -> bool:
 def _as_continued(
     spec: dict[str, Any], extras: StartExtras, state: RunState, closing: ev.WorkflowExecutionContinuedAsNew
 ) -> tuple[dict[str, Any], StartExtras]:
-    """The spec and extras of the next run, as a workflow of an SDK wants it to continue.
+    """Return the spec and extras of the next run, from the continue-as-new command of an SDK.
 
-    The next run inherits no retry policy, memo, search attributes or user metadata: SDKs send those that they keep (Temporal:
+    The next run inherits no retry policy, memo, search attributes or user metadata: SDKs send the ones to keep (Temporal:
     addWorkflowExecutionStartedEventForContinueAsNew).
     """
     code = state.code
@@ -148,7 +148,7 @@ def _as_continued(
 
 
 def _as_retried(extras: StartExtras, state: RunState) -> StartExtras:
-    """What a retry inherits: a version only if the run before has inherited one, and only as that is pinned or not now."""
+    """Return the extras of a retry. It inherits a version only if the previous run did and its current versioning keeps it."""
     versioning = state.code.versioning if state.code is not None else UNVERSIONED
     before = extras.inherited_auto_upgrade_info
     return msgspec.structs.replace(

@@ -18,10 +18,10 @@ _TYPE_LIMIT: Final = 256
 
 
 def container_failure(ended: EndedContainer, definition: Activity) -> Failure:
-    """Return why an activity's own container failed: what it wrote, or otherwise its exit code.
+    """Return the failure of an activity's own container, from its error document or otherwise from its exit code.
 
     Args:
-        ended: How it ended, with a nonzero exit code.
+        ended: The end of the container, with a nonzero exit code.
         definition: The activity's definition.
 
     Returns:
@@ -117,7 +117,7 @@ def upload_failure(ended: EndedContainer | None, definition: Activity) -> Failur
     """Return the failure for work that is done, but whose output artifacts are not stored.
 
     Args:
-        ended: How the sidecar ended that uploads them; None if that is not known.
+        ended: The end of the sidecar that uploads them; None if it is not known.
         definition: The activity's definition.
     """
     told = error_document(ended, definition) if ended is not None else None

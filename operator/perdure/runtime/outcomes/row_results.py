@@ -1,4 +1,4 @@
-"""What each row of the table reports to the engine."""
+"""The report of each row of the table to the engine."""
 
 from collections.abc import Callable
 from datetime import datetime

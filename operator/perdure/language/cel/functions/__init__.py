@@ -1,4 +1,4 @@
-"""The functions of expressions, by what they work on; importing this package fills the table of `registry`.
+"""The functions of expressions, grouped by the type of their operands. Importing this package fills the table of `registry`.
 
 Every function is registered once, with its signature: `environment` declares it to the type checker from the same entry
 through which it is called. A function charges the meter *before* it does the work.

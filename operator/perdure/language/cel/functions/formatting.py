@@ -17,7 +17,7 @@ _MAX_PRECISION: Final = 100
 
 
 def spoken(meter: Meter, value: Any, depth: int = 0) -> str:
-    """A value as `%s` writes it."""
+    """Format a value as for `%s`."""
     meter.charge(8)
     match kind(value):
         case "string":
@@ -49,7 +49,7 @@ def _joined(meter: Meter, parts: Sequence[str]) -> str:
 
 
 def _clause(meter: Meter, letter: str, precision: str | None, value: Any) -> str:
-    """One `%` clause of `format`."""
+    """Format one `%` clause of `format`."""
     meter.charge(20)
     found = kind(value)
     if letter == "s":

@@ -1,4 +1,4 @@
-"""The table of functions: how they are registered, and how they are called."""
+"""The table of functions, with the registration and the calls."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Implementation = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One overload, as the type checker knows it."""
+    """One overload, declared to the type checker."""
 
     name: str
     takes: tuple[str, ...]
@@ -22,7 +22,7 @@ class Signature:
 
 
 SIGNATURES: Final[list[Signature]] = []
-"""The declarations that the type checker needs, because the library does not have them."""
+"""The declarations for the type checker of functions that the library does not have."""
 FUNCTIONS: Final[dict[str, dict[tuple[str, ...], Implementation]]] = {}
 """By name, then by the kinds of the arguments. The kind ``dyn`` stands for any."""
 
@@ -74,7 +74,7 @@ def call(meter: Meter, name: str, arguments: Sequence[Any]) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """The name that users write for an operator or function that CEL calls `_+_` or `math.@max`."""
+    """Return the name in source text of an operator or function that is `_+_` or `math.@max` in the tree."""
     special = {"-_": "-", "_[_]": "[…]", "_?_:_": "? :", "math.@max": "math.greatest", "math.@min": "math.least"}
     return special.get(name) or name.replace("@", "").strip("_") or name
 

@@ -54,7 +54,7 @@ _DURATION_PARTS: Final[dict[str, Callable[[timedelta], int]]] = {
 
 
 def _register_parts() -> None:
-    """Register the getters of timestamps and durations, which differ only in the part they take."""
+    """Register the getters of timestamps and durations, which differ only in the part that they return."""
     for name, part in _TIME_PARTS.items():
         implement(name, "timestamp")(lambda _meter, value, part=part: part(value.astimezone(UTC)))
         implement(name, "timestamp string")(lambda _meter, value, zone, part=part: part(_in_zone(value, zone)))

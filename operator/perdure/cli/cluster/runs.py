@@ -1,4 +1,4 @@
-"""WorkflowRuns, and what belongs to them: pods, Leases, children, logs and segments of their histories."""
+"""Reads WorkflowRuns and their dependents: pods, Leases, children, logs, and segments of histories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClusterRuns:
-    """Finds runs, and reads what belongs to one.
+    """Finds runs, and reads their dependents.
 
     Dependents are read in the namespace of the run, which can differ from that of the requests.
     """
@@ -41,7 +41,7 @@ class ClusterRuns:
         return await self._requests.read("WorkflowRun", "workflowruns", name)
 
     async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
-        """Read a WorkflowRun by its name or workflow ID: the open one, otherwise the one that closed last.
+        """Read a WorkflowRun by its name or workflow ID: the open run, otherwise the run that closed last.
 
         Raises:
             CliError: there is none, or it cannot be read.
@@ -61,7 +61,7 @@ class ClusterRuns:
             raise await self._hint(name) or error from None
 
     async def _hint(self, name: str) -> GoneError | None:
-        """Return a hint if a name that no run has is the workflow ID of some run."""
+        """Return a hint if a name is not that of a run, but is the workflow ID of a run."""
         try:
             found = await self._of_workflow_id(name)
         except CliError:
@@ -172,9 +172,9 @@ class ClusterRuns:
         """Read the lines of a pod's log.
 
         Raises:
-            GoneError: the pod no longer exists.
-            UnreachableError: the connection broke, or the node cannot answer.
-            CliError: it cannot be read.
+            GoneError: The pod no longer exists.
+            UnreachableError: The connection broke, or the node does not respond.
+            CliError: The log cannot be read.
         """
         requests = self._requests
         url = paths.path(paths.CORE, requests.namespace, "pods", pod, "log")
@@ -218,7 +218,7 @@ class ClusterRuns:
 
 
 def _standing(run: Object) -> tuple[bool, bool, str, str]:
-    """Sort key of the runs of a workflow ID: the open one is the greatest, then the one that closed last."""
+    """Return the sort key of the runs of a workflow ID: the open run is last, the run that closed last is before it."""
     status = run.get("status") or {}
     refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
     return (

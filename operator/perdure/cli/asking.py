@@ -206,10 +206,10 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: In
     """Create an Operation, wait for its result, and print it.
 
     Args:
-        context: What typer hands to a verb.
+        context: The context from typer.
         verb: The field of the request in the spec, such as `signal`.
-        request: The value of that field; entries that are None are left out.
-        asked: How it is asked, and of whom.
+        request: The value of that field; None values are omitted.
+        asked: The options for sending, and the target.
 
     Returns:
         The Operation.
@@ -235,10 +235,10 @@ def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], 
     """Create an Operation that may start a run, wait for its result, then until the operator accepts the run.
 
     Args:
-        context: What typer hands to a verb.
+        context: The context from typer.
         verb: The field of the request in the spec, such as `trigger`.
         request: The value of that field.
-        asked: How it is asked, and of whom.
+        asked: The options for sending, and the target.
 
     Raises:
         CliError: The request could not be sent, or the run does not start.
@@ -260,9 +260,9 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
     If an Operation cannot be created, the ones created before it are also printed.
 
     Args:
-        context: What typer hands to a verb.
+        context: The context from typer.
         verb: The field of the request in the spec, such as `redrive`.
-        request: The value of that field; entries that are None are left out.
+        request: The value of that field; None values are omitted.
         how: The options for sending.
         choose: Finds the targets.
 

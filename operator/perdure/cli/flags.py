@@ -24,7 +24,7 @@ class Flag:
     """The field of `Overrides`."""
     help: str
     metavar: str = ""
-    """Empty for a flag without a value."""
+    """The placeholder of the value in the help; empty for a flag without a value."""
     short: str = ""
     several: bool = False
 

@@ -59,7 +59,7 @@ class LogReader:
         """Check that the selected steps exist.
 
         Raises:
-            CliError: The run has no such step.
+            CliError: The run has no such step, and children are not included.
         """
         known = [step.path for step in read_run(self.run, now=clock.now()).every_step()]
         for step in self.choice.steps:

@@ -146,7 +146,7 @@ def talk(context: typer.Context, given: Talk, call: Call) -> None:
     """Call the frontend for a run, and print the result.
 
     Args:
-        context: What typer passes to a verb.
+        context: The context from typer.
         given: The arguments of the user.
         call: Calls the frontend.
 

@@ -161,7 +161,7 @@ def _literal(text: str) -> str:
 
 
 def _path(text: str) -> JSONPath:
-    r"""Compile a path as kubectl writes it: the leading `$` can be left out, and `\\.` is a dot in a name."""
+    r"""Compile a path in kubectl's syntax: the leading `$` is optional, and `\\.` is a dot in a name."""
     import jsonpath
 
     rooted = re.sub(r"^[$@]?(?=[\w*])", ".", text)

@@ -51,8 +51,8 @@ class Cluster:
         """Read the Leases of the operators in the namespace.
 
         Raises:
-            NoNamespaceError: there are none, and the namespace does not exist.
-            CliError: they cannot be read.
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
         """
         from perdure.api.labels import FLEET_LABEL
 
@@ -67,8 +67,8 @@ class Cluster:
         """Read all objects of a kind that match the selectors, in the namespace or in all namespaces.
 
         Raises:
-            NoNamespaceError: there are none, and the namespace does not exist.
-            CliError: they cannot be read.
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
         """
         items = await self._requests.list_ours(plural, None if everywhere else self.namespace, **selectors)
         if not items and not everywhere:
@@ -88,8 +88,8 @@ class Cluster:
             The objects, and the token of the next page; empty if there is none.
 
         Raises:
-            NoNamespaceError: there are none, and the namespace does not exist.
-            CliError: they cannot be read.
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
         """
         requests = self._requests
         query = {"limit": str(size), **selectors, **({"continue": following} if following else {})}
@@ -185,7 +185,7 @@ class ConfigMaps:
         """Read a ConfigMap; None if it does not exist.
 
         Raises:
-            NoNamespaceError: the namespace does not exist.
+            NoNamespaceError: The namespace does not exist.
             CliError: The ConfigMap cannot be read.
         """
         try:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _RESOLUTION = timedelta(seconds=1)
-"""Of the time in an HTTP header."""
+"""The resolution of the time in an HTTP header."""
 
 
 class Diagnosis:

@@ -38,7 +38,7 @@ class Requests:
         self.program = program
 
     async def ask(self, answer: Awaitable[Any], name: str | None = None, kind: str = "WorkflowRun") -> Any:
-        """Wait for the answer to a request.
+        """Wait for the response to a request.
 
         Args:
             answer: The response of the client, to await.

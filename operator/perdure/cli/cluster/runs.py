@@ -36,7 +36,7 @@ class ClusterRuns:
         """Read a WorkflowRun.
 
         Raises:
-            CliError: there is none, or it cannot be read.
+            CliError: The run does not exist, or cannot be read.
         """
         return await self._requests.read("WorkflowRun", "workflowruns", name)
 
@@ -44,7 +44,7 @@ class ClusterRuns:
         """Read a WorkflowRun by its name or workflow ID: the open run, otherwise the run that closed last.
 
         Raises:
-            CliError: there is none, or it cannot be read.
+            CliError: The run does not exist, or cannot be read.
         """
         if workflow_id is not None:
             found = await self._of_workflow_id(workflow_id)
@@ -94,7 +94,7 @@ class ClusterRuns:
         """Read the runs of one Schedule, or of all; none if the user has no permission.
 
         Raises:
-            CliError: they cannot be read.
+            CliError: The objects cannot be read.
         """
         selector = SCHEDULE_LABEL if schedule is None else f"{SCHEDULE_LABEL}={schedule}"
         namespace = None if everywhere else self._requests.namespace
@@ -148,7 +148,7 @@ class ClusterRuns:
         """Read the pods of a run's attempts.
 
         Raises:
-            CliError: they cannot be read.
+            CliError: The objects cannot be read.
         """
         from perdure.cli.live import selector
 
@@ -161,7 +161,7 @@ class ClusterRuns:
         """Read the children of a run.
 
         Raises:
-            CliError: they cannot be read.
+            CliError: The objects cannot be read.
         """
         from perdure.cli.live import children_selector
 
@@ -192,7 +192,7 @@ class ClusterRuns:
         """Read the whole history of a run, sealed segments included, and report its damage.
 
         Raises:
-            CliError: the segments cannot be read.
+            CliError: The segments cannot be read.
         """
         from perdure.runtime.segments import gather
 
@@ -207,7 +207,7 @@ class ClusterRuns:
         """Return the run with its whole remaining history in its status.
 
         Raises:
-            CliError: the segments cannot be read.
+            CliError: The segments cannot be read.
         """
         status = run.get("status") or {}
         history = status.get("history") or {}

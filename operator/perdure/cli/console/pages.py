@@ -146,7 +146,7 @@ class Pages:
         )
 
     def _in_web_ui(self, run: ShownRun) -> str:
-        """The path of a run in Temporal's Web UI, without the names; empty if there is none."""
+        """Return the base URL of Temporal's Web UI for a run; empty if the Web UI does not show the run."""
         return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
 
     async def log(self, request: Request) -> Response:

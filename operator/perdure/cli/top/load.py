@@ -25,7 +25,7 @@ class OperatorLoad:
     """The state of one operator."""
 
     name: str
-    """Of its pod."""
+    """Name of its pod."""
     usage: Object
     """CPU and memory of its containers from the metrics server; empty if it does not respond."""
     metrics: str

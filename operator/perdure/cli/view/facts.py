@@ -95,7 +95,7 @@ class ShownRun:
     versioning: str
     """The version of its workers and its versioning behavior; empty if it has none."""
     workflow_id: str
-    """Of a standalone activity or Nexus operation, its ID."""
+    """The workflow ID; for a standalone activity or Nexus operation, its ID."""
     phase: str
     reason: str
     message: str
@@ -111,7 +111,7 @@ class ShownRun:
     failure: Json | None
     chain: ShownChain
     claims: tuple[tuple[str, str], ...]
-    """Its workspaces that are PersistentVolumeClaims, and the names of these."""
+    """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
     conditions: tuple[ShownCondition, ...]
     paused: OpenRequest | None
     """The pause; None if the run is not paused."""
@@ -122,13 +122,13 @@ class ShownRun:
     timers: tuple[Timer, ...]
     children: tuple[OpenChild, ...]
     operations: tuple[OpenOperation, ...]
-    """Of Nexus."""
+    """The open Nexus operations."""
     signals: tuple[OpenSignal, ...]
     undecided: Undecided | None
     removed_at: datetime | None
     """When the run will be removed, if it is closed."""
     seen: Seen | None
-    """None if the cluster was not queried."""
+    """The state in the cluster; None if the cluster was not queried."""
 
     @property
     def closed(self) -> bool:

@@ -112,7 +112,7 @@ class OpenChild:
     """ID of its first run; empty until the run has started."""
     parent_close_policy: str
     phase: str | None
-    """None if the cluster was not queried, or has no such run yet."""
+    """The phase of the run; None if the cluster was not queried, or the run does not exist yet."""
     progress: str
     waits_for: str | None
 
@@ -180,7 +180,7 @@ class Openings:
     operations: tuple[OpenOperation, ...]
     signals: tuple[OpenSignal, ...]
     scheduled: Mapping[str, int]
-    """Activities' events, by path."""
+    """IDs of the Scheduled events of activities, by path."""
     told: Mapping[str, str]
     """Workflow IDs of the receivers of pending signals, by path."""
 
@@ -331,7 +331,7 @@ def _cancellation(kept: PendingOperation, stored: Json, now: datetime) -> OpenCa
 
 
 def _time(time: datetime | None) -> datetime | None:
-    """A time with a zone, even if the status has none."""
+    """Return a time with a time zone, even if the status has none."""
     return None if time is None else read_time(time.isoformat())
 
 

@@ -51,9 +51,9 @@ class HistoryEntry:
     workflow_id: str = ""
     """Workflow ID of the child, or of the signaled run."""
     abandoned: bool = False
-    """Whether it continues after the run ends."""
+    """Whether the activity or child continues after the run ends."""
     has_started: bool = False
-    """Of a child, or of a Nexus operation."""
+    """Whether a child or a Nexus operation has started."""
     maximum_attempts: int = 0
     attempt: int | None = None
     losses: int = 0

@@ -79,7 +79,7 @@ class _Phase:
 
 
 _Phases = Mapping[tuple[str, str], _Phase]
-"""By namespace and name."""
+"""The phases of runs, by namespace and name."""
 
 
 def table(

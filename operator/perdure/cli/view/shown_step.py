@@ -56,9 +56,9 @@ class ShownStep:
     note: str = ""
     """A message for users while the step waits."""
     timer: Timer | None = None
-    """The deadline of its sleep or wait."""
+    """The timer of its sleep or wait."""
     limit: Timer | None = None
-    """The deadline of its `timeout`."""
+    """The timer of its `timeout`."""
     child: OpenChild | None = None
     operation: OpenOperation | None = None
     steps: "tuple[ShownStep, ...]" = ()

@@ -17,7 +17,7 @@ class AttemptSpan:
     """An attempt of an activity, or a whole step of another kind."""
 
     number: int | None = None
-    """None for steps without attempts."""
+    """The number of the attempt; None for steps without attempts."""
     result: str
     """`Waiting` or `Running` while it is open."""
     pod: str = ""

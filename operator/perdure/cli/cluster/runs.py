@@ -76,7 +76,7 @@ class ClusterRuns:
         )
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
-        """Return the runs of a workflow ID: by default a run's name. Standalone activities and Nexus operations have none."""
+        """Return the runs with a workflow ID (default: the name of the run). Standalone activities and operations have none."""
         from perdure.runtime.kinds import kind_of
 
         escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)

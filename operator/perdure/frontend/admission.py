@@ -130,6 +130,28 @@ class MessageMemory:
         finally:
             resize(0)
 
+    async def keep(self, key: Hashable, size: int, seconds: float | None) -> Callable[[], None]:
+        """Reserve memory, and return a function that releases it.
+
+        Args:
+            key: The tenant.
+            size: The bytes.
+            seconds: How long to wait for them; None: they are taken even if there are too few.
+
+        Raises:
+            RpcError: There is no memory within `seconds`.
+        """
+        if seconds is None:
+            self._shares.add(key, size)
+        else:
+            await self._reserve(key, size, seconds)
+
+        def release() -> None:
+            self._shares.add(key, -size)
+            self._grant()
+
+        return release
+
     async def _reserve(self, key: Hashable, size: int, seconds: float | None) -> None:
         if key not in self._waiting and self._shares.fits(key, size):
             self._shares.add(key, size)

@@ -28,6 +28,8 @@ _PART = 64
 """Bytes in memory of an item of a list or a map, in addition to those of the message; it can have as few as two there."""
 _SMALL, _MOST_PER_BYTE = 1024, _PART // 2
 """The parts of messages of less bytes, such as polls, are not counted."""
+_COPIES = 3
+"""Of a response that is being sent: as an object, its bytes, and the bytes in gRPC."""
 _REFUSAL_SECONDS = 1.0
 
 POLLS = frozenset({"PollActivityTaskQueue", "PollNexusTaskQueue", "PollWorkflowTaskQueue"})
@@ -149,6 +151,17 @@ class Door:
             if len(raw) > MAX_MESSAGE:
                 raise too_large(len(raw), MAX_MESSAGE)
             yield raw, shrink
+
+    async def response(self, rpc: str, size: int, user: User | None) -> Callable[[], None]:
+        """Reserve memory for a response of an RPC, until the returned function is called because the client has received it.
+
+        It is not released earlier, as clients may send requests and read no responses. Tasks do not wait for memory.
+
+        Raises:
+            RpcError: The responses that other calls of the namespace have not received take too much memory.
+        """
+        size = min(size * _COPIES, _MEMORY // 4)
+        return await self._memory.keep(tenant_of(user), size, None if rpc in POLLS else _WAIT_SECONDS)
 
     async def _hold_back(self, peer: Peer) -> None:
         if not self._refusals.free(peer):

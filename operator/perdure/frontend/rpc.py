@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import grpc
 import structlog
+from google.protobuf.message import Message
 
 from perdure.controller.namespaces import ServedNamespaces
 from perdure.frontend import given
@@ -45,6 +46,9 @@ class IncomingCall(Protocol):
         Raises:
             RpcError: The message is missing.
         """
+
+    def after_sending(self, release: Callable[[], None]) -> None:
+        """Call a function once the response is sent, or the client has gone."""
 
     async def head(self, raw: bytes) -> Any:
         """Decode as little of the message as shows its namespace.
@@ -120,6 +124,8 @@ class Rpc:
                 record.response = await self.handler(request, call)
                 if self.name in WAITING - POLLS:  # a task that is refused only now would be lost
                     await recheck()
+                if isinstance(record.response, Message) and (size := record.response.ByteSize()) >= LONG:
+                    incoming.after_sending(await self.door.response(self.name, size, user))
                 return record.response
 
 

@@ -359,6 +359,10 @@ class _GrpcCall:
             raise invalid("the call has no message")
         return raw
 
+    def after_sending(self, release: Callable[[], None]) -> None:
+        """Call a function once gRPC has passed on the response, or the client has gone."""
+        self._context.add_done_callback(lambda _: release())
+
     async def head(self, raw: bytes) -> Any:
         """Decode the namespace only."""
         return self._decoded(head_of(self._rpc.request.DESCRIPTOR), raw)

@@ -9,6 +9,7 @@ from typer.testing import CliRunner, Result
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.app import build
 from perdure.controller.fleet.member_lease import MemberSettings, lease, renewal
+from perdure.controller.fleet.rendezvous import shard_of, shards_of
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer
 
@@ -50,6 +51,25 @@ def test_json_has_the_same(server: ApiServer) -> None:
     server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, "op-1")]}
     (found,) = json.loads(run("-o", "json").stdout)
     assert (found["operator"], found["shards"], found["expired"], found["members"]) == ("op-1", 64, False, ["op-1"])
+
+
+def test_the_owner_of_a_workflow(server: ApiServer) -> None:
+    live = ("op-1", "op-2")
+    expired = member("op-3", 65, *live, "op-3")
+    server.answers[PATH] = {"metadata": {}, "items": [member("op-1", 0, *live), member("op-2", 0, *live), expired]}
+    owners = {
+        json.loads(run("--owner-of", f"shop/order/{number}", "-o", "json").stdout)[0]["operator"]: number
+        for number in range(20)
+    }
+    assert set(owners) == set(live)
+    for operator, number in owners.items():
+        assert shard_of("shop", f"order/{number}") in shards_of(operator, live)
+
+
+def test_a_workflow_without_its_namespace_is_refused() -> None:
+    done = run("--owner-of", "order-7")
+    assert done.exit_code == 2
+    assert "NAMESPACE/WORKFLOW_ID" in done.output
 
 
 def test_no_operators_share_the_work(server: ApiServer) -> None:

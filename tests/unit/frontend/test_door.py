@@ -19,6 +19,7 @@ from temporalio.api.workflowservice.v1 import (
     PollWorkflowTaskQueueRequest,
     PollWorkflowTaskQueueResponse,
     StartWorkflowExecutionRequest,
+    StartWorkflowExecutionResponse,
 )
 
 from callers import AUDIENCE, ApiServer, bearer, token
@@ -55,6 +56,7 @@ class Frontend:
     waiting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     left: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     leave: asyncio.Event = field(default_factory=asyncio.Event)
+    started: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     able: bool = True
     """Whether the process could serve callers."""
     stop: Callable[[], Awaitable[None]] = field(init=False)
@@ -66,6 +68,11 @@ class Frontend:
     async def count(self, *_: Any) -> CountWorkflowExecutionsResponse:
         self.handled += 1
         return CountWorkflowExecutionsResponse(count=1)
+
+    async def start(self, *_: Any) -> StartWorkflowExecutionResponse:
+        self.handled += 1
+        self.started.release()
+        return StartWorkflowExecutionResponse(eager_workflow_task={"task_token": b"x" * 1_200_000})
 
     async def poll(self, *_: Any) -> PollWorkflowTaskQueueResponse:
         self.waiting.release()
@@ -93,7 +100,7 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
         "CountWorkflowExecutions": frontend.count,
         "GetWorkflowExecutionHistory": frontend.read,
         "PollWorkflowTaskQueue": frontend.poll,
-        "StartWorkflowExecution": frontend.count,
+        "StartWorkflowExecution": frontend.start,
     }
     offered = rpcs(handlers, ServedNamespaces(("orders",)), frontend.ready, door)
     calls = OpenCalls()
@@ -108,10 +115,10 @@ async def serving(*, refusal_seconds: float = 0.0, long_polls: Places | None = N
 
 
 @asynccontextmanager
-async def calling(frontend: Frontend) -> AsyncIterator[grpc.aio.Channel]:
+async def calling(frontend: Frontend, *options: tuple[str, int]) -> AsyncIterator[grpc.aio.Channel]:
     """A connection of its own."""
     async with grpc.aio.insecure_channel(
-        frontend.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0)]
+        frontend.address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_retries", 0), *options]
     ) as channel:
         yield channel
 
@@ -225,6 +232,31 @@ async def test_a_caller_that_lost_what_it_needs_while_it_waited_gets_no_answer(
         monkeypatch.setattr(of_guard, "now", lambda: later)
         frontend.leave.set()
         assert await code_of(waits) is code
+
+
+async def test_responses_that_nobody_reads_take_the_memory_of_their_namespace_only() -> None:
+    """17 responses of 1.2 MB, in three copies, leave no room for another message in half of 128 MiB."""
+    body, mine = StartWorkflowExecutionRequest(namespace="orders").SerializeToString(), token(sub="hostile")
+    async with (
+        serving() as frontend,
+        calling(frontend, ("grpc.http2.lookahead_bytes", 65_535), ("grpc.http2.bdp_probe", 0)) as channel,
+        calling(frontend) as second,
+        calling(frontend) as other,
+    ):
+        assert await code_of(count(other, token())) is grpc.StatusCode.OK
+        frontend.api.user = "system:serviceaccount:hostile:one"
+        unread = []
+        for _ in range(17):
+            start = channel.unary_stream(f"{SERVICE}/StartWorkflowExecution")
+            unread.append(start(body, metadata=bearer(mine), timeout=60))
+            await frontend.started.acquire()
+        waiting = asyncio.ensure_future(code_of(count(second, mine)))
+        for _ in range(10):
+            assert await code_of(count(other, token())) is grpc.StatusCode.OK
+        assert not waiting.done()
+        for each in unread:
+            each.cancel()
+        assert await waiting is grpc.StatusCode.OK
 
 
 async def test_a_message_with_too_many_parts_is_refused() -> None:

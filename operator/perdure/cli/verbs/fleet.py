@@ -24,6 +24,7 @@ A single operator does all the work, and has no Lease.
 Examples:
   {program} fleet
   {program} fleet --namespace perdure-system --output json
+  {program} fleet --owner-of shop/order-7
 """
 
 
@@ -31,22 +32,33 @@ def command(
     context: typer.Context,
     *,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the operators")] = _DEFAULT,
+    owner_of: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMESPACE/WORKFLOW_ID", help="Show only the operator that reconciles the runs of this workflow ID"
+        ),
+    ] = "",
     output: OutputOption = "text",
     color: ColorOption = Color.AUTO,
     cluster: ContextOption = None,
 ) -> None:
     """List the operators that share the work."""
+    of, separator, workflow_id = owner_of.partition("/")
+    if owner_of and not (of and separator and workflow_id):
+        raise typer.BadParameter("must have the form NAMESPACE/WORKFLOW_ID", param_hint="--owner-of")
 
     async def read() -> list[dict[str, Any]]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
             return await found.leases()
 
     leases = asyncio.run(read())
-    from perdure.cli.view.fleet import as_json, members_of, table
+    from perdure.cli.view.fleet import as_json, members_of, owners_of, table
 
     screen = Screen(color)
     page = page_of(context, screen)
     members = members_of(leases, page.now)
+    if owner_of:
+        members = owners_of(members, of, workflow_id)
     if not for_people(output):
         screen.write_data(output, as_json(members), (member.name for member in members))
     elif not members:

@@ -11,7 +11,7 @@ from rich.text import Text
 from perdure.api import labels
 from perdure.cli.view import text
 from perdure.cli.view.page import Page
-from perdure.controller.fleet.rendezvous import shards_of
+from perdure.controller.fleet.rendezvous import shard_of, shards_of
 
 _GAP: Final = "  "
 _HEADING: Final = ("FLEET", "OPERATOR", "SHARDS", "RENEWED", "VERSION", "ADDRESS", "MEMBERS")
@@ -43,6 +43,21 @@ def members_of(leases: Iterable[Mapping[str, Any]], now: datetime) -> list[Membe
         The operators, by fleet and name.
     """
     return sorted((_member(lease, now) for lease in leases), key=lambda member: (member.fleet, member.name))
+
+
+def owners_of(members: Iterable[Member], namespace: str, workflow_id: str) -> list[Member]:
+    """Select the operators that own a workflow ID: one of each fleet, apart from the seconds after a change.
+
+    Args:
+        members: The operators.
+        namespace: The namespace of the workflow.
+        workflow_id: Its ID.
+
+    Returns:
+        The operators whose Lease has not expired, and among whose members they own the shard.
+    """
+    shard = shard_of(namespace, workflow_id)
+    return [each for each in members if not each.expired and shard in shards_of(each.name, each.members)]
 
 
 def _member(lease: Mapping[str, Any], now: datetime) -> Member:

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from perdure.frontend.errors import RpcError, invalid, unimplemented
 from perdure.frontend.http import openapi, shorthand
 from perdure.frontend.http.http_routes import Match, Routes
-from perdure.frontend.http.incoming import IncomingRequest, refuse_web_pages
+from perdure.frontend.http.incoming import AFTERWARDS, IncomingRequest, refuse_web_pages
 from perdure.frontend.http.nexus import NexusGateway
 from perdure.frontend.http.query import from_query
 from perdure.frontend.http.results import HISTORY, Results
@@ -148,7 +148,15 @@ class Gateway:
         self._results = Results(self._rpcs[HISTORY]) if HISTORY in self._rpcs else None
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request."""
+        """Answer a request, and write the response, of which memory is held so long."""
+        with ExitStack() as afterwards:
+            request[AFTERWARDS] = afterwards
+            response = await self._response(request)
+            await response.prepare(request)
+            await response.write_eof()
+            return response
+
+    async def _response(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._nexus.serves(request):
             return await self._nexus.handle(request)
         if self._webhooks is not None and self._webhooks.serves(request):

@@ -1,7 +1,8 @@
 """HTTP requests as incoming calls of RPCs."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any, Final
 
 from aiohttp import hdrs, web
 
@@ -11,6 +12,8 @@ from perdure.frontend.door import MAX_MESSAGE
 from perdure.frontend.errors import RpcError, denied, invalid
 
 _FORWARDED = ("authorization", "client-name", "client-version", "supported-features")
+AFTERWARDS: Final = web.RequestKey("afterwards", ExitStack)
+"""The key of a request for what happens once its response is written."""
 _PREFIX = "grpc-metadata-"
 """The prefix of headers that become metadata of the call, without the prefix."""
 
@@ -37,6 +40,10 @@ class IncomingRequest:
             if len(body) > MAX_MESSAGE:
                 raise _too_large()
         return bytes(body)
+
+    def after_sending(self, release: Callable[[], None]) -> None:
+        """Call a function once the response is written, or the client has gone."""
+        self._request[AFTERWARDS].callback(release)
 
     async def head(self, raw: bytes) -> Any:
         """Return the message as a whole: this takes little more memory than the body."""

@@ -34,7 +34,7 @@ class Diagnosis:
         return found
 
     async def list(self, url: str, **selectors: str) -> Sequence[Object]:
-        """Read all objects of a collection; none if the API server does not serve the kind."""
+        """Read all objects of a collection; empty if the API server does not serve the kind."""
         answer = _or_none(self._requests.client.list_all(url, **selectors))
         found: Sequence[Object] | None = await self._requests.ask(answer)
         return found or ()

@@ -1,4 +1,4 @@
-"""The `perdure` command; as `kubectl-perdure` it is a plugin of kubectl, and its help says `kubectl perdure`."""
+"""The `perdure` command; as `kubectl-perdure` it is a plugin of kubectl, with `kubectl perdure` in its help."""
 
 import functools
 import importlib
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def verb_first(arguments: Sequence[str]) -> list[str]:
-    """Move the options that every verb has behind the verb; as with kubectl, they can precede it.
+    """Move global options behind the verb; as with kubectl, they can precede it.
 
     Args:
         arguments: The command line.
@@ -171,14 +171,14 @@ def verb_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _length(argument: str) -> int:
-    """Return how many words an option that can precede the verb takes; 0 for any other word."""
+    """Return the number of words of an option that can precede the verb; 0 for any other word."""
     name, equals, _ = argument.partition("=")
     with_value = not equals if name in _BEFORE else flags.takes_value(argument)
     return 0 if with_value is None else 1 + with_value
 
 
 class _Completion(NamedTuple):
-    """A completion, as the scripts of the shells read it."""
+    """A completion, in the format for the scripts of the shells."""
 
     value: str
     help: str
@@ -212,7 +212,7 @@ class _Verb(TyperCommand):
 
 
 class _Group(TyperGroup):
-    """A group of verbs that reads its options without pydantic, and knows what other commands call its verbs."""
+    """A group of verbs that reads its options without pydantic, and recognizes the names of its verbs in other commands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb."""

@@ -48,7 +48,7 @@ DONE = {
     "trigger": "triggered",
     "unpause": "unpaused",
 }
-"""What was done to the target, by the field of the request in the spec of an Operation."""
+"""The past participle for messages, by the field of the request in the spec of an Operation."""
 
 
 ScheduleName = Annotated[
@@ -79,7 +79,7 @@ StepOption = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
-    """How a request is sent."""
+    """The options for sending a request."""
 
     namespace: str | None
     cluster: str | None
@@ -90,7 +90,7 @@ class How:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inquiry(How):
-    """How a request is sent, and to which target."""
+    """The options for sending a request, and its target."""
 
     name: str | None
     workflow_id: str | None
@@ -99,10 +99,10 @@ class Inquiry(How):
 
     @property
     def target(self) -> Object:
-        """The target, as an Operation names it.
+        """Return the target in the form of an Operation.
 
         Raises:
-            BadParameter: None or two are named.
+            BadParameter: No target or two targets are given.
         """
         check_named(self.name, self.workflow_id)
         which = {"workflowId": self.workflow_id} if self.name is None else {"name": self.name}
@@ -110,7 +110,7 @@ class Inquiry(How):
 
 
 Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
-"""Finds the targets in the form that Operations use."""
+"""Finds the targets, in the form of Operations."""
 
 _HOW = {
     "namespace": (NamespaceOption, None),
@@ -119,14 +119,14 @@ _HOW = {
     "output": (OutputOption, "text"),
     "cluster": (ContextOption, None),
 }
-"""The options of every verb that sends requests, after its own."""
+"""The common options of verbs that send requests, after their own options."""
 
 
 def asking(verb: Callable[..., None]) -> Callable[..., None]:
     """Create the command of a verb that sends a request to a run, with the options that all such verbs share.
 
     Args:
-        verb: Takes what typer hands to a verb, an `Inquiry`, and its own options by keyword.
+        verb: Takes the context from typer, an `Inquiry`, and its own options by keyword.
 
     Returns:
         The command.
@@ -156,7 +156,7 @@ def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
     """Create the command of a verb that finds its targets itself, like `asking`.
 
     Args:
-        verb: Takes what typer hands to a verb, a `How`, and its own options by keyword.
+        verb: Takes the context from typer, a `How`, and its own options by keyword.
 
     Returns:
         The command.
@@ -176,11 +176,11 @@ def with_options(
     first: Iterable[inspect.Parameter],
     shared: Mapping[str, tuple[Any, Any]],
 ) -> Callable[..., None]:
-    """Give typer the parameters of a verb and those that it shares with others.
+    """Set the parameters of a verb for typer: its own and the shared ones.
 
     Args:
-        command: What typer calls.
-        verb: Has options of its own behind its first two parameters.
+        command: The function that typer calls.
+        verb: The function with its own options after the first two parameters.
         first: The parameters that come first.
         shared: Annotation and default of the options that come last, by their names.
 
@@ -206,17 +206,17 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: In
     """Create an Operation, wait for its result, and print it.
 
     Args:
-        context: What typer hands to a verb.
-        verb: The field of the spec that says what is asked, such as `signal`.
-        request: The value of that field; entries that are None are left out.
-        asked: How it is asked, and of whom.
+        context: The context from typer.
+        verb: The field of the request in the spec, such as `signal`.
+        request: The value of that field; None values are omitted.
+        asked: The options for sending, and the target.
 
     Returns:
         The Operation.
 
     Raises:
-        CliError: it could not be asked.
-        Exit: with the status of the answer.
+        CliError: The request could not be sent.
+        Exit: The result is negative or missing.
     """
     target = asked.target
 
@@ -235,14 +235,14 @@ def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], 
     """Create an Operation that may start a run, wait for its result, then until the operator accepts the run.
 
     Args:
-        context: What typer hands to a verb.
-        verb: The field of the spec that says what is asked, such as `trigger`.
-        request: What is in that field.
-        asked: How it is asked, and of whom.
+        context: The context from typer.
+        verb: The field of the request in the spec, such as `trigger`.
+        request: The value of that field.
+        asked: The options for sending, and the target.
 
     Raises:
-        CliError: it could not be asked, or the run does not start.
-        Exit: with the status of the answer.
+        CliError: The request could not be sent, or the run does not start.
+        Exit: The result is negative or missing.
     """
     result = _status(ask(context, verb, request, asked)).get("result") or {}
     if result.get("workflowRun") and result.get("started", True):
@@ -257,21 +257,21 @@ async def _accepted(context: typer.Context, run: str, how: How) -> None:
 def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose) -> int:
     """Create an Operation for each target, wait for all results, and print them.
 
-    If one cannot be created, those created before are also printed.
+    If an Operation cannot be created, the ones created before it are also printed.
 
     Args:
-        context: What typer hands to a verb.
-        verb: The field of the spec that says what is asked, such as `redrive`.
-        request: The value of that field; entries that are None are left out.
-        how: How it is asked.
+        context: The context from typer.
+        verb: The field of the request in the spec, such as `redrive`.
+        request: The value of that field; None values are omitted.
+        how: The options for sending.
         choose: Finds the targets.
 
     Returns:
-        How many were asked.
+        The number of requests.
 
     Raises:
-        CliError: one of them could not be asked.
-        Exit: with the status of the answers; a refusal counts for more than an answer that did not come.
+        CliError: A request could not be sent.
+        Exit: A result is negative or missing; the status of a rejection takes precedence over that of a missing result.
     """
     found: list[Object] = []
     try:
@@ -288,7 +288,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
 async def _ask(
     context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose, *, found: list[Object]
 ) -> None:
-    """Create the Operations and wait for their results; `found` has the known state of each, even after an error."""
+    """Create the Operations and wait for their results; `found` contains the last state of each, even after an error."""
     seconds = seconds_of(how.timeout, "--timeout")
     said = {key: value for key, value in request.items() if value is not None}
     async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
@@ -320,7 +320,7 @@ def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
     """Exit with the status of the results; does nothing if all have succeeded.
 
     Raises:
-        Exit: one is refused, or did not come in time.
+        Exit: A request was rejected, or a result did not arrive in time.
     """
     for each in found:
         doubtful = _condition(each, "SignalNotAwaited")
@@ -372,12 +372,12 @@ def _show(operation: Object, screen: Screen, output: Output) -> None:
 
 
 def request_of(operation: Object) -> str:
-    """Return the field of the spec that has the request, such as `cancel`."""
+    """Return the field of the request in the spec, such as `cancel`."""
     return next(key for key in DONE if key in operation["spec"])
 
 
 def _target(operation: Object) -> str:
-    """Return the object that an Operation is about, as kubectl prints it; a run without a known name by its workflow ID."""
+    """Return the target of an Operation, as kubectl prints it; a run without a known name by its workflow ID."""
     target = operation["spec"]["target"]
     name = target.get("name") or _status(operation).get("workflowRun")
     return reference(target["kind"], name) if name else f"workflow ID `{target['workflowId']}`"
@@ -396,12 +396,12 @@ def value(text: str | None, option: str) -> Any:
     """Read the JSON value of an option: the value itself, or a file.
 
     Args:
-        text: JSON; `@FILE` for what stands in a file, `@-` for standard input; None for none.
+        text: JSON; `@FILE` for the contents of a file, `@-` for standard input; None for no value.
         option: Name of the option, for the message.
 
     Raises:
         BadParameter: The text is not valid JSON.
-        CliError: the file cannot be read.
+        CliError: The file cannot be read.
     """
     if text is None:
         return None
@@ -429,11 +429,11 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
     """Set some fields of an input.
 
     Args:
-        given: The input; None for none.
+        given: The input; None for no input.
         parameters: Each `key=value`; the value is JSON, or else a text.
 
     Raises:
-        BadParameter: one is not of that form, or names a field twice; or the input has no fields.
+        BadParameter: A parameter has another form, a field is set twice, or the input has no fields.
     """
     fields: dict[str, Any] = {}
     for parameter in parameters:

@@ -1,4 +1,4 @@
-"""Choose runs by phase, label, search attribute, and age: the options, and which runs they select."""
+"""Selects runs by phase, label, search attribute, and age."""
 
 import json
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ class Chosen:
     """Runs that were created longer ago."""
 
     async def read(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
-        """Read the chosen runs.
+        """Read the selected runs.
 
         Args:
             cluster: The cluster.
@@ -75,7 +75,7 @@ class Chosen:
             everywhere: Whether to read the runs of all namespaces.
 
         Raises:
-            CliError: They cannot be read.
+            CliError: The runs cannot be read.
         """
         query = {"labelSelector": self.selector} if self.selector else {}
         # A run that no operator has seen yet has no phase in the API server.
@@ -85,7 +85,7 @@ class Chosen:
         return [run for run in found if self.takes(run, now)]
 
     def takes(self, run: Object, now: datetime) -> bool:
-        """Return whether a run has a chosen phase, the search attributes, and the age."""
+        """Return whether a run has a selected phase, the search attributes, and the age."""
         if self.phases and phase_of(run) not in self.phases:
             return False
         if self.since is not None and created(run) < now - self.since:
@@ -110,7 +110,7 @@ def chosen(
     """Read the options.
 
     Raises:
-        BadParameter: One is invalid.
+        BadParameter: An option is invalid.
     """
     if bool(phases) + running + completed > 1:
         raise typer.BadParameter("set one of the three", param_hint="--phase, --running, --completed")
@@ -132,7 +132,7 @@ def chosen(
 
 
 def phase_of(run: Object) -> str:
-    """Return the phase of a run; one that no operator has seen is Pending."""
+    """Return the phase of a run; Pending if no operator has processed it."""
     return str((run.get("status") or {}).get("phase") or "Pending")
 
 

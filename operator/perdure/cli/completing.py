@@ -6,9 +6,9 @@ from typing import Any
 import typer
 
 VARIABLE = "_PERDURE_COMPLETE"
-"""Environment variable that a shell sets when it asks for completions."""
+"""Environment variable that a shell sets when it requests completions."""
 _SECONDS = 3.0
-"""How long the cluster may take: a shell must not hang."""
+"""Maximum seconds for the response of the cluster: a shell must not hang."""
 
 Complete = Callable[[typer.Context, str], list[str]]
 

@@ -15,16 +15,16 @@ _PAUSE = 0.25
 
 
 async def delete(cluster: Cluster, runs: Iterable[Object], *, wait_seconds: float | None) -> None:
-    """Delete runs with everything that belongs to them, and print their names.
+    """Delete runs with their dependents, and print their names.
 
     Args:
         cluster: The cluster; the runs are in its namespace.
         runs: The runs.
-        wait_seconds: How long to wait until they no longer exist; None to return immediately.
+        wait_seconds: Maximum wait until they no longer exist, in seconds; None to return immediately.
 
     Raises:
-        CliError: One must not be deleted.
-        Exit: Some still exist after that time.
+        CliError: A run must not be deleted.
+        Exit: A run still exists after that time.
     """
     remaining, screen = {}, Screen()
     for run in runs:

@@ -17,7 +17,7 @@ _MERGE, _TEXT, _NULL = f"{_TAG}merge", f"{_TAG}str", f"{_TAG}null"
 
 
 class MisreadKey(yaml.ScalarNode):
-    """A key that kubectl reads as a different text than written."""
+    """A key that kubectl parses as a different text."""
 
     def __init__(self, name: str, node: yaml.ScalarNode) -> None:
         super().__init__(_TEXT, name, node.start_mark, node.end_mark)
@@ -25,16 +25,16 @@ class MisreadKey(yaml.ScalarNode):
 
 
 class Loader(yaml.SafeLoader):
-    """Reads YAML as kubectl does: times stay text, `y` and `n` are booleans, and every key is text.
+    """Parses YAML as kubectl does: times remain text, `y` and `n` are booleans, and every key is text.
 
     kubectl uses sigs.k8s.io/yaml, on top of go-yaml v2: keys that are booleans or numbers become JSON text.
-    PyYAML decides what is a number: `12:30` is a number here and text in kubectl, `1e3` the other way round.
+    Numbers are those of PyYAML: `12:30` is a number here and text in kubectl, and `1e3` is text here and a number in kubectl.
     """
 
     bool_values: ClassVar[dict[str, bool]] = {**yaml.SafeLoader.bool_values, "y": True, "n": False}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node; rejects one that contains itself."""
+        """Compose a node; reject a node that contains itself."""
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             meant = self.anchors.get(event.anchor)
@@ -73,7 +73,7 @@ Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
 class UnreadableFileError(Exception):
-    """A file that cannot be read; the message names it and the reason."""
+    """A file cannot be read; the message has its name and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Document:
     renamed: tuple[tuple[str, Position, MisreadKey], ...] = ()
     """The keys that kubectl reads as a different text: their paths with that text, positions, and original text."""
     asked: bool = True
-    """Whether the file was named, not found in a folder."""
+    """Whether the file was given explicitly, and not found in a folder."""
 
     def position(self, path: str) -> Position:
         """The position of a field such as `spec.steps[2].activity`, or of the existing part of its path."""
@@ -146,7 +146,7 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
 
 
 def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
-    """The objects of a document: the items of a `kind: List`, as `kubectl get -o yaml` writes it, or the document itself."""
+    """Yield the objects of a document: the items of a `kind: List` (from `kubectl get -o yaml`), or the document itself."""
     fields = {key.value: value for key, value in node.value} if isinstance(node, yaml.MappingNode) else {}
     kind, items = fields.get("kind"), fields.get("items")
     if isinstance(kind, yaml.ScalarNode) and kind.value == "List" and isinstance(items, yaml.SequenceNode):
@@ -157,7 +157,7 @@ def _objects(node: yaml.Node) -> Iterator[yaml.Node]:
 
 
 def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | None:
-    """The entry that a path begins with: its text, its value, and the rest of the path."""
+    """Return the first entry of a path: its text, its value, and the rest of the path."""
     if isinstance(node, yaml.SequenceNode):
         index, bracket, rest = path.removeprefix("[").partition("]")
         if path.startswith("[") and bracket and index.isdecimal() and int(index) < len(node.value):
@@ -177,7 +177,7 @@ def _entry(node: yaml.Node, path: str) -> tuple[yaml.Node, yaml.Node, str] | Non
 
 
 def _keys(node: yaml.Node, path: str, seen: set[int]) -> Iterator[tuple[int, str, yaml.ScalarNode]]:
-    """The keys of all maps: the map, the path, and the key."""
+    """Yield the keys of all maps: the map, the path, and the key."""
     if id(node) in seen:
         return  # an alias
     seen.add(id(node))

@@ -1,4 +1,4 @@
-"""Commands that users of argo, tkn, temporal, and kubectl look for."""
+"""Commands of argo, tkn, temporal, and kubectl, with their equivalents."""
 
 from typing import Final
 
@@ -31,4 +31,4 @@ OTHER_NAMES: Final = {
     "watch": "use `{program} wait NAME`, or `{program} describe NAME --watch`",
     "workflow": "leave out `workflow`: `{program} list`, `{program} describe NAME`, `{program} start`",
 }
-"""What to use instead, by the name of the command."""
+"""The equivalents, by the name of the command."""

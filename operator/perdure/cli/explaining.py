@@ -1,4 +1,4 @@
-"""What `explain` shows: fields of the kinds, from the CRDs, and reasons of conditions and Events. Pure."""
+"""Explains fields of the kinds, from the CRDs, and reasons of conditions and Events. Pure."""
 
 import re
 import textwrap
@@ -26,7 +26,7 @@ def explain(topic: str) -> Iterator[str]:
     """Explain a kind, a field of a kind, or a reason.
 
     Args:
-        topic: A kind in any of its names, with the path of a field behind it, such as `wfr.spec.input`; or a reason.
+        topic: Any name of a kind, optionally followed by the path of a field, such as `wfr.spec.input`; or a reason.
 
     Yields:
         Lines.

@@ -1,4 +1,4 @@
-"""The options of kubectl that every verb has: how to reach the cluster, and as whom.
+"""The options of kubectl that every verb has: the cluster and the user.
 
 They can stand anywhere on the command line. `perdure options` lists them.
 """
@@ -21,10 +21,10 @@ class Flag:
 
     name: str
     field: str
-    """Of `Overrides`."""
+    """The field of `Overrides`."""
     help: str
     metavar: str = ""
-    """Empty for a flag without a value."""
+    """The placeholder of the value in the help; empty for a flag without a value."""
     short: str = ""
     several: bool = False
 
@@ -80,7 +80,7 @@ def take(arguments: list[str], own: Collection[str] = ()) -> list[str]:
 
     Args:
         arguments: The arguments.
-        own: Names of the verb's own options, which count more.
+        own: Names of the options of the verb, which take precedence.
 
     Returns:
         The other arguments.
@@ -120,7 +120,7 @@ def overrides(context: str | None, namespace: str | None) -> Overrides:
 def kubectl_arguments(context: str | None) -> list[str]:
     """Return the cluster options of the command line as arguments of kubectl.
 
-    `--request-timeout` is left out: it would end a port-forward.
+    `--request-timeout` is omitted: it would end a port-forward.
 
     Args:
         context: The value of `--context`.

@@ -1,4 +1,4 @@
-"""Converting files of other workflow systems, and checking the result."""
+"""Converts files of other workflow systems, and checks the result."""
 
 import tempfile
 from collections.abc import Callable, Collection
@@ -38,7 +38,7 @@ def bring(files: list[str], kinds: Collection[str], convert: Convert) -> Brought
         convert: Converts documents.
 
     Raises:
-        CliError: A file cannot be read, or none has anything to convert.
+        CliError: A file cannot be read, or no file has an object to convert.
     """
     try:
         documents = [each.data for file in files for each in read(file) if isinstance(each.data, dict)]
@@ -80,7 +80,7 @@ def _commented(manifest: Object, imported: Imported, *, first: bool) -> Object:
 
 
 def _mistakes(text: str) -> list[str]:
-    """The mistakes in the result."""
+    """Return the mistakes in the result."""
     if not text:
         return []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A manifest of another system, field by field."""
+"""Reads a manifest of another system field by field."""
 
 import json
 import re
@@ -23,12 +23,12 @@ class ImportSource:
         self.path = path
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Take a field, whatever it is."""
+        """Take a field of any type."""
         value = self.data.pop(name, None)
         return default if value is None else value
 
     def text(self, name: str) -> str | None:
-        """Take a text; None for none, and for an empty one."""
+        """Take a text; None for an absent or empty one."""
         value = self.take(name, "")
         if not isinstance(value, str):
             raise self.refuse(name, f"must be a string, not {shown(value)}; write it in quotes")
@@ -42,7 +42,7 @@ class ImportSource:
         return value
 
     def number(self, name: str, default: int) -> int:
-        """Take a nonnegative integer; one of 64 bits is text in the JSON of protobuf."""
+        """Take a nonnegative integer; 64-bit integers are text in the JSON of protobuf."""
         value = self.take(name, default)
         if isinstance(value, str) and _DIGITS.fullmatch(value):
             value = int(value)
@@ -51,14 +51,14 @@ class ImportSource:
         return value
 
     def flag(self, name: str) -> bool:
-        """Take a boolean; false for none."""
+        """Take a boolean; false if absent."""
         value = self.take(name, False)
         if not isinstance(value, bool):
             raise self.refuse(name, f"must be true or false, not {shown(value)}")
         return value
 
     def length(self, name: str) -> str | None:
-        """Take a duration as protobuf writes it, in seconds: one of ours, in whole seconds, as Temporal's server takes them."""
+        """Take a duration in protobuf's format; return it in our format, in whole seconds as Temporal's server uses them."""
         value = self.text(name)
         if value is None:
             return None
@@ -69,7 +69,7 @@ class ImportSource:
             raise self.refuse(name, f"must be a duration in seconds, such as `3600s`, not {shown(value)}") from None
 
     def length_but_zero(self, name: str) -> str | None:
-        """The same; None also for zero, which is the default."""
+        """Take a duration; None also for zero, which is the default."""
         length = self.length(name)
         return None if length == "0s" else length
 
@@ -115,11 +115,11 @@ class ImportSource:
 
 
 def shown(value: Any) -> str:
-    """The value in short form, for messages."""
+    """Shorten a value for messages."""
     text = json.dumps(value, default=str) if isinstance(value, dict | list) else str(value)
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
 
 
 def whole_seconds(number: int) -> str:
-    """A duration, in the form of the API."""
+    """Format a duration for the API."""
     return format_duration(timedelta(seconds=number))

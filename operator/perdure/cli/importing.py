@@ -1,6 +1,6 @@
 """Converts schedules of other systems: CronJob, CronWorkflow, and Temporal's schedules as JSON.
 
-Fields without an equivalent are rejected by name: a schedule that silently does something else is worse than none.
+Fields without an equivalent are rejected by name, so that no schedule silently behaves differently.
 """
 
 import json
@@ -40,7 +40,7 @@ _BY_WORD = {
     **{str(number): policy for number, policy in enumerate(_OVERLAP.values(), 1)},
     **dict.fromkeys(("", "0", "UNSPECIFIED"), "Skip"),
 }
-"""The overlap policies by their words and their numbers."""
+"""The overlap policies by name and by number."""
 _CALENDAR = {
     "dayOfMonth": (1, 31, "*"),
     "month": (1, 12, "*"),
@@ -49,17 +49,17 @@ _CALENDAR = {
     "minute": (0, 59, "0"),
     "second": (0, 59, "0"),
 }
-"""The fields of a calendar but for the year: the first value, the last, and what Temporal takes where a text says nothing."""
+"""The fields of a calendar except the year: the first value, the last value, and Temporal's default."""
 _YEAR = 365 * 86_400
 _FIRST_FAILURE = re.compile(r"\s*(cronworkflow\.)?failed\s*(>=\s*1|>\s*0)\s*")
-"""An expression of Argo that holds once a run has failed."""
+"""An expression of Argo that is true once a run has failed."""
 
 
 def read_foreign(file: str) -> list[Object]:
-    """The manifests of a file; those in a List each.
+    """Read the manifests of a file, including the items of a List.
 
     Raises:
-        CliError: It cannot be read, or has none.
+        CliError: The file cannot be read, or has no manifests.
     """
     try:
         found = read_documents(file)
@@ -82,15 +82,15 @@ def convert(manifest: Object, source: str, name: str | None = None) -> list[Obje
     """Convert a manifest of another system.
 
     Args:
-        manifest: A CronJob, a CronWorkflow, or what `temporal schedule describe --output json` prints.
-        source: Where it comes from, for messages.
-        name: Name of what is made; None for that of the original.
+        manifest: A CronJob, a CronWorkflow, or the output of `temporal schedule describe --output json`.
+        source: The source of the manifest, for messages.
+        name: Name of the Schedule; None for the name of the original.
 
     Returns:
-        A Schedule, preceded by the Workflow that it runs if it needs one.
+        The Schedule, after its Workflow if it needs one.
 
     Raises:
-        CliError: It is nothing of that sort, or has something for which there is no equivalent.
+        CliError: The manifest is of another kind, or has a field without an equivalent.
     """
     kind = manifest.get("kind")
     readers: dict[str, Callable[[ImportSource, str | None], list[Object]]] = {
@@ -178,7 +178,7 @@ def _cron_job(source: ImportSource, given: str | None) -> list[Object]:
 
 
 def _as_in_a_job(pod: Object) -> Object:
-    """The pod of a Job, with the defaults that Kubernetes and activities set differently: the user of the image, and a token."""
+    """Return the pod of a Job with the defaults of Kubernetes that differ for activities: the user of the image, and a token."""
     made = {key: value for key, value in pod.items() if key != "restartPolicy"}
     if not made.get("serviceAccountName") and not made.get("serviceAccount"):
         made.setdefault("automountServiceAccountToken", True)
@@ -250,9 +250,9 @@ def _cron_options(spec: ImportSource) -> Object:
 
 
 def _classic(spec: ImportSource, line: Any, field: str) -> list[str]:
-    """A line of classic cron, in which either the day of the month or of the week may match: if it has both, two lines.
+    """Convert a line of classic cron. If it restricts both the day of the month and the day of the week, return two lines.
 
-    A time that matches both counts once, as in cron.
+    As in cron, either day may match, and a time that matches both counts once.
     """
     if not isinstance(line, str):
         raise spec.refuse(field, "must be a cron line, such as `30 2 * * *`")
@@ -269,7 +269,7 @@ def _classic(spec: ImportSource, line: Any, field: str) -> list[str]:
 
 
 def _is_any(field: str) -> bool:
-    """Whether a field of classic cron does not restrict the day: one of its items is a star that matches every value.
+    """Whether a field of classic cron does not restrict the day: an item is a star that matches every value.
 
     As in robfig/cron, which both Kubernetes and Argo use (spec.go, parser.go): a star with a step restricts it.
     """
@@ -277,7 +277,7 @@ def _is_any(field: str) -> bool:
 
 
 def _stop(spec: ImportSource, strategy: ImportSource) -> Object:
-    """Argo's stopStrategy, if a pause does the same: after the first failure."""
+    """Convert Argo's stopStrategy if it stops after the first failure, as a pause does."""
     told = strategy.text("expression") or strategy.text("condition")
     strategy.done()
     if told is None:
@@ -319,7 +319,7 @@ def _temporal(source: ImportSource, given: str | None) -> list[Object]:
 
 
 def _as_name(source: ImportSource, identity: str) -> str:
-    """A schedule ID as the name of an object: invalid characters become dashes."""
+    """Convert a schedule ID to the name of an object: invalid characters become dashes."""
     name = re.sub("[^a-z0-9.-]+", "-", identity.lower()).strip("-.")
     if not name:
         raise source.refuse("scheduleId", f"{shown(identity)} has no characters that are valid in a name; use --name")
@@ -354,7 +354,7 @@ def _calendars(spec: ImportSource, structured: str, written: str) -> list[Object
 
 
 def _structured(calendar: ImportSource) -> Object:
-    """A calendar of ranges, each a start, an end and a step. An empty list matches nothing, but for the year."""
+    """Convert a calendar of ranges, each with a start, an end, and a step. An empty list matches nothing, except for the year."""
     found: Object = _comment(calendar)
     for field, (low, high, _) in _CALENDAR.items():
         ranges = [_range(each) for each in calendar.parts(field)]
@@ -369,7 +369,7 @@ def _structured(calendar: ImportSource) -> Object:
 
 
 def _range(part: ImportSource) -> str:
-    """A range: without an end, or with an end before its start, it is only the start."""
+    """Convert a range. Without an end, or with an end before its start, it is only the start."""
     start, end, step = part.number("start", 0), part.number("end", 0), part.number("step", 1) or 1
     part.done()
     if end <= start:
@@ -378,7 +378,7 @@ def _range(part: ImportSource) -> str:
 
 
 def _written(calendar: ImportSource) -> Object:
-    """A calendar of texts, with Temporal's defaults expanded: our exclusions have different defaults."""
+    """Convert a calendar of texts, with Temporal's defaults expanded, because our exclusions have different defaults."""
     found: Object = _comment(calendar)
     for field, (_, _, default) in _CALENDAR.items():
         found[field] = calendar.text(field) or default

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 class DryRun(StrEnum):
-    """How far a dry run goes."""
+    """The mode of a dry run."""
 
     CLIENT = "client"
-    """The manifest is printed."""
+    """Print the manifest."""
     SERVER = "server"
-    """The API server validates it, too."""
+    """Also validate the manifest with the API server."""
 
 
 WaitOption = Annotated[
@@ -58,7 +58,7 @@ DryRunOption = Annotated[
 
 
 class Where(NamedTuple):
-    """Where the run is created."""
+    """The destination of the run."""
 
     namespace: str | None
     cluster: str | None
@@ -67,10 +67,10 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a run is created, and when the command returns."""
+    """The options for creating a run, and for the return of the command."""
 
     wait: bool | None
-    """At the end of the run; immediately for False, and once the run is accepted for None."""
+    """Whether to return at the end of the run; False: immediately, None: once the run is accepted."""
     logs: bool
     timeout: str | None
     dry_run: DryRun | None
@@ -80,7 +80,7 @@ class Launch:
         """Check the options.
 
         Raises:
-            BadParameter: They exclude each other, or the timeout is not a duration.
+            BadParameter: Options exclude each other, or the timeout is not a duration.
         """
         if timeout is not None:
             seconds_of(timeout, "--timeout")
@@ -95,7 +95,7 @@ def labels_of(given: Iterable[str]) -> dict[str, str]:
     """Read labels of the form `KEY=VALUE`.
 
     Raises:
-        BadParameter: One has another form, or is reserved for the operator.
+        BadParameter: A label has another form, or is reserved for the operator.
     """
     labels = {}
     for text in given:
@@ -109,11 +109,11 @@ def labels_of(given: Iterable[str]) -> dict[str, str]:
 
 
 def start(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> None:
-    """Create a run, print it, and wait as long as the user wants.
+    """Create a run, print it, and wait as the options require.
 
     Raises:
-        CliError: It was refused, or does not start.
-        Exit: It did not complete, or not in time.
+        CliError: The run was rejected, or does not start.
+        Exit: The run did not complete, or did not complete in time.
     """
     if launch.dry_run is DryRun.CLIENT:
         namespace = {} if where.namespace is None else {"namespace": where.namespace}
@@ -132,7 +132,7 @@ def start(context: typer.Context, body: Object, where: Where, output: Output, la
 
 
 async def _create(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:
-    """Create a run and print it; wait until the operator accepts it, unless the user wants to wait for more or less."""
+    """Create a run and print it; by default, wait until the operator accepts it."""
     dry = launch.dry_run is not None
     spec = body["spec"]
     async with connect(context=where.cluster, namespace=where.namespace, program=program_of(context)) as reached:

@@ -58,12 +58,12 @@ class Linted:
     """The findings in some files."""
 
     objects: int = 0
-    """Number of Perdure's objects in them."""
+    """Number of Perdure's objects in the files."""
     found: list[Located] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
 
     def count(self, severity: Severity) -> int:
-        """The number of findings of a severity."""
+        """Return the number of findings of a severity."""
         return sum(located.finding.severity is severity for located in self.found)
 
 
@@ -75,7 +75,7 @@ class _Object:
     replaced: tuple[str, ...] = ()
     """Paths of unreadable parts."""
     complete: bool = True
-    """Whether all of it could be read."""
+    """Whether the whole object could be read."""
 
     @property
     def subject(self) -> str:
@@ -83,11 +83,11 @@ class _Object:
         return f"{self.resource.kind}/{meta.name or meta.generate_name}"
 
     def was_read(self, finding: Finding) -> bool:
-        """Whether a finding is about a readable part."""
+        """Whether the path of a finding is in a readable part."""
         return not finding.path.startswith(self.replaced)
 
     def is_certain(self, finding: Finding) -> bool:
-        """Whether a finding holds whatever the unreadable parts contain: errors and local findings elsewhere do."""
+        """Whether a finding does not depend on the unreadable parts: errors and local findings in other parts."""
         return not self.replaced or ((finding.local or finding.severity is Severity.ERROR) and self.was_read(finding))
 
 
@@ -96,7 +96,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
 
     Args:
         names: Files and folders; `-` is standard input.
-        now: The time, by which Schedules are judged; None for that of the clock.
+        now: The current time for checks of Schedules; None for the time of the clock.
     """
     now = now or clock.now()
     linted = Linted()
@@ -121,7 +121,7 @@ def lint(names: Iterable[str], now: datetime | None = None) -> Linted:
 
 
 def _known(objects: Iterable[_Object]) -> Documents:
-    """The objects in the files, by name."""
+    """Return the objects in the files, by name."""
     workflows: dict[str, Checked] = {}
     policies: set[str] = set()
     limits: set[str] = set()
@@ -200,7 +200,7 @@ def _checked(resource: Resource) -> Checked | None:
 
 
 def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Finding]:
-    """The findings that depend on other objects."""
+    """Yield the findings that depend on other objects."""
     resource = each.resource
     if each.checked is not None:
         name = resource.metadata.name if isinstance(resource, Workflow) else ""
@@ -224,7 +224,7 @@ def _together(each: _Object, documents: Documents, now: datetime) -> Iterator[Fi
 
 
 def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) -> Iterator[Finding]:
-    """The findings in the spec of a run; `path` is its path."""
+    """Yield the findings in the spec of a run; `path` is its path."""
     yield from options(spec, path)
     if spec.retry_policy is not None and spec.retry_policy.name is not None:
         yield from policies_of(((f"{path}.retryPolicy.name", spec.retry_policy.name),), documents)
@@ -237,7 +237,7 @@ def _run(each: _Object, path: str, spec: WorkflowRunSpec, documents: Documents) 
 
 
 def _expressions(spec: WebhookSpec) -> Iterator[Finding]:
-    """The first invalid expression of a Webhook."""
+    """Yield a finding for the first invalid expression of a Webhook."""
     try:
         WebhookProgram.compile(spec)
     except ExpressionError as error:
@@ -245,7 +245,7 @@ def _expressions(spec: WebhookSpec) -> Iterator[Finding]:
 
 
 def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
-    """Signals that an Operation sends to a run that waits for another name."""
+    """Yield findings for signals of an Operation to a run that waits for other names."""
     if spec.signal is not None:
         workflow = documents.runs.get(spec.target.name or "")
         yield from documents.signals.unmatched("spec.signal.name", spec.signal.name, workflow)
@@ -256,7 +256,7 @@ def _signals(spec: OperationSpec, documents: Documents) -> Iterator[Finding]:
 
 
 def _times(spec: ScheduleSpec, now: datetime) -> Iterator[Finding]:
-    """The message of the condition `Ready` about valid times. A Schedule whose end has passed is fine."""
+    """Return the message about valid times, as in the condition `Ready`. A Schedule whose end has passed is valid."""
     try:
         found = outlook_after(spec, now)
     except InvalidTimesError as error:

@@ -24,17 +24,17 @@ Object = Mapping[str, Any]
 
 
 def selector(run: Object) -> str:
-    """The label selector of a run's pods and Leases."""
+    """Return the label selector of a run's pods and Leases."""
     return f"{RUN_ID_LABEL}={run['metadata']['uid']}"
 
 
 def refusals(run: Object) -> str:
-    """The field selector of the Events that explain why a run's pods could not be created."""
+    """Return the field selector of the Events about pods of a run that could not be created."""
     return f"involvedObject.uid={run['metadata']['uid']},reason={EventReason.POD_REFUSED}"
 
 
 def children_selector(run: Object) -> str:
-    """The label selector of a run's children."""
+    """Return the label selector of a run's children."""
     return f"{PARENT_RUN_ID_LABEL}={run['metadata']['uid']}"
 
 
@@ -50,7 +50,7 @@ def see(
     Args:
         run: The WorkflowRun.
         pods: Its pods.
-        leases: Its Leases; none where they may not be read.
+        leases: Its Leases; empty without permission to read them.
         events: The Events about refused pods; empty without permission to read them.
         children: Its children, with the later runs of their chains.
 
@@ -73,7 +73,7 @@ def see(
 
 
 def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:
-    """The newest run of each child's chain."""
+    """Return the newest run of each child's chain."""
     found: dict[int, ChildSight] = {}
     for child in sorted(children, key=_age):
         tie = parent_of(dict(child))
@@ -89,7 +89,7 @@ def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:
 
 
 def _hindrance(status: Object) -> str | None:
-    """Why a run cannot continue, according to its condition; None if it can."""
+    """Return why a run cannot continue, according to its condition; None if it can."""
     told = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
     if told is None or told.status is not ConditionStatus.UNKNOWN or told.reason == ConditionReason.RUNNING:
         return None
@@ -97,7 +97,7 @@ def _hindrance(status: Object) -> str | None:
 
 
 def _age(run: Object) -> tuple[str, bool, str]:
-    """Sort key by age: of two runs created in the same second, the open one is newer."""
+    """Return a sort key by age: of two runs created in the same second, the open run is newer."""
     status = run.get("status") or {}
     return (
         str(run["metadata"].get("creationTimestamp")),

@@ -15,7 +15,7 @@ from perdure.kube import clock
 _PAUSE = 1.0
 """Seconds between two reads of the run and its pods."""
 _TRIES = 5
-"""How often reading the log of a closed run may fail."""
+"""Maximum number of failed reads of the log of a closed run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class LogReader:
     closed: bool = False
     """Whether the run and its children have ended."""
     streams: asyncio.Semaphore
-    """Limits how many logs are read at the same time."""
+    """Limits the number of logs that are read at the same time."""
 
     @staticmethod
     def of(cluster: Cluster, run: Object) -> "LogReader":
@@ -59,7 +59,7 @@ class LogReader:
         """Check that the selected steps exist.
 
         Raises:
-            CliError: the run has no such step; only its children may have it.
+            CliError: The run has no such step, and children are not included.
         """
         known = [step.path for step in read_run(self.run, now=clock.now()).every_step()]
         for step in self.choice.steps:
@@ -83,7 +83,7 @@ class LogReader:
         """Show new lines until the run has ended.
 
         Args:
-            required: Whether to end with 1 if there are no logs.
+            required: Whether to exit with 1 if there are no logs.
         """
         tasks: dict[str, asyncio.Task[None]] = {}
         try:
@@ -109,7 +109,7 @@ class LogReader:
             self._end(_Look(runs=last.runs, logs=last.logs, gone=missed), bool(tasks) or not required)
 
     async def _look_on(self) -> _Look:
-        """Read again; waits for an API server that does not respond."""
+        """Read again; wait if the API server does not respond."""
         away = False
         while True:
             try:

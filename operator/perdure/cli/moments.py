@@ -1,4 +1,4 @@
-"""Times that users give."""
+"""Reads times from users."""
 
 from datetime import UTC, datetime, tzinfo
 
@@ -11,7 +11,7 @@ def has_zone(text: str) -> bool:
     """Return whether a time has an offset from UTC.
 
     Raises:
-        CliError: It is not a time.
+        CliError: The text is not a time.
     """
     return _parsed(text).tzinfo is not None
 
@@ -27,7 +27,7 @@ def moment(text: str, zone: tzinfo) -> datetime:
         The time, in UTC.
 
     Raises:
-        CliError: It is not a time, or it is before 1970.
+        CliError: The text is not a time, or the time is before 1970.
     """
     time = _parsed(text)
     try:
@@ -40,7 +40,7 @@ def moment(text: str, zone: tzinfo) -> datetime:
 
 
 def rfc3339(time: datetime) -> str:
-    """Write a time as the API has it."""
+    """Format a time for the API."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

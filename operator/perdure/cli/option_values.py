@@ -1,6 +1,6 @@
 """Converts the words of the command line to the values of options.
 
-typer does this with pydantic, which takes longer to import than everything else that a command needs before its first request.
+typer uses pydantic for this, which takes longer to import than all other modules of a command before its first request.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ Coerce = Callable[[Any], Any]
 
 
 class Coercion:
-    """The conversion of one parameter, in the form that typer calls."""
+    """Converts one parameter, as typer requires."""
 
     def __init__(self, coerce: Coerce, *, several: bool) -> None:
         self._coerce = coerce
@@ -23,7 +23,7 @@ class Coercion:
         """Convert a value, or each of several values.
 
         Raises:
-            BadParameter: It is invalid.
+            BadParameter: A value is invalid.
         """
         if value is None:
             return () if self._several else None
@@ -37,10 +37,10 @@ class Coercion:
 
 
 def use_light_coercion(parameters: list[Any]) -> list[Any]:
-    """Set the conversion of the parameters of a command; those of other types keep typer's.
+    """Set the conversion of the parameters of a command. Parameters of other types keep the conversion of typer.
 
     Args:
-        parameters: The parameters, as typer has made them.
+        parameters: The parameters from typer.
 
     Returns:
         The same parameters.

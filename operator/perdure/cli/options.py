@@ -64,7 +64,7 @@ ContextOption = Annotated[
 
 
 def _format_of(words: Sequence[str]) -> Callable[[str], Output]:
-    """Create the parser of an output format: a word, or a template that is valid."""
+    """Create the parser of an output format: a word, or a valid template."""
 
     def read(text: str) -> Output:
         if text in words:
@@ -100,10 +100,10 @@ def _output_option(words: Sequence[str]) -> Any:
 
 
 OutputOption = Annotated[Output, _output_option(OBJECT_WORDS)]
-"""Of verbs that show or create objects."""
+"""The output option of verbs that show or create objects."""
 
 ReportOption = Annotated[Output, _output_option(REPORT_WORDS)]
-"""Of verbs that show anything else, which has no name."""
+"""The output option of verbs that show data without names."""
 
 SystemNamespaceOption = Annotated[
     str, typer.Option("--system-namespace", metavar="NAMESPACE", help="Namespace that Perdure is installed in")

@@ -27,14 +27,14 @@ def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
     """Read a history.
 
     Args:
-        content: JSON, as `history -o json` writes it.
-        source: Where it was read.
+        content: JSON, as from `history -o json`.
+        source: The source of the history, for messages.
 
     Returns:
         At least one event.
 
     Raises:
-        CliError: It is no history.
+        CliError: The text is not a history.
     """
     remedy = "write it with `history --output json`"
     try:
@@ -48,7 +48,7 @@ def read_history(content: str, source: str) -> tuple[AnyEvent, ...]:
 
 
 def workflow_type(events: Sequence[AnyEvent]) -> str:
-    """The name of the workflow of a history; empty if the history does not have it."""
+    """Return the workflow type of a history; empty if the history does not have it."""
     first = events[0]
     return first.workflow_type if isinstance(first, ev.WorkflowExecutionStarted) else ""
 
@@ -57,15 +57,15 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
     """Find the definition in a manifest.
 
     Args:
-        content: YAML, of one or more documents.
-        source: Where it was read.
-        wanted: The workflow type of the history: preferred where there are several.
+        content: YAML with one or more documents.
+        source: The source of the manifest, for messages.
+        wanted: The workflow type of the history, which is preferred if there are several definitions.
 
     Returns:
         A Workflow, or a WorkflowRun that contains its definition.
 
     Raises:
-        CliError: There is none.
+        CliError: The manifest has no definition.
     """
     try:
         documents = [document for document in yaml.safe_load_all(content) if isinstance(document, dict)]
@@ -80,7 +80,7 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
 
 
 def definition_of(manifest: dict[str, Any]) -> dict[str, Any] | None:
-    """The definition in a Workflow or WorkflowRun: its spec, `spec.inline`, or the definition that a run is pinned to."""
+    """Return the definition in a Workflow or WorkflowRun: its spec, `spec.inline`, or the definition that a run is pinned to."""
     spec = manifest.get("spec")
     if not isinstance(spec, dict):
         return None
@@ -100,11 +100,11 @@ def replay(
     Args:
         events: The history.
         manifest: A Workflow or WorkflowRun.
-        name: Name of the run; None for that of the WorkflowRun, or the workflow id.
-        namespace: Namespace of the run; None for that of the manifest.
+        name: Name of the run; None for the name of the WorkflowRun, or the workflow ID.
+        namespace: Namespace of the run; None for the namespace of the manifest.
 
     Returns:
-        None if it replays; otherwise the first difference, or a sentence with the problem.
+        None if the history replays; otherwise the first difference, or a sentence with the problem.
     """
     program = _compile(definition_of(manifest))
     if isinstance(program, str):

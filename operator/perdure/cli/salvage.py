@@ -14,18 +14,18 @@ from perdure.api.fields import NAME_PATTERN
 Location = tuple[int | str, ...]
 
 _ROUNDS: Final = 64
-"""How often a manifest is read again; each time, some invalid parts are removed."""
+"""Maximum number of reads of a manifest; each read removes some invalid parts."""
 
 _STAND_INS: Final[dict[str, dict[str, Any]]] = {
     "steps": {"waitForSignal": {"name": "unreadable"}},
     "activities": {"worker": {"taskQueue": "unreadable"}, "startToCloseTimeout": "1m"},
     "blocks": {"steps": [{"name": "unreadable", "waitForSignal": {"name": "unreadable"}}]},
 }
-"""Stand-ins for unreadable entries of these lists: their names still count."""
+"""Stand-ins for unreadable entries of these lists, so that their names remain known."""
 
 _PLAIN_STAND_INS: Final[dict[str, Any]] = {"cron": "@daily", "intervals": {"every": "1h"}}
 _PLAIN_STAND_IN: Final = "unreadable"
-"""The stand-in for an entry of another list; if it does not fit either, the whole list is removed."""
+"""The stand-in for an entry of another list; if it is not valid either, the whole list is removed."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
 
@@ -45,12 +45,12 @@ class Salvaged:
 def salvage(kind: type[Resource], data: dict[str, Any]) -> Salvaged:
     """Read as much of a manifest as is valid.
 
-    An invalid field is removed; a step, an activity, or a block that requires it is replaced by one that has only its
+    An invalid field is removed. A step, an activity, or a block that requires the field is replaced by a stand-in with only its
     name.
 
     Args:
         kind: The model of the manifest.
-        data: The manifest; it stays as it is.
+        data: The manifest; not modified.
     """
     data = deepcopy(data)
     found: dict[tuple[str, str], None] = {}
@@ -79,7 +79,7 @@ def _follows(location: Location, type_: str, removed: set[Location]) -> bool:
 
 
 def _place(data: Any, location: Location, type_: str) -> Location:
-    """The part to remove for a mistake: the field, or the object that lacks one, if the manifest has it."""
+    """Return the part to remove for a mistake: the field, or the object without a required field, if it is in the manifest."""
     place: list[int | str] = []
     for part in location[:-1] if type_ == "missing" else location:
         try:
@@ -91,7 +91,7 @@ def _place(data: Any, location: Location, type_: str) -> Location:
 
 
 def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[Location]) -> bool:
-    """Remove a value from a manifest, or replace it by a stand-in; returns whether that was possible."""
+    """Remove a value from a manifest, or replace it by a stand-in. Return whether this was possible."""
     if not place or place in {("spec",), ("kind",), ("apiVersion",)}:
         return False
     *path, last = place
@@ -119,7 +119,7 @@ def _take_out(data: Any, place: Location, removed: set[Location], replaced: set[
 
 
 def _name_of(holder: list[Any], index: int) -> str:
-    """The name of an entry, if it is valid."""
+    """Return the name of an entry, if it is valid."""
     names = list(_names(holder))
     name = names[index]
     return name if names.count(name) == 1 and _NAME.fullmatch(name) else f"unreadable-{index}"

@@ -22,14 +22,14 @@ def play(files: Iterable[str], scenario_file: str | None, given: Any = None) -> 
 
     Args:
         files: Manifests; `-` is standard input.
-        scenario_file: The scenario, which may name further files; None for the one in which everything has its default.
-        given: Input of the run, in the place of what the scenario says; None for none.
+        scenario_file: The scenario, which may reference further files; None for a scenario of defaults.
+        given: Input of the run, instead of the input in the scenario; None to use the scenario.
 
     Returns:
         The scenario and its result.
 
     Raises:
-        BadFileError: A file cannot be used, or the simulation does not come to an end.
+        BadFileError: A file cannot be used, or the simulation does not end.
     """
     source = scenario_file or "the scenario"
     data = None
@@ -66,13 +66,13 @@ def _manifests(files: list[str], scenario: Scenario, folder: Path) -> Iterator[M
 
 
 def scenarios_in(folder: Path) -> list[Path]:
-    """The scenarios of a folder and its subfolders: YAML files that are not manifests.
+    """Return the scenarios of a folder and its subfolders: YAML files that are not manifests.
 
     Args:
         folder: A folder, or a single scenario.
 
     Raises:
-        BadFileError: There is no such folder.
+        BadFileError: The folder does not exist.
     """
     if folder.is_file():
         return [folder]
@@ -97,7 +97,7 @@ def read_documents(file: str) -> list[Any]:
     """Read the nonempty documents of a YAML file.
 
     Raises:
-        BadFileError: It cannot be read.
+        BadFileError: The file cannot be read.
     """
     try:
         text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Starts runs: checks before a run is created, and waits for the operator's verdict afterwards."""
+"""Starts runs: checks the request before a run is created, and waits for the operator's decision afterwards."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
 from perdure.cli.errors import CliError, ExitCode
 
 VERDICT_SECONDS = 30.0
-"""How long to wait for the operator's verdict on a run; the same as for the result of an Operation."""
+"""Maximum wait for the operator's decision about a run; the same as for the result of an Operation."""
 _PAUSE = 0.25
 """Seconds between two reads."""
 _REFUSED = frozenset(
@@ -33,11 +33,11 @@ _WAITS = frozenset(
         ConditionReason.NO_WORKER,
     }
 )
-"""The conditions that a new run may wait for. The user already knows whether its Workflow exists."""
+"""The conditions that a new run may wait for. A missing Workflow was reported before."""
 
 
 class NotStartedError(CliError):
-    """The run does not start, and never will."""
+    """The run will never start."""
 
     status = ExitCode.NO
 
@@ -47,11 +47,11 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
 
     Args:
         cluster: The cluster of the new run.
-        workflow: Name of its Workflow.
-        given: The input, None for none.
+        workflow: Name of the Workflow of the run.
+        given: The input; None for no input.
 
     Raises:
-        NotStartedError: the input does not fit the schema of the Workflow.
+        NotStartedError: The input does not match the schema of the Workflow.
     """
     try:
         found = await cluster.read("Workflow", "workflows", workflow)
@@ -68,7 +68,7 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
 
 
 def _findings(definition: Any, given: Any) -> list[str]:
-    """The errors of an input; none if the definition does not compile, because the operator reports that."""
+    """Return the errors of an input; empty if the definition does not compile, because the operator reports that."""
     import pydantic
 
     from perdure.api.workflow import WorkflowSpec
@@ -86,7 +86,7 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
     """Check that no open run has a workflow ID.
 
     Raises:
-        NotStartedError: One has it.
+        NotStartedError: An open run has the workflow ID.
     """
     name = await open_run(cluster, workflow_id)
     if name is not None:
@@ -97,7 +97,7 @@ async def check_workflow_id(cluster: Cluster, workflow_id: str) -> None:
 
 
 async def open_run(cluster: Cluster, workflow_id: str) -> str | None:
-    """Return the name of the open run of a workflow ID; None if there is none, or without permission."""
+    """Return the name of the open run of a workflow ID; None if no run is open, or without permission."""
     try:
         found = await cluster.runs.chosen(None, workflow_id)
     except CliError:
@@ -106,14 +106,14 @@ async def open_run(cluster: Cluster, workflow_id: str) -> str | None:
 
 
 async def wait_for_verdict(cluster: Cluster, name: str) -> None:
-    """Wait until the operator has decided whether a run starts; warns about what the run waits for.
+    """Wait until the operator has decided whether a run starts; warn with the reason if it waits.
 
     Args:
-        cluster: Where the run is.
-        name: Its name.
+        cluster: The cluster of the run.
+        name: The name of the run.
 
     Raises:
-        NotStartedError: it does not.
+        NotStartedError: The run does not start.
         Exit: The operator does not decide in time.
     """
     deadline = time.monotonic() + VERDICT_SECONDS

@@ -1,4 +1,4 @@
-"""The verbs that end runs: `cancel`, `stop`, and `terminate`, for one run or for all that a selector chooses."""
+"""The verbs that end runs: `cancel`, `stop`, and `terminate`, for one run or for all selected runs."""
 
 import asyncio
 import sys
@@ -23,7 +23,7 @@ _DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the runs, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRequest:
-    """What the user wants to end, and how."""
+    """The runs to end, and the options for ending them."""
 
     verb: str
     reason: str
@@ -75,7 +75,7 @@ def stopping(verb: str) -> Callable[..., None]:
 
 
 def _end_chosen(context: typer.Context, how: How, wanted: StopRequest, choice: Chosen) -> None:
-    """End all open runs that are chosen, after a confirmation."""
+    """End all selected open runs, after a confirmation."""
 
     async def choose(cluster: Cluster) -> list[Object]:
         runs = newest(await choice.read(cluster, clock.now()), None)
@@ -107,8 +107,8 @@ def _confirm(wanted: StopRequest, runs: list[Object]) -> None:
     """Ask the user whether to continue.
 
     Raises:
-        CliError: Nobody can be asked.
-        Abort: The user does not want to.
+        CliError: The input is not a terminal.
+        Abort: The user declines.
     """
     if not sys.stdin.isatty():
         raise CliError(f"{len(runs)} runs match; pass --yes to {wanted.verb} them, or --dry-run to list them")

@@ -88,10 +88,10 @@ Call = Callable[["FrontendApi", "ExecutionRef"], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """The user's arguments, and how to reach the frontend."""
+    """The user's arguments, and the route to the frontend."""
 
     words: tuple[str, ...]
-    """After the run."""
+    """The arguments after the run."""
     run: str | None
     """Name of the WorkflowRun; None if the workflow ID is given."""
     workflow_id: str | None
@@ -110,7 +110,7 @@ def talking(verb: Callable[..., None]) -> Callable[..., None]:
     """Create the command of a verb that calls a handler of a run through the frontend.
 
     Args:
-        verb: Takes what typer passes to a verb, a `Talk` whose words are the handler and its arguments, and its own options by
+        verb: Takes the context from typer, a `Talk` whose words are the handler and its arguments, and its own options by
             keyword.
 
     Returns:
@@ -146,12 +146,12 @@ def talk(context: typer.Context, given: Talk, call: Call) -> None:
     """Call the frontend for a run, and print the result.
 
     Args:
-        context: What typer passes to a verb.
-        given: What the user has given.
-        call: Makes the call.
+        context: The context from typer.
+        given: The arguments of the user.
+        call: Calls the frontend.
 
     Raises:
-        CliError: The call was refused, or no answer came in time.
+        CliError: The call was rejected, or timed out.
     """
     result = asyncio.run(_call(context, given, call))
     Screen().write_value(given.output, result)

@@ -1,4 +1,4 @@
-"""Output formats that users write themselves, as kubectl has them: JSONPath templates and custom columns."""
+"""Custom output formats, as in kubectl: JSONPath templates and custom columns."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class TemplateError(ValueError):
 
 
 def render(output: str, data: Any) -> str:
-    """Write data in a format that the user has written.
+    """Format data with a custom format.
 
     Args:
         output: `jsonpath=TEMPLATE` or `custom-columns=SPEC`.
-        data: What `-o json` prints.
+        data: The output of `-o json`.
 
     Returns:
         The text, without a newline at the end.
@@ -38,10 +38,10 @@ def render(output: str, data: Any) -> str:
 
 
 def parse(output: str) -> OutputTemplate | Columns:
-    """Read a format that the user has written.
+    """Parse a custom format.
 
     Raises:
-        TemplateError: It is invalid.
+        TemplateError: The template is invalid.
     """
     if output.startswith(JSONPATH):
         return OutputTemplate.parse(output.removeprefix(JSONPATH))
@@ -67,7 +67,7 @@ class OutputTemplate:
         """Read a template, such as `{range .items[*]}{.metadata.name} {end}`.
 
         Raises:
-            TemplateError: It is invalid.
+            TemplateError: The template is invalid.
         """
         tokens = list(_tokens(text if "{" in text else f"{{{text}}}"))
         template, rest = _template(tokens)
@@ -76,7 +76,7 @@ class OutputTemplate:
         return template
 
     def render(self, data: Any) -> str:
-        """Fill in the matches of the paths; several of one path are separated by spaces."""
+        """Fill in the matches of the paths; several matches of one path are separated by spaces."""
         text = []
         for part in self.parts:
             match part:
@@ -101,7 +101,7 @@ class Columns:
         """Read columns, such as `NAME:.metadata.name,PHASE:.status.phase`.
 
         Raises:
-            TemplateError: They are invalid.
+            TemplateError: The columns are invalid.
         """
         pairs = [column.partition(":") for column in text.split(",")]
         for title, colon, path in pairs:
@@ -131,7 +131,7 @@ def _tokens(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _template(tokens: Sequence[tuple[bool, str]]) -> tuple[OutputTemplate, Sequence[tuple[bool, str]]]:
-    """Parse up to the end of a range or of the template; returns the rest, beginning with the `end`."""
+    """Parse up to the end of a range or of the template. Return the rest, beginning with the `end`."""
     parts: list[str | JSONPath | Range] = []
     while tokens:
         (braced, text), *tokens = tokens
@@ -161,7 +161,7 @@ def _literal(text: str) -> str:
 
 
 def _path(text: str) -> JSONPath:
-    r"""Compile a path as kubectl writes it: the leading `$` can be left out, and `\\.` is a dot in a name."""
+    r"""Compile a path in kubectl's syntax: the leading `$` is optional, and `\\.` is a dot in a name."""
     import jsonpath
 
     rooted = re.sub(r"^[$@]?(?=[\w*])", ".", text)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Color(StrEnum):
-    """When to use colors."""
+    """The mode of colors."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -36,7 +36,7 @@ OBJECT_WORDS = ("text", "wide", "json", "yaml", "name")
 
 
 def for_people(output: Output) -> bool:
-    """Return whether a format is for people; the others are for programs."""
+    """Return whether a format is for users; the other formats are for programs."""
     return output in {"text", "wide"}
 
 
@@ -102,8 +102,8 @@ class Screen:
 
         Args:
             output: The format.
-            data: What to print as JSON or YAML.
-            names: What to print as names, one per line.
+            data: The data for JSON or YAML.
+            names: The names to print, one per line.
         """
         if output == "json":
             self.write(json.dumps(data, indent=2, ensure_ascii=not self._utf8))
@@ -120,7 +120,7 @@ class Screen:
             self.write(render(output, data).removesuffix("\n"))
 
     def write_value(self, output: Output, value: Any) -> None:
-        """Print a result; in a format for people, text is printed unquoted."""
+        """Print a result; in a format for users, text is printed unquoted."""
         if output != "text":
             self.write_data(output, value)
         elif isinstance(value, str):

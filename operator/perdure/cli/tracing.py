@@ -1,4 +1,4 @@
-"""Finds how every step of a run has ended: replays its history with the definition that it is pinned to. Pure."""
+"""Finds the outcome of every step of a run: replays its history with the pinned definition. Pure."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -20,7 +20,7 @@ from perdure.runtime.chains import reset_of
 from perdure.schedule.run_manifests import scheduled_by
 
 MAX_EVENTS = 20_000
-"""Longer histories are not replayed: that would delay a page too much."""
+"""Maximum number of events of a replayed history: longer ones would delay a page too much."""
 
 
 def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
@@ -57,7 +57,7 @@ def trace(run: Mapping[str, Any]) -> dict[str, Traced] | None:
 
 
 def _scope(run: dict[str, Any], first: ev.WorkflowExecutionStarted) -> RunScope:
-    """The values of `run` and `schedule` in expressions, as when the run began."""
+    """Return the values of `run` and `schedule` in expressions at the start of the run."""
     metadata, reset, tie = mapping(run.get("metadata")), reset_of(run), scheduled_by(run)
     return RunScope(
         name=reset.original.name if reset else str(metadata.get("name") or ""),

@@ -1,4 +1,4 @@
-"""The times of a schedule: of a manifest without a cluster, or of an object in a cluster."""
+"""Computes the times of a schedule, from a manifest or from an object in a cluster."""
 
 import json
 from datetime import datetime
@@ -20,14 +20,14 @@ Object = dict[str, Any]
 
 
 def schedule_in(file: str, name: str | None) -> Object:
-    """The manifest of a Schedule.
+    """Read the manifest of a Schedule.
 
     Args:
         file: A file of manifests; `-` is standard input.
-        name: Which one, where there are several.
+        name: Name of the Schedule, if there are several.
 
     Raises:
-        CliError: The file cannot be read, or has no such Schedule.
+        CliError: The file cannot be read, or does not contain the Schedule.
     """
     try:
         found = [each for each in read_documents(file) if isinstance(each, dict) and each.get("kind") == "Schedule"]
@@ -47,13 +47,13 @@ def schedule_in(file: str, name: str | None) -> Object:
 
 
 def times_of(schedule: Object) -> Times:
-    """The times of a Schedule.
+    """Return the times of a Schedule.
 
     Args:
         schedule: The object, or its manifest.
 
     Raises:
-        CliError: The times cannot be followed.
+        CliError: The times are not valid.
     """
     try:
         return Times(ScheduleSpec.parse(schedule["spec"]))
@@ -62,17 +62,17 @@ def times_of(schedule: Object) -> Times:
 
 
 def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, count: int) -> list[Due]:
-    """The next times of a Schedule.
+    """Return the next times of a Schedule.
 
     Args:
-        times: Its times.
+        times: The times of the Schedule.
         schedule: The object, or its manifest.
-        namespace: Its namespace where it says none; jitter depends on it.
-        after: They are later than that.
-        count: How many.
+        namespace: The default namespace; jitter depends on it.
+        after: The exclusive lower bound.
+        count: The number of times.
 
     Raises:
-        CliError: Too much is excluded for the search to end.
+        CliError: The search ended without a result, because too many times are excluded.
     """
     meta = schedule.get("metadata") or {}
     try:
@@ -82,10 +82,10 @@ def upcoming(times: Times, schedule: Object, namespace: str, after: datetime, co
 
 
 def outlook_of(schedule: Object, after: datetime) -> Outlook:
-    """Whether a Schedule has work after an instant, according to the operator.
+    """Return whether a Schedule has work after an instant, by the rules of the operator.
 
     Raises:
-        CliError: The times cannot be followed.
+        CliError: The times are not valid.
     """
     try:
         return outlook_after(ScheduleSpec.parse(schedule["spec"]), after)
@@ -94,10 +94,10 @@ def outlook_of(schedule: Object, after: datetime) -> Outlook:
 
 
 def read_json(option: str, text: str) -> Any:
-    """Read a value that a user gave as JSON.
+    """Parse a JSON value from a user.
 
     Raises:
-        CliError: It is none.
+        CliError: The text is not valid JSON.
     """
     try:
         return json.loads(text)
@@ -106,10 +106,10 @@ def read_json(option: str, text: str) -> Any:
 
 
 def new_schedule(name: str, spec: Object) -> Object:
-    """Build the manifest of a Schedule; omitted options are left out.
+    """Build the manifest of a Schedule, without omitted options.
 
     Raises:
-        CliError: It would be refused.
+        CliError: The API server would reject the manifest.
     """
     given = {key: value for key, value in spec.items() if value not in (None, [])}
     manifest = {

@@ -1,4 +1,4 @@
-"""Follow a run until it ends, and show its progress."""
+"""Follows a run until it ends, and shows its progress."""
 
 import asyncio
 from contextlib import suppress
@@ -38,9 +38,9 @@ class Waiter:
 
         Args:
             name: Name of the run; None if the workflow ID is given.
-            workflow_id: Its workflow ID.
-            namespace: Its namespace; None for that of the kubeconfig.
-            limit: How long to wait, such as 5m; None for no limit.
+            workflow_id: The workflow ID.
+            namespace: The namespace; None for the namespace of the kubeconfig.
+            limit: Maximum wait, such as 5m; None for no limit.
 
         Raises:
             CliError: The run does not exist, or cannot be read.
@@ -56,7 +56,7 @@ class Waiter:
     async def wait(
         self, name: str | None, workflow_id: str | None, namespace: str | None, seconds: float | None
     ) -> str | None:
-        """Follow the run; the phase it ended in, or None where it has not ended in time."""
+        """Follow the run. Return its final phase, or None if it has not ended in time."""
         program = program_of(self.context)
         limit = asyncio.timeout(seconds)
         try:
@@ -100,7 +100,7 @@ class Waiter:
 
 
 async def _looks(cluster: Cluster, found: Object) -> "AsyncIterator[ShownRun]":
-    """The run, again and again, until it is closed; first as it was found."""
+    """Yield the run at each poll until it is closed, beginning with the given one."""
     from perdure.cli.tracing import trace
     from perdure.cli.view.facts import read_run
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from perdure.cli.view.runs import GrowingTable
 
 _PAUSE = 1.0
-"""Seconds before another watch begins: the API server ends each one after a while."""
+"""Seconds before the next watch starts: the API server ends each watch after a while."""
 
 
 class RunWatcher:
-    """Prints the chosen runs, and then each change of one."""
+    """Prints the selected runs, and then each change of a run."""
 
     def __init__(
         self, context: typer.Context, screen: Screen, times: TimeFormat, choice: Chosen, *, wide: bool
@@ -36,7 +36,7 @@ class RunWatcher:
         self._choice = choice
         self._wide = wide
         self._shown: dict[str, tuple[object, ...]] = {}
-        """What the last line of a run says, by its UID."""
+        """The contents of the last line of each run, by UID."""
 
     async def watch(self, cluster: str | None, namespace: str | None, limit: int | None, *, everywhere: bool) -> None:
         """Print the newest runs, and then each change until the process is interrupted.
@@ -44,11 +44,11 @@ class RunWatcher:
         Args:
             cluster: Context of the kubeconfig.
             namespace: Namespace of the runs.
-            limit: How many runs are printed at first; None for all.
+            limit: Number of runs to print at first; None for all.
             everywhere: Whether to watch all namespaces.
 
         Raises:
-            CliError: The runs cannot be read, or not watched.
+            CliError: The runs cannot be read or watched.
         """
         async with connect(context=cluster, namespace=namespace, program=program_of(self._context)) as found:
             runs = newest(await self._choice.read(found, clock.now(), everywhere=everywhere), None)
@@ -63,7 +63,7 @@ class RunWatcher:
                 await asyncio.sleep(_PAUSE)
 
     async def _follow(self, cluster: Cluster, table: GrowingTable, *, everywhere: bool) -> None:
-        """Print changes until the watch ends; those that happened between two watches, too."""
+        """Print changes until the watch ends, including changes between two watches."""
         selectors = {"labelSelector": self._choice.selector} if self._choice.selector else {}
         try:
             async for kind, run in cluster.watch("workflowruns", everywhere=everywhere, **selectors):
@@ -86,7 +86,7 @@ class RunWatcher:
             self._screen.show(table.lines(changed, page))
 
     def _note(self, run: Object) -> ShownRun | None:
-        """Note what the line of a run says; None if the last one said the same."""
+        """Record the contents of the line of a run, and return it; None if it equals the last line."""
         from perdure.cli.view.facts import read_run
 
         shown = read_run(run, now=clock.now())

@@ -1,4 +1,4 @@
-"""Artifacts of Argo: of templates, of arguments, and of blocks."""
+"""Converts artifacts of Argo in templates, arguments, and blocks."""
 
 import posixpath
 from collections.abc import Callable, Iterator, Mapping

@@ -13,7 +13,7 @@ from perdure.importing.fields import Fields, Object, as_text, literal
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """What a step calls."""
+    """The target of a step: an activity, a block, a child, or a wait."""
 
     name: str
     kind: str
@@ -37,7 +37,7 @@ class Book(Protocol):
     """The parts of a definition that the conversion of its flows needs."""
 
     def target(self, home: str, step: Fields) -> CallTarget:
-        """What a step calls."""
+        """Return the target of a step."""
 
     def caught(self) -> str:
         """Return the block that converts a failure to an output."""

@@ -137,7 +137,7 @@ class DefinitionBuilder:
     # What flows need
 
     def target(self, home: str, step: Fields) -> CallTarget:
-        """What a step calls."""
+        """Return the target of a step."""
         key = self._templates.key(home, step)
         if key is None:
             return self._blocks.missing("missing")

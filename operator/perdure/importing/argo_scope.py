@@ -71,7 +71,7 @@ class WorkflowFacts:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     constants: Mapping[str, str]
-    """Such as `serviceAccountName`."""
+    """The values of other tags of the workflow, such as `serviceAccountName`."""
     parameters: frozenset[str]
     artifacts: frozenset[str] = frozenset()
     name: str = ""
@@ -157,7 +157,7 @@ class Scope:
     """The scope of references in a steps or dag template."""
 
     params: str
-    """Where its inputs are: `params` in a block, `input` in the main steps."""
+    """The name with the inputs: `params` in a block, `input` in the main steps."""
     workflow: WorkflowFacts
     steps: Mapping[str, Called] = field(default_factory=dict)
     template: str = ""
@@ -172,7 +172,7 @@ class Scope:
         """Translate a reference.
 
         Raises:
-            UntranslatableError: It has no counterpart.
+            UntranslatableError: The reference has no counterpart.
         """
         match path:
             case ("inputs", "parameters"):
@@ -201,7 +201,7 @@ def of_workflow(path: tuple[str, ...], workflow: WorkflowFacts) -> str:
     """Translate a reference to the workflow.
 
     Raises:
-        UntranslatableError: It has no counterpart.
+        UntranslatableError: The reference has no counterpart.
     """
     match path:
         case ("parameters",) | ("parameters", "json"):
@@ -261,7 +261,7 @@ class PodScope:
         """Translate a reference.
 
         Raises:
-            UntranslatableError: It has no counterpart.
+            UntranslatableError: The reference has no counterpart.
         """
         match path:
             case ("inputs", "parameters"):

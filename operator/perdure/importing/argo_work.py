@@ -25,7 +25,7 @@ def http(source: Fields, scope: PodScope, *, prints: bool) -> Object:
 
     Args:
         source: The `http` of a template.
-        scope: What it can refer to.
+        scope: The scope of references.
         prints: Whether a step reads the body of the response.
     """
     made: Object = {"method": source.text("method") or "GET", "url": _text(source, "url", scope)}
@@ -95,7 +95,7 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
 
     Args:
         source: The `resource` of a template.
-        scope: What it can refer to.
+        scope: The scope of references.
         account: The ServiceAccount.
         outputs: The output parameters.
     """

@@ -104,7 +104,7 @@ def condition(text: str, resolve: Resolve) -> str:
     """Translate a `when`: a condition in govaluate, or one tag with an expression.
 
     Raises:
-        UntranslatableError: It has no counterpart.
+        UntranslatableError: The expression has no counterpart.
     """
     whole = TAG.fullmatch(text.strip())
     if whole and whole[1].startswith("="):
@@ -116,7 +116,7 @@ def expression(text: str, resolve: Resolve) -> str:
     """Translate an expression.
 
     Raises:
-        UntranslatableError: It has no counterpart.
+        UntranslatableError: The expression has no counterpart.
     """
     return _Parser(text, resolve, words=False).parse().text
 

@@ -99,7 +99,7 @@ class PipelineScope:
     """The scope of references in the tasks of a pipeline."""
 
     params: str
-    """Where its parameters are: `input`, or `params` in a block."""
+    """The name with the parameters: `input`, or `params` in a block."""
     names: frozenset[str]
     pipeline: str
     tasks: Mapping[str, Ran] = field(default_factory=dict)
@@ -108,13 +108,13 @@ class PipelineScope:
     items: frozenset[str] = frozenset()
     """The parameters that a matrix sets."""
     retries: int = 0
-    """Of the task that is converted."""
+    """The maximum number of retries of the converted task."""
 
     def resolve(self, path: tuple[str, ...]) -> str:
         """Translate a reference.
 
         Raises:
-            UntranslatableError: It has no counterpart.
+            UntranslatableError: The reference has no counterpart.
         """
         match path:
             case ("params", name, *rest) if name in self.items:
@@ -155,7 +155,7 @@ class TaskScope:
         """Translate a reference.
 
         Raises:
-            UntranslatableError: It has no counterpart.
+            UntranslatableError: The reference has no counterpart.
         """
         name = ".".join(path)
         if name in self._paths:

@@ -17,7 +17,7 @@ _MARK: Final = re.compile(r"^( *)(?:(- )'#': (.*)\n\1  |'#': (.*)\n)", re.MULTIL
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and quotes what kubectl would not read as text."""
+    """Writes multiline texts as blocks, and quotes texts that kubectl would parse as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (the signature of PyYAML)
         """Return true: repeat values instead of writing aliases."""

@@ -31,7 +31,7 @@ from perdure.language.expressions import Template
 from perdure.language.timeouts import OF_ACTIVITY
 
 Templates = Mapping[str, Template]
-"""By key, see `compiler.values_of`; a key without a value is missing."""
+"""The templates of a step by key (`compiler.values_of`), without keys that have no value."""
 
 
 def action_of(step: Step, templates: Templates) -> Action:  # noqa: C901, PLR0911 (one case for each kind)

@@ -18,7 +18,7 @@ def as_length(value: Any) -> timedelta:
     """Convert a value to a duration; a negative duration has already passed.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The value cannot be converted.
     """
     if isinstance(value, timedelta):
         return value
@@ -36,7 +36,7 @@ def as_moment(value: Any) -> datetime:
     """Convert a value to a time.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The value cannot be converted.
     """
     if isinstance(value, datetime):
         return value

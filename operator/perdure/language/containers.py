@@ -33,7 +33,7 @@ _REFERENCE: Final = re.compile(r"artifacts\.inputs\[\d+\]\.from")
 """Paths where an expression must be the whole text, because its value is an artifact."""
 _PATCH: Final = "podSpecPatch"
 _EXPANDED: Final = re.compile(r"\.(command|args)\[|\.env\[")
-"""Where Kubernetes expands `$(NAME)` in a patch."""
+"""Paths in a patch where Kubernetes expands `$(NAME)`."""
 _OF_HTTP: Final = ("url", "query", "headers", "body")
 _OF_RESOURCE: Final = ("manifest", "patch")
 _Change = Callable[[str, str], Any]

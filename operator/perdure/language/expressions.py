@@ -1,10 +1,10 @@
 """Templates: JSON values whose strings may contain CEL expressions in ``${…}``.
 
-cel-expr-python (cel-cpp) parses and type-checks an expression, in 16 us where cel-python takes 130 us without knowing
-`cel.bind`, `split` or optionals. Our own evaluator runs the compiled expression (3 us for a condition, as cel-cpp itself),
-because cel-cpp's iterates over maps in a different order in each process and does not bound a single step (200 calls of replace()
-on a payload blocked the interpreter for 1.9 s). docs/expressions.md has the figures; the worst of about fifty attacks on our
-evaluator takes 75 ms.
+cel-expr-python (cel-cpp) parses and type-checks an expression in 16 us; cel-python takes 130 us, and does not support `cel.bind`,
+`split`, or optionals. Our own evaluator runs the compiled expression (3 us for a condition, the same as cel-cpp), because the
+evaluator of cel-cpp iterates over maps in a different order in each process and does not bound a single step (200 calls of
+replace() on a payload blocked the interpreter for 1.9 s). docs/expressions.md has the figures; the worst of about fifty attacks
+on our evaluator takes 75 ms.
 
 A template is compiled once. Its value depends on the scope alone: no clock, no I/O, the same value on every machine, and at
 most `cel.limits.BUDGET` units of work for the whole template.

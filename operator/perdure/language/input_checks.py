@@ -91,7 +91,7 @@ def input_check(schema: Mapping[str, Any] | None, default: Any) -> InputCheck:
         default: The default input.
 
     Raises:
-        SchemaError: It is not a schema, or refers to something outside of itself.
+        SchemaError: The schema is not valid, or has a `$ref` to another document.
     """
     if schema is None:
         return InputCheck(default)

@@ -58,14 +58,14 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     output: Any = None
     """The output, kept only if an expression may still read it."""
     artifacts: Any = None
-    """The same."""
+    """The output artifacts, kept only if an expression may still read them."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A list of steps that is running: the main one, or that of a block."""
 
     block: str = ""
-    """Empty for the main steps."""
+    """Name of the block; empty for the main steps."""
     branch: str = ""
     """The branch of a parallel step that it belongs to."""
     depth: int = 0

@@ -28,7 +28,7 @@ _EVENTS: Final = 600
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redo:
-    """Where a retry begins, and which later results it keeps."""
+    """The start of a retry, and the later results that it keeps."""
 
     point: int
     """The last event to keep: one of `history.decision_points`."""

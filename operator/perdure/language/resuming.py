@@ -85,7 +85,7 @@ def newest_before(points: Sequence[int], event_id: int) -> int:
 
 
 def _begun(events: Sequence[ev.AnyEvent], failure: Failure) -> int | None:
-    """The event before which a reset must begin to repeat the failed work. None: no work has failed."""
+    """Return the event before which a reset must start to repeat the failed work; None if no work has failed."""
     for node in failure.chain():
         for event in reversed(events):
             begun = _begun_by(event, node)

@@ -41,7 +41,7 @@ class StepView:
     start: datetime | None = None
     end: datetime | None = None
     closed_items: int = 0
-    """Of a loop that is running."""
+    """Number of closed items of a running loop."""
     items: int | None = None
     """Number of items of a running loop; None for other steps."""
     steps: tuple["StepView", ...] = ()

@@ -23,7 +23,7 @@ class RunRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt of an activity, as its Scheduled event and the run's state describe it."""
+    """One attempt of an activity, from its Scheduled event and the state of the run."""
 
     scheduled_event_id: int
     attempt: int
@@ -88,7 +88,7 @@ def payload_too_large(message: str) -> Failure:
     cannot be stored.
 
     Args:
-        message: Which payload is too large for what, with both sizes.
+        message: The payload and its destination, with both sizes.
 
     Returns:
         The failure, of type `PayloadTooLarge`.

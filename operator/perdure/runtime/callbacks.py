@@ -27,7 +27,7 @@ class CallbackToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     namespace: str
     name: str
-    """Of the WorkflowRun that scheduled it."""
+    """Name of the WorkflowRun that scheduled the operation."""
     workflow_id: str
     run_id: str
     scheduled_event_id: int

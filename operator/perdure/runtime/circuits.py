@@ -23,7 +23,7 @@ class Held:
 
     reason: str
     until: datetime | None
-    """None: until the trial attempt has ended."""
+    """The end of the wait; None: the end of the trial attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Holder:
     """An attempt, as `status.circuit` names it."""
 
     run: str
-    """Name of the WorkflowRun, for people."""
+    """Name of the WorkflowRun, for users."""
     uid: str
     """UID of the WorkflowRun: a run that was deleted and re-created under the same name is a different run."""
     event: int
@@ -98,7 +98,7 @@ def count(breaker: CircuitBreaker, circuit: Circuit, who: str, report: CircuitRe
 
     Args:
         breaker: The settings of the breaker.
-        circuit: Its state.
+        circuit: The state of the breaker.
         who: The attempt.
         report: The report of the end of the attempt.
 

@@ -54,7 +54,7 @@ def digest(status: Mapping[str, Any], fields: tuple[str, ...], number: int, uid:
     """The digest of a status.
 
     Raises:
-        ValueError: it cannot be written as JSON.
+        ValueError: The status cannot be written as JSON.
     """
     covered = {field: status[field] for field in fields if field in status}
     return f"sha256:{hashlib.sha256(canonical([number, uid, covered])).hexdigest()}"
@@ -70,7 +70,7 @@ def committed(status: Json, fields: tuple[str, ...], uid: str, after: int) -> Js
         after: Number of the previous commit; 0 if there is none.
 
     Raises:
-        ValueError: it cannot be written as JSON.
+        ValueError: The status cannot be written as JSON.
     """
     number = after + 1
     return {**status, "commit": {"number": number, "uid": uid, "digest": digest(status, fields, number, uid)}}
@@ -94,7 +94,7 @@ def fingerprint(status: Mapping[str, Any], fields: tuple[str, ...], uid: str) ->
     """Identify a status of an object, intact or not, by 16 hexadecimal digits.
 
     Raises:
-        ValueError: it cannot be written as JSON.
+        ValueError: The status cannot be written as JSON.
     """
     fields = fields if status.get("state") else ()  # otherwise there are only conditions and the matching phase
     return hashlib.sha256(canonical([status.get("commit"), digest(status, fields, 0, uid)])).hexdigest()[:16]
@@ -108,7 +108,7 @@ class Witness:
 
         Args:
             fields: The covered fields of its status.
-            uid: Of the object.
+            uid: UID of the object.
             starts_work: Whether the object starts its work if it has no status.
         """
         self._fields = fields

@@ -36,7 +36,7 @@ class Tally:
 
     runs: int = 0
     size: int = 0
-    """Bytes."""
+    """The total size in bytes."""
 
     def add(self, size: int) -> None:
         """Add a run."""
@@ -64,7 +64,7 @@ class Finished(Protocol):
 
     @property
     def size(self) -> int:
-        """Its size in bytes, with its HistorySegments."""
+        """Return the size of the run in bytes, with its HistorySegments."""
         ...
 
 

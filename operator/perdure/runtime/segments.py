@@ -43,7 +43,7 @@ class Past:
     """A history assembled from its segments and its tail."""
 
     events: list[Json]
-    """In order, with gaps if segments are missing."""
+    """The events in order, with gaps if segments are missing."""
     damage: tuple[Damage, ...]
 
 
@@ -146,7 +146,7 @@ def gather(run: KubeObject, found: Iterable[KubeObject]) -> Past:
 
     Args:
         run: The WorkflowRun.
-        found: Its HistorySegments, in any order. One that the status does not mention is about to be committed: its events are
+        found: Its HistorySegments, in any order. A segment that is not in the status is about to be committed: its events are
             also in the tail.
     """
     meta, history = run["metadata"], (run.get("status") or {}).get("history") or {}

@@ -123,7 +123,7 @@ class PodStatus:
         """Find a condition.
 
         Args:
-            kind: Its type.
+            kind: The type of the condition.
 
         Returns:
             The condition; None if the pod has none of that type.
@@ -134,7 +134,7 @@ class PodStatus:
         """Return when a container started, if it is running.
 
         Args:
-            container: Its name.
+            container: The name of the container.
 
         Returns:
             The time; None if it does not run.
@@ -146,7 +146,7 @@ class PodStatus:
         """Return how a container ended.
 
         Args:
-            container: Its name.
+            container: The name of the container.
 
         Returns:
             Its end; None if it has not started, or runs.
@@ -158,7 +158,7 @@ class PodStatus:
         """Return how a sidecar ended.
 
         Args:
-            container: Its name.
+            container: The name of the container.
 
         Returns:
             Its end; None if it has not started, or runs.

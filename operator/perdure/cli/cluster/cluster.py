@@ -1,4 +1,4 @@
-"""The cluster that a command works on, and how to reach it."""
+"""The objects of a cluster for commands, and the connection to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cluster:
         """Read an object.
 
         Raises:
-            CliError: there is none, or it cannot be read.
+            CliError: The object does not exist, or cannot be read.
         """
         return await self._requests.read(kind, plural, name)
 
@@ -51,8 +51,8 @@ class Cluster:
         """Read the Leases of the operators in the namespace.
 
         Raises:
-            NoNamespaceError: there are none, and the namespace does not exist.
-            CliError: they cannot be read.
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
         """
         from perdure.api.labels import FLEET_LABEL
 
@@ -64,11 +64,11 @@ class Cluster:
         return found
 
     async def list(self, plural: str, *, everywhere: bool = False, **selectors: str) -> list[Object]:
-        """Read all objects of a kind, of the namespace or of all namespaces, that the selectors take.
+        """Read all objects of a kind that match the selectors, in the namespace or in all namespaces.
 
         Raises:
-            NoNamespaceError: there are none, and the namespace does not exist.
-            CliError: they cannot be read.
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
         """
         items = await self._requests.list_ours(plural, None if everywhere else self.namespace, **selectors)
         if not items and not everywhere:
@@ -79,17 +79,17 @@ class Cluster:
         """Read one page of the objects of a kind in the namespace.
 
         Args:
-            plural: Their resource.
+            plural: The resource of the objects.
             size: Maximum number of objects.
-            following: What the previous page returned; empty for the first page.
-            selectors: Which objects.
+            following: The token from the previous page; empty for the first page.
+            selectors: The selectors of the objects.
 
         Returns:
             The objects, and the token of the next page; empty if there is none.
 
         Raises:
-            NoNamespaceError: there are none, and the namespace does not exist.
-            CliError: they cannot be read.
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
         """
         requests = self._requests
         query = {"limit": str(size), **selectors, **({"continue": following} if following else {})}
@@ -108,10 +108,10 @@ class Cluster:
         return self._requests.watch_ours(plural, None if everywhere else self.namespace, **selectors)
 
     async def names(self, plural: str) -> builtins.list[str]:
-        """List the names of the objects of a kind, or of all namespaces.
+        """List the names of the objects of a kind in the namespace, or of all namespaces of the cluster.
 
         Raises:
-            CliError: They cannot be read.
+            CliError: The objects cannot be read.
         """
         url = (
             paths.path(paths.CORE, None, plural)
@@ -125,7 +125,7 @@ class Cluster:
         """Create an object in the namespace, or only validate it; returns the object from the API server.
 
         Raises:
-            CliError: it was refused.
+            CliError: The API server rejected the object.
         """
         requests = self._requests
         url = paths.path(paths.PERDURE, self.namespace, plural)
@@ -137,14 +137,14 @@ class Cluster:
         """Delete an object, and its dependents unless they must stay.
 
         Args:
-            kind: Its kind.
-            plural: Its resource.
-            name: Its name.
-            orphan: Whether what belongs to it stays.
-            uid: Delete it only if it is still this one; None: whichever has the name.
+            kind: The kind of the object.
+            plural: The resource of the object.
+            name: The name of the object.
+            orphan: Whether the dependents are kept.
+            uid: The required UID of the object; None for any.
 
         Raises:
-            CliError: there is none, or it must not be deleted.
+            CliError: The object does not exist, or must not be deleted.
         """
         if uid is None:
             uid = (await self.read(kind, plural, name))["metadata"]["uid"]
@@ -153,17 +153,17 @@ class Cluster:
         await self._requests.ask(self._requests.client.delete(path, uid=uid, propagation=how), name, kind)
 
     def bearer(self) -> str | None:
-        """The token that the kubeconfig, or the pod this runs in, logs in with; None: it has none."""
+        """Return the token of the kubeconfig, or of the pod in which this runs; None if there is no token."""
         return self._requests.client.access.bearer()
 
     async def issue_token(self, account: str, audience: str) -> tuple[str, datetime]:
-        """Have the API server issue a token of a ServiceAccount of the namespace.
+        """Request a token of a ServiceAccount in the namespace from the API server.
 
         Returns:
             The token, and when it expires.
 
         Raises:
-            CliError: the ServiceAccount does not exist, or the user may not create tokens for it.
+            CliError: The ServiceAccount does not exist, or the user may not create tokens for it.
         """
         requests = self._requests
         try:
@@ -182,11 +182,11 @@ class ConfigMaps:
         self._requests = requests
 
     async def read(self, name: str) -> Object | None:
-        """Read a ConfigMap; None if there is none.
+        """Read a ConfigMap; None if it does not exist.
 
         Raises:
-            NoNamespaceError: the namespace does not exist.
-            CliError: it cannot be read.
+            NoNamespaceError: The namespace does not exist.
+            CliError: The ConfigMap cannot be read.
         """
         try:
             found: Object = await self._requests.ask(self._requests.client.get(self._path(name)), name, "ConfigMap")
@@ -196,10 +196,10 @@ class ConfigMaps:
         return found
 
     async def store(self, body: Object) -> None:
-        """Replace a ConfigMap that was read and not changed since, or create one.
+        """Replace a ConfigMap that has not changed since it was read, or create one.
 
         Raises:
-            CliError: it was refused, or someone else has changed or created it meanwhile.
+            CliError: The API server rejected it, or another client has changed or created it.
         """
         name = body["metadata"]["name"]
         if "resourceVersion" in body["metadata"]:
@@ -215,19 +215,19 @@ class ConfigMaps:
 async def connect(
     *, context: str | None, namespace: str | None, program: str, connections: int = 4
 ) -> AsyncIterator[Cluster]:
-    """Reach the cluster that the kubeconfig, or the pod this runs in, names.
+    """Connect to the cluster of the kubeconfig, or of the pod in which this runs.
 
     Args:
         context: A context of the kubeconfig; None for its current one.
-        namespace: The namespace that was asked for; None for the kubeconfig's own.
-        program: How the command was called.
+        namespace: The requested namespace; None for the namespace of the kubeconfig.
+        program: The name of the command, for messages.
         connections: Maximum number of concurrent requests.
 
     Yields:
-        The cluster, not asked yet.
+        The cluster; no request was sent yet.
 
     Raises:
-        CliError: no cluster is configured.
+        CliError: No cluster is configured.
     """
     access = _access(overrides(context, namespace))
     try:

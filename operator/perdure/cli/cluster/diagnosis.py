@@ -1,4 +1,4 @@
-"""Objects of any kind, permissions, and the clock of the API server: what `doctor` reads."""
+"""Reads objects of any kind, permissions, and the clock of the API server, for `doctor`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _RESOLUTION = timedelta(seconds=1)
-"""Of the time in an HTTP header."""
+"""The resolution of the time in an HTTP header."""
 
 
 class Diagnosis:
-    """Reads what the checks need.
+    """Reads the data for the checks.
 
     All methods raise ForbiddenError if the user has no permission, and UnreachableError if the API server does not respond.
     """
@@ -34,7 +34,7 @@ class Diagnosis:
         return found
 
     async def list(self, url: str, **selectors: str) -> Sequence[Object]:
-        """Read all objects of a collection; none if the API server does not serve the kind."""
+        """Read all objects of a collection; empty if the API server does not serve the kind."""
         answer = _or_none(self._requests.client.list_all(url, **selectors))
         found: Sequence[Object] | None = await self._requests.ask(answer)
         return found or ()
@@ -54,8 +54,8 @@ class Diagnosis:
 
         Args:
             attributes: The `resourceAttributes` of the review.
-            user: Whose request; None: that of the caller.
-            groups: The groups of that user.
+            user: The user of the request; None for the caller.
+            groups: The groups of the user.
         """
         kind, plural, whom = "SelfSubjectAccessReview", "selfsubjectaccessreviews", {}
         if user is not None:
@@ -70,10 +70,10 @@ class Diagnosis:
         return bool(answer["status"]["allowed"])
 
     async def skew(self) -> timedelta | None:
-        """Measure by how much the local clock is ahead of that of the API server; None if it does not send its time.
+        """Measure how far the local clock is ahead of the clock of the API server; None if the API server does not send its time.
 
         Returns:
-            The smallest difference that explains the times of one request.
+            The smallest difference that is consistent with the times of one request.
         """
         before = clock.now()
         await self.read("/version")

@@ -16,10 +16,10 @@ class GoneError(CliError):
 
 
 class NoNamespaceError(CliError):
-    """There is nothing to list, and the namespace does not exist."""
+    """The list is empty, and the namespace does not exist."""
 
     status = ExitCode.NO
 
 
 class ExistsError(CliError):
-    """An object of that name exists already."""
+    """An object with this name already exists."""

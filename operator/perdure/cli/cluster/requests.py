@@ -1,4 +1,4 @@
-"""Requests to the API server; every error becomes one sentence that says what to do."""
+"""Requests to the API server; every error becomes one sentence with the fix."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _LIST_VERBS = {
 """The verbs that list objects of a kind."""
 
 GET_ONE = "set KUBECONFIG or --context, or create a cluster with `make cluster`"
-"""How to get a cluster."""
+"""Advice for users without a cluster."""
 
 
 class Requests:
     """Sends requests, and explains those that fail."""
 
     def __init__(self, client: LightClient, namespace: str, program: str) -> None:
-        """`program`: the name that the command was called by."""
+        """`program`: the name of the command, for messages."""
         self.client = client
         self.namespace = namespace
         self.program = program
 
     async def ask(self, answer: Awaitable[Any], name: str | None = None, kind: str = "WorkflowRun") -> Any:
-        """Wait for the answer to a request.
+        """Wait for the response to a request.
 
         Args:
-            answer: What the client is to return.
-            name: The object that the request is about; None if it is about none in particular.
-            kind: Kind of that object.
+            answer: The response of the client, to await.
+            name: The name of the requested object; None if the request is not for a particular object.
+            kind: The kind of that object.
 
         Raises:
-            CliError: the request failed.
+            CliError: The request failed.
         """
         try:
             return await answer
@@ -70,7 +70,7 @@ class Requests:
         """Return the path of an object of ours.
 
         Raises:
-            GoneError: no object can have that name.
+            GoneError: No object can have this name.
         """
         try:
             return str(paths.path(paths.PERDURE, self.namespace, plural, name))
@@ -81,7 +81,7 @@ class Requests:
         """Read an object of ours.
 
         Raises:
-            CliError: it does not exist, or cannot be read.
+            CliError: The object does not exist, or cannot be read.
         """
         found: Object = await self.ask(self.client.get(self.path(kind, plural, name)), name, kind)
         return found
@@ -90,7 +90,7 @@ class Requests:
         """List objects of ours, of one namespace or of all.
 
         Raises:
-            CliError: they cannot be read.
+            CliError: The objects cannot be read.
         """
         url = paths.path(paths.PERDURE, namespace, plural)
         found: list[Object] = await self.ask(self.client.list_all(url, **selectors))
@@ -128,10 +128,10 @@ class Requests:
             raise self.unreachable(error) from error
 
     async def check_namespace(self) -> None:
-        """Check that the namespace exists, where the user may look and the API server answers.
+        """Check that the namespace exists, if the user has the permission and the API server responds.
 
         Raises:
-            NoNamespaceError: it does not exist.
+            NoNamespaceError: The namespace does not exist.
         """
         try:
             await self.client.get(paths.path(paths.CORE, None, "namespaces", self.namespace))
@@ -141,11 +141,11 @@ class Requests:
             return
 
     def no_namespace(self) -> str:
-        """Say that the namespace does not exist."""
+        """Build the error for a namespace that does not exist."""
         return f"there is no namespace `{self.namespace}`; choose another one with -n"
 
     def gone(self, kind: str, name: str) -> GoneError:
-        """Say that an object does not exist, and how to find those that do."""
+        """Build the error for an object that does not exist, with the command that lists existing ones."""
         verb = _LIST_VERBS.get(kind, "")
         command = f"{self.program} {verb}" if verb else f"kubectl get {kind.lower()}"
         return GoneError(
@@ -154,11 +154,11 @@ class Requests:
         )
 
     def refused(self, status: int, message: str) -> CliError:
-        """Say that the API server refused a request.
+        """Build the error for a request that the API server rejected.
 
         Args:
             status: The HTTP status.
-            message: What the API server said.
+            message: The message of the API server.
         """
         if status == 401:  # noqa: PLR2004
             return CliError(
@@ -175,7 +175,7 @@ class Requests:
         return CliError(f"the API server refused the request: {message}")
 
     def unreachable(self, error: Exception) -> UnreachableError:
-        """Say that the API server does not respond, and why."""
+        """Build the error for an API server that does not respond, with the reason."""
         cause = str(error) or type(error).__name__
         server = self.client.access.server
         return UnreachableError(

@@ -1,4 +1,4 @@
-"""WorkflowRuns, and what belongs to them: pods, Leases, children, logs and segments of their histories."""
+"""Reads WorkflowRuns and their dependents: pods, Leases, children, logs, and segments of histories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ClusterRuns:
-    """Finds runs, and reads what belongs to one.
+    """Finds runs, and reads their dependents.
 
     Dependents are read in the namespace of the run, which can differ from that of the requests.
     """
@@ -36,15 +36,15 @@ class ClusterRuns:
         """Read a WorkflowRun.
 
         Raises:
-            CliError: there is none, or it cannot be read.
+            CliError: The run does not exist, or cannot be read.
         """
         return await self._requests.read("WorkflowRun", "workflowruns", name)
 
     async def chosen(self, name: str | None, workflow_id: str | None) -> Object:
-        """Read a WorkflowRun by its name or workflow ID: the open one, otherwise the one that closed last.
+        """Read a WorkflowRun by its name or workflow ID: the open run, otherwise the run that closed last.
 
         Raises:
-            CliError: there is none, or it cannot be read.
+            CliError: The run does not exist, or cannot be read.
         """
         if workflow_id is not None:
             found = await self._of_workflow_id(workflow_id)
@@ -61,7 +61,7 @@ class ClusterRuns:
             raise await self._hint(name) or error from None
 
     async def _hint(self, name: str) -> GoneError | None:
-        """Return a hint if a name that no run has is the workflow ID of some run."""
+        """Return a hint if a name is not that of a run, but is the workflow ID of a run."""
         try:
             found = await self._of_workflow_id(name)
         except CliError:
@@ -76,7 +76,7 @@ class ClusterRuns:
         )
 
     async def _of_workflow_id(self, workflow_id: str) -> list[Object]:
-        """Return the runs of a workflow ID: by default a run's name. Standalone activities and Nexus operations have none."""
+        """Return the runs with a workflow ID (default: the name of the run). Standalone activities and operations have none."""
         from perdure.runtime.kinds import kind_of
 
         escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)
@@ -94,7 +94,7 @@ class ClusterRuns:
         """Read the runs of one Schedule, or of all; none if the user has no permission.
 
         Raises:
-            CliError: they cannot be read.
+            CliError: The objects cannot be read.
         """
         selector = SCHEDULE_LABEL if schedule is None else f"{SCHEDULE_LABEL}={schedule}"
         namespace = None if everywhere else self._requests.namespace
@@ -148,7 +148,7 @@ class ClusterRuns:
         """Read the pods of a run's attempts.
 
         Raises:
-            CliError: they cannot be read.
+            CliError: The objects cannot be read.
         """
         from perdure.cli.live import selector
 
@@ -161,7 +161,7 @@ class ClusterRuns:
         """Read the children of a run.
 
         Raises:
-            CliError: they cannot be read.
+            CliError: The objects cannot be read.
         """
         from perdure.cli.live import children_selector
 
@@ -172,9 +172,9 @@ class ClusterRuns:
         """Read the lines of a pod's log.
 
         Raises:
-            GoneError: the pod no longer exists.
-            UnreachableError: the connection broke, or the node cannot answer.
-            CliError: it cannot be read.
+            GoneError: The pod no longer exists.
+            UnreachableError: The connection broke, or the node does not respond.
+            CliError: The log cannot be read.
         """
         requests = self._requests
         url = paths.path(paths.CORE, requests.namespace, "pods", pod, "log")
@@ -192,7 +192,7 @@ class ClusterRuns:
         """Read the whole history of a run, sealed segments included, and report its damage.
 
         Raises:
-            CliError: the segments cannot be read.
+            CliError: The segments cannot be read.
         """
         from perdure.runtime.segments import gather
 
@@ -207,7 +207,7 @@ class ClusterRuns:
         """Return the run with its whole remaining history in its status.
 
         Raises:
-            CliError: the segments cannot be read.
+            CliError: The segments cannot be read.
         """
         status = run.get("status") or {}
         history = status.get("history") or {}
@@ -218,7 +218,7 @@ class ClusterRuns:
 
 
 def _standing(run: Object) -> tuple[bool, bool, str, str]:
-    """Sort key of the runs of a workflow ID: the open one is the greatest, then the one that closed last."""
+    """Return the sort key of the runs of a workflow ID: the open run is last, the run that closed last is before it."""
     status = run.get("status") or {}
     refused = (status.get("failure") or {}).get("type") == ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
     return (

@@ -1,1 +1,1 @@
-"""Web pages that show what Temporal's Web UI cannot: the step graph of a run, logs of attempts, limits, breakers, the fleet."""
+"""Web pages that complement Temporal's Web UI: the step graph of a run, logs of attempts, limits, breakers, and the fleet."""

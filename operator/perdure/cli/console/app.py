@@ -43,16 +43,16 @@ _HEADERS: Final = {
 }
 _TITLES: Final = {401: "Not logged in", 404: "Not found"}
 _LONGEST: Final = 200_000
-"""Characters of a value that are shown."""
+"""Maximum characters of a value on a page."""
 
 
 def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Middleware] = ()) -> Starlette:
     """Build the application.
 
     Args:
-        door: How the API server is reached.
-        settings: Where things are.
-        before: What sees requests first.
+        door: The access to the API server.
+        settings: The settings of the console.
+        before: The middleware that handles requests first.
     """
     templates = Environment(
         loader=PackageLoader("perdure.cli.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
@@ -83,7 +83,7 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
 
 
 def explain(error: Exception) -> tuple[int, str, str]:
-    """Return the HTTP status of an error, a title, and what to tell the user."""
+    """Return the HTTP status of an error, a title, and a message for the user."""
     if isinstance(error, HTTPException):
         return error.status_code, _TITLES.get(error.status_code, "Invalid request"), error.detail
     cause = error.__cause__
@@ -101,13 +101,13 @@ def explain(error: Exception) -> tuple[int, str, str]:
 
 
 def _value(data: Any) -> str:
-    """Write a JSON value for people; a very long one in part."""
+    """Format a JSON value for users; a very long value is truncated."""
     written = json.dumps(data, ensure_ascii=False, indent=2)
     return written if len(written) <= _LONGEST else f"{written[:_LONGEST]}\n… ({len(written):,} characters)"
 
 
 class SecurityHeaders:
-    """Adds headers that keep a page from doing what it need not do."""
+    """Adds headers that restrict pages to the features that they need."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

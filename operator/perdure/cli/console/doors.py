@@ -26,23 +26,23 @@ class ApiServerDoor(Protocol):
     """Gives access to the API server."""
 
     def open(self, request: Request, namespace: str) -> AbstractAsyncContextManager[Cluster]:
-        """Reach a namespace as the user who sends the request."""
+        """Connect to a namespace as the user who sends the request."""
 
 
 class OwnDoor:
-    """For the single user of a laptop, whom the kubeconfig identifies."""
+    """Access for the single user of a laptop, with the kubeconfig."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     @asynccontextmanager
     async def open(self, _: Request, namespace: str) -> AsyncIterator[Cluster]:
-        """Reach a namespace with the kubeconfig."""
+        """Connect to a namespace with the kubeconfig."""
         yield self._cluster.within(namespace)
 
 
 class TokenDoor:
-    """For the users of a server in the cluster: the token of each request is passed on to the API server."""
+    """Access for the users of a server in the cluster: the token of each request is passed to the API server."""
 
     def __init__(self, access: Access) -> None:
         """`access` has the address of the API server, without credentials."""
@@ -50,10 +50,10 @@ class TokenDoor:
 
     @asynccontextmanager
     async def open(self, request: Request, namespace: str) -> AsyncIterator[Cluster]:
-        """Reach a namespace with the token of the request.
+        """Connect to a namespace with the token of the request.
 
         Raises:
-            HTTPException: it has none.
+            HTTPException: The request has no token.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():

@@ -31,10 +31,10 @@ async def serving(door: ApiServerDoor, settings: ConsoleSettings, port: int) -> 
     """Serve on a port until the end of the block; 0 selects a free port.
 
     Yields:
-        The server, which knows its address.
+        The server, with its address.
 
     Raises:
-        CliError: the port is in use.
+        CliError: The port is in use.
     """
     guard = RequestGuard("perdure console")
     app = console(door, settings, [Middleware(_Guarded, guard=guard)])
@@ -69,7 +69,7 @@ class _ConsoleServer(uvicorn.Server):
     """A server that leaves the handling of signals to the command."""
 
     def capture_signals(self) -> object:  # type: ignore[override]
-        """Capture none."""
+        """Capture no signals."""
         from contextlib import nullcontext
 
         return nullcontext()

@@ -11,7 +11,7 @@ from perdure.cli.view.logs import Lines, LogOf
 TAIL = 2_000
 """Maximum lines of an existing log to read."""
 _TRIES = 5
-"""How often reading the log may fail."""
+"""Maximum number of failed reads of the log."""
 _PAUSE = 1.0
 
 
@@ -19,12 +19,12 @@ async def text_of(cluster: Cluster, log: LogOf, *, follow: bool) -> AsyncIterato
     """Read a log.
 
     Args:
-        cluster: Where it is, in the namespace of the run.
-        log: Which one.
-        follow: Whether to read on until the container ends.
+        cluster: The cluster, with the namespace of the run.
+        log: The log.
+        follow: Whether to continue until the container ends.
 
     Yields:
-        Lines with their times; then why no more can be read, where that is so.
+        Lines with their times, then the reason if no more lines can be read.
     """
     query = {"container": log.container, "timestamps": "true", "tailLines": str(TAIL)}
     if follow:

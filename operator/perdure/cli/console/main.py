@@ -15,7 +15,7 @@ from perdure.cli.console.pages import ConsoleSettings
 from perdure.kube.access import Access
 
 CA = Path("/var/run/secrets/kubernetes.io/ca/ca.crt")
-"""The certificate of the authority of the API server; the ConfigMap `kube-root-ca.crt` has it in every namespace."""
+"""The CA certificate of the API server; the ConfigMap `kube-root-ca.crt` has it in every namespace."""
 
 
 def application(environment: "os._Environ[str] | dict[str, str]", ca: Path = CA) -> Starlette:
@@ -23,10 +23,10 @@ def application(environment: "os._Environ[str] | dict[str, str]", ca: Path = CA)
 
     Args:
         environment: The environment variables of the pod.
-        ca: The file of the authority.
+        ca: The file with the CA certificate.
 
     Raises:
-        SystemExit: a variable is missing or invalid.
+        SystemExit: A variable is missing or invalid.
     """
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:

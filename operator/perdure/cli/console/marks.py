@@ -14,7 +14,7 @@ _TONES: Final = {
     "blue": "waiting",
     "yellow": "warning",
 }
-"""By the style of the terminal."""
+"""The tones by the style in the terminal."""
 
 _OTHERS: Final = {
     "Ready": ("✓", "good"),

@@ -1,4 +1,4 @@
-"""The pages: the objects that each one reads, and its template. They change nothing."""
+"""The pages of the console: each reads objects and fills in a template. They change nothing."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 PAGE: Final = 50
-"""Objects of one page of a list."""
+"""Maximum number of objects on a page of a list."""
 STEPS: Final = 500
-"""Steps of the table of a run."""
+"""Maximum number of steps in the table of a run."""
 
 LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
     "runs": ("workflowruns", listed.run),
@@ -52,7 +52,7 @@ LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
     "retrypolicies": ("retrypolicies", listed.retry_policy),
     "deadletters": ("deadletters", listed.dead_letter),
 }
-"""By the last part of the path: the resource, and the function that turns an object into a row."""
+"""The resource and the function that converts an object to a row, by the last part of the path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +60,15 @@ class ConsoleSettings:
     """The settings of the console."""
 
     namespace: str
-    """The namespace that is shown first."""
+    """The default namespace."""
     system_namespace: str
-    """Where the operators are."""
+    """The namespace of the operators."""
     web_ui: str
     """Address of Temporal's Web UI; empty for no links to it."""
 
 
 class Pages:
-    """Answers requests for pages."""
+    """Serves the pages."""
 
     def __init__(self, door: ApiServerDoor, settings: ConsoleSettings, templates: Environment) -> None:
         self._door = door
@@ -146,7 +146,7 @@ class Pages:
         )
 
     def _in_web_ui(self, run: ShownRun) -> str:
-        """The path of a run in Temporal's Web UI, without the names; empty if there is none."""
+        """Return the base URL of Temporal's Web UI for a run; empty if the Web UI does not show the run."""
         return self._settings.web_ui.rstrip("/") if run.observed and not (run.activity or run.operation) else ""
 
     async def log(self, request: Request) -> Response:
@@ -218,7 +218,7 @@ class Pages:
 
 
 def _chain(node: Json, page: Page) -> str:
-    """A failure and its causes, as text."""
+    """Format a failure and its causes as text."""
     return dedent("\n".join(line.plain for line in failure.chain(node, page)))
 
 
@@ -234,12 +234,12 @@ def shown(
     """Fill in a template.
 
     Args:
-        templates: All of them.
-        request: What is answered.
+        templates: All templates.
+        request: The request.
         settings: The settings of the console.
         template: Name of the template.
-        status: Of the response.
-        values: What it shows.
+        status: The HTTP status of the response.
+        values: The values for the template.
     """
     from starlette.responses import HTMLResponse
 

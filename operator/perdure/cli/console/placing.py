@@ -1,6 +1,6 @@
 """Lays out the steps of a run. Pure.
 
-Steps are below those that they need; the branches, items, and failure handlers of a step are inside its box.
+Steps are below the steps that they need; the branches, items, and failure handlers of a step are inside its box.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,14 +30,14 @@ class Box:
     width: float
     height: float
     group: bool = False
-    """Whether other steps are in it."""
+    """Whether the box contains other steps."""
     hidden: int = 0
-    """Number of steps in it that are not drawn."""
+    """Number of steps in the box that are not drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line from a step to one that needs it: straight down past its row, then to the other step."""
+    """A line from a step to a step that needs it: straight down past its row, then to the other step."""
 
     x1: float
     y1: float
@@ -67,7 +67,7 @@ class Graph:
 
     @property
     def lines(self) -> list[Line]:
-        """The lines between them."""
+        """The lines between the boxes."""
         return [shape for shape in self.shapes if isinstance(shape, Line)]
 
 
@@ -85,7 +85,7 @@ def place(steps: Sequence[ShownStep], definition: Mapping[str, Any]) -> Graph:
 
     Args:
         steps: The steps.
-        definition: The definition that the run follows; empty if it is not known.
+        definition: The definition of the run; empty if it is not known.
 
     Returns:
         The graph.
@@ -104,7 +104,7 @@ class _Placer:
         self.hidden = 0
 
     def frame(self, steps: Sequence[ShownStep], definition: Sequence[Json]) -> _Piece:
-        """Place the steps of a block, in rows by what they need."""
+        """Place the steps of a block in rows, by their needs."""
         shown = self._first(steps)
         needs = needs_of([step.name for step in shown], definition)
         rows = [row for rank in ranks(needs) for row in _chunks(rank, ACROSS)]
@@ -112,7 +112,7 @@ class _Placer:
         return _stacked([[(name, pieces[name]) for name in row] for row in rows], needs)
 
     def node(self, step: ShownStep) -> _Piece:
-        """Place a step, and what is in it."""
+        """Place a step and its contents."""
         inside = self._inside(step) if step.steps else _Piece()
         drawn = sum(isinstance(shape, Box) for shape in inside.shapes)
         hidden = sum(1 for _ in step.walk()) - 1 - drawn
@@ -147,14 +147,14 @@ class _Placer:
 
 
 def needs_of(names: Sequence[str], definition: Sequence[Json]) -> dict[str, tuple[str, ...]]:
-    """Return the steps of a block that each of them needs.
+    """Return the needs of each step of a block.
 
     Args:
         names: The steps.
-        definition: The steps as the definition has them.
+        definition: The steps in the definition.
 
     Returns:
-        By name. A step without `needs`, or one that the definition does not know, needs the previous one.
+        The needs by name. A step without `needs`, or one that is not in the definition, needs the previous one.
     """
     known = {str(step.get("name")): step for step in definition}
     found: dict[str, tuple[str, ...]] = {}
@@ -167,7 +167,7 @@ def needs_of(names: Sequence[str], definition: Sequence[Json]) -> dict[str, tupl
 
 
 def ranks(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Sort steps into rows: each one below all that it needs. Steps in a cycle come last."""
+    """Sort steps into rows: each step is below its needs. Steps in a cycle are last."""
     rows: list[list[str]] = []
     left, done = dict(needs), set[str]()
     while left:
@@ -180,7 +180,7 @@ def ranks(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
 
 def _stacked(rows: Sequence[Sequence[tuple[str, _Piece]]], needs: Mapping[str, Sequence[str]]) -> _Piece:
-    """Stack rows, each centered, with lines from each piece to those that need it."""
+    """Stack centered rows, with lines from each piece to the pieces that need it."""
     widths = [sum(piece.width for _, piece in row) + GAP * (len(row) - 1) for row in rows]
     width = max(widths, default=0)
     shapes, heads, y = list[Shape](), dict[str, tuple[Box, float]](), 0.0

@@ -23,7 +23,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     """Run all checks.
 
     Args:
-        api: Reads what they need.
+        api: Reads the data for the checks.
         system: The namespace of the operator.
         everywhere: Whether to look for stuck work in all namespaces.
 
@@ -57,7 +57,7 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
 
 
 def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckResult]]:
-    """Yield the checks of runs and what they need. `namespace`: None for all."""
+    """Yield the checks of runs and their prerequisites. `namespace`: None for all."""
     now = clock.now()
     yield _explained("Runs", work.runs(api, namespace, now))
     for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "Schedules"):

@@ -1,4 +1,4 @@
-"""The Deployment of the operator: found, and read."""
+"""Finds and reads the Deployment of the operator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OWN = "PERDURE_NAMESPACE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorDeployment:
-    """What the Deployment says about the operator."""
+    """The settings of the operator in its Deployment."""
 
     namespace: str
     name: str
@@ -44,12 +44,12 @@ class OperatorDeployment:
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """The namespaces that it is limited to; empty for all."""
+        """The namespaces that the operator watches; empty for all."""
         return self._names("PERDURE_WATCH_NAMESPACES")
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """Patterns of the namespaces that it ignores."""
+        """The patterns of namespaces that the operator ignores."""
         return self._names("PERDURE_EXCLUDE_NAMESPACES")
 
     def _names(self, variable: str) -> tuple[str, ...]:

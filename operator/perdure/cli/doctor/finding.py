@@ -14,24 +14,24 @@ class Result(StrEnum):
 
     OK = "OK"
     WARNING = "Warning"
-    """It works, but someone should look at it."""
+    """The check passed, but someone should review the finding."""
     FAILED = "Failed"
     UNKNOWN = "Unknown"
-    """The user has no permission to find out."""
+    """The user has no permission for the check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What a check has found."""
+    """The finding of a check."""
 
     check: str
     result: Result
     message: str
     fix: str = ""
-    """What to do; empty if the result is `OK`."""
+    """The fix; empty if the result is `OK`."""
 
     def as_json(self) -> dict[str, str]:
-        """Return the finding for programs."""
+        """Return the finding as JSON."""
         fix = {"fix": self.fix} if self.fix else {}
         return {"check": self.check, "result": str(self.result), "message": self.message, **fix}
 
@@ -47,7 +47,7 @@ def failed(check: str, message: str, fix: str) -> CheckResult:
 
 
 def warning(check: str, message: str, fix: str) -> CheckResult:
-    """Return a finding that someone should look at."""
+    """Return a finding that someone should review."""
     return CheckResult(check=check, result=Result.WARNING, message=message, fix=fix)
 
 
@@ -63,6 +63,6 @@ def counted(number: int, singular: str, plural: str = "") -> str:
 
 
 def some(texts: Sequence[str]) -> str:
-    """Write the first few of many texts, and how many more there are."""
+    """Write the first few texts, and the number of further ones."""
     more = len(texts) - _MAX_NAMED
     return "; ".join(texts[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")

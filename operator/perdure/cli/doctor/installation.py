@@ -1,4 +1,4 @@
-"""Is Perdure installed: its kinds, its admission policies, and the version of each part."""
+"""Checks the installation of Perdure: its kinds, its admission policies, and the version of each part."""
 
 from perdure import __version__
 from perdure.cli.cluster.diagnosis import Diagnosis
@@ -57,7 +57,7 @@ async def versions(api: Diagnosis, deployment: OperatorDeployment | None) -> Che
 
 
 async def crd_versions(api: Diagnosis) -> list[str]:
-    """Return the versions of the CRDs: one, if nothing is wrong."""
+    """Return the versions of the CRDs; a correct installation has only one."""
     named = {f"{kind}.perdure.dev" for kind in paths.PLURALS}
     crds = [each for each in await api.list(_CRDS) if each["metadata"]["name"] in named]
     return sorted({_version(each) for each in crds} - {""})

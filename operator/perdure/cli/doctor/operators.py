@@ -1,4 +1,4 @@
-"""Does the operator work: its pods, its Leases, the namespaces that it serves, and its clock."""
+"""Checks the operator: its pods, its Leases, the namespaces that it serves, and its clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perdure.cli.doctor.finding import CheckResult
 
 _TOLERATED = timedelta(seconds=2)
-"""Clocks that differ by less are fine: times in HTTP headers are in whole seconds."""
+"""The allowed difference of clocks: times in HTTP headers are in whole seconds."""
 
 
 async def pods(api: Diagnosis, deployment: OperatorDeployment | None, system: str) -> CheckResult:
@@ -92,7 +92,7 @@ async def served(deployment: OperatorDeployment, namespace: str) -> CheckResult:
 
 
 async def clocks(api: Diagnosis, leases: Sequence[Object]) -> CheckResult:
-    """Compare the clocks of this machine and of the operators with that of the API server."""
+    """Compare the clocks of this machine and of the operators with the clock of the API server."""
     from perdure.cli.view import text
 
     skew = await api.skew()

@@ -1,4 +1,4 @@
-"""What the caller and the operator may do."""
+"""Checks the permissions of the caller and of the operator."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _OF_OPERATOR = (
 
 
 async def of_caller(api: Diagnosis) -> CheckResult:
-    """Check what the caller may do in the namespace."""
+    """Check the permissions of the caller in the namespace."""
     check, where = "Your permissions", f"in namespace `{api.namespace}`"
     rights = (*_TO_READ, *_TO_CHANGE)
     allowed = await asyncio.gather(*(api.allows(right.attributes(api.namespace)) for right in rights))
@@ -85,7 +85,7 @@ async def of_caller(api: Diagnosis) -> CheckResult:
 
 
 async def of_operator(api: Diagnosis, deployment: OperatorDeployment) -> CheckResult:
-    """Check what the operator may do where it works."""
+    """Check the permissions of the operator in the namespaces that it serves."""
     check = "Operator permissions"
     places = deployment.watched or ("",)
     asked = [(place, right) for place in places for right in _OF_OPERATOR]

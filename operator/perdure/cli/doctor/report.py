@@ -1,4 +1,4 @@
-"""Findings of `doctor`: a line for each, with the fix if it did not pass."""
+"""Formats the findings of `doctor`: a line for each, with the fix if the check did not pass."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ def lines(findings: Sequence[CheckResult], page: Page) -> Iterator[Text]:
 
     Args:
         findings: The findings.
-        page: What they are shown on.
+        page: The page for the output.
 
     Yields:
         Lines.

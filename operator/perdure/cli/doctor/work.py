@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perdure.cli.doctor.finding import CheckResult
 
 _PATIENCE = timedelta(minutes=2)
-"""Runs and pods that have been pending for less are not stuck."""
+"""Runs and pods that have been pending for a shorter time are not stuck."""
 
 _BLOCKED = frozenset(
     {

@@ -1,1 +1,1 @@
-"""The Temporal frontend: how commands reach it, authenticate, and call its HTTP API."""
+"""Connects commands to the Temporal frontend, authenticates, and calls its HTTP API."""

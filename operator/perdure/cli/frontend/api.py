@@ -1,4 +1,4 @@
-"""The calls of Temporal's HTTP API that commands need."""
+"""Calls Temporal's HTTP API for commands."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ class LateError(CliError):
 
 
 class ExecutionRef(NamedTuple):
-    """A run, as Temporal names it."""
+    """The identity of a run on Temporal."""
 
     workflow_id: str
     run_id: str = ""
-    """Empty: the open run with the workflow ID, or the one that closed last."""
+    """The run ID. Empty: the open run with the workflow ID, or the run that closed last."""
 
 
 class FrontendApi:
     """The frontend, for one namespace."""
 
     def __init__(self, client: LightClient, namespace: str, timeout: float) -> None:
-        """`timeout`: how long to wait for an answer, in seconds."""
+        """`timeout`: maximum wait for a response, in seconds."""
         self._client = client
         self._namespace = namespace
         self._timeout = timeout
@@ -56,7 +56,7 @@ class FrontendApi:
             The result, as JSON.
 
         Raises:
-            CliError: The call was refused, or no answer came in time.
+            CliError: The call was rejected, or timed out.
         """
         body = {"execution": {"runId": run.run_id}, "query": {"queryArgs": list(arguments)}}
         answer = await self._post(f"{self._path(run)}/query/{quote(name, safe='')}", body)
@@ -68,14 +68,14 @@ class FrontendApi:
         Args:
             run: The run.
             name: Name of the update.
-            arguments: Its arguments.
-            update_id: Two updates with the same ID are one; None for a new one.
+            arguments: The arguments of the update.
+            update_id: The ID for deduplication of updates; None for a new ID.
 
         Returns:
             The result, as JSON.
 
         Raises:
-            CliError: The call was refused, or no answer came in time.
+            CliError: The call was rejected, or timed out.
         """
         meta = {"updateId": update_id or uuid.uuid4().hex, "identity": "perdure"}
         body = {
@@ -100,19 +100,19 @@ class FrontendApi:
         )
 
     async def reset_activity(self, run: ExecutionRef, step: str, *, heartbeat: bool, keep_paused: bool) -> str:
-        """Count the attempts of an activity from 1 again.
+        """Reset the attempts of an activity to 1.
 
         Args:
             run: The run.
             step: The step of the activity; for a workflow as code, the activity ID.
             heartbeat: Whether to discard the details of its last heartbeat.
-            keep_paused: Whether it stays paused.
+            keep_paused: Whether the activity remains paused.
 
         Returns:
-            What was done.
+            A message about the result.
 
         Raises:
-            CliError: The call was refused, or no answer came in time.
+            CliError: The call was rejected, or timed out.
         """
         body = {"runId": run.run_id, "resetHeartbeat": heartbeat, "keepPaused": keep_paused, "identity": "perdure"}
         await self._post(f"{self._path(run)}/activities/{quote(step, safe='')}/reset", body)
@@ -155,7 +155,7 @@ def _explained(error: errors.ApiError) -> CliError:
 
 
 def _single(values: Any) -> Any:
-    """Return the only value of a list, as most handlers return one; None for none."""
+    """Return the value of a list with one value, as from most handlers; None for an empty list."""
     if not isinstance(values, list):
         return values
     return values[0] if len(values) == 1 else values or None

@@ -1,4 +1,4 @@
-"""A port-forward to a Service, by kubectl: it logs in as the user does, with any kubeconfig."""
+"""A port-forward to a Service with kubectl, which supports the authentication of any kubeconfig."""
 
 import asyncio
 import re
@@ -22,16 +22,16 @@ class PortForward:
         self._command = ["port-forward", *options, *target]
         self._what = f"Service `{service}` in namespace `{namespace}`"
         self.process: Process | None = None
-        """kubectl, once it has started."""
+        """The process of kubectl, once it has started."""
         self._address = ""
         self._drain: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
 
     async def address(self) -> str:
-        """The URL that leads to the Service.
+        """Return the local URL of the Service.
 
         Raises:
-            CliError: the Service cannot be reached.
+            CliError: The Service cannot be reached.
         """
         async with self._starting:
             if self.process is None or self.process.returncode is not None:
@@ -67,7 +67,7 @@ class PortForward:
         self._drain = asyncio.create_task(_read_all(process), name="output of kubectl")
 
     async def _complaint(self, process: Process) -> str:
-        """The error message of kubectl."""
+        """Return the error message of kubectl."""
         if process.returncode is None:
             with suppress(ProcessLookupError):
                 process.terminate()

@@ -1,4 +1,4 @@
-"""How a command reaches the frontend: through a port-forward, or at an address."""
+"""Connects a command to the frontend through a port-forward, or at an address."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ _PORT = "http-api"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontendRoute:
-    """Where the frontend is, and as whom to call it."""
+    """The location of the frontend, and the identity for calls."""
 
     address: str | None
-    """Of the HTTP API; None: through a port-forward to the Service."""
+    """The address of the HTTP API; None: a port-forward to the Service."""
     account: str | None
-    """The ServiceAccount to act as; None: with the token of the kubeconfig."""
+    """The ServiceAccount for calls; None: the token of the kubeconfig."""
     audience: str
     system: str
     """Namespace of the Service."""
     service: str
     context: str | None
-    """Of the kubeconfig; None for the current one."""
+    """The context of the kubeconfig; None for the current one."""
 
 
 @asynccontextmanager
 async def reach(cluster: Cluster, route: FrontendRoute, seconds: float) -> AsyncIterator[FrontendApi]:
-    """Reach the frontend.
+    """Connect to the frontend.
 
     Args:
-        cluster: Where tokens and certificates come from, and the namespace of the calls.
-        route: The way.
-        seconds: How long to wait for an answer, in seconds.
+        cluster: The source of tokens and certificates, with the namespace of the calls.
+        route: The location and the identity.
+        seconds: Maximum wait for a response, in seconds.
 
     Raises:
-        CliError: It cannot be reached, or there is no token for it.
+        CliError: The frontend cannot be reached, or there is no token for it.
     """
     if route.address is not None:
         server = _url(route.address)
@@ -119,6 +119,6 @@ async def _service(cluster: Cluster, route: FrontendRoute) -> tuple[int, bool]:
 
 
 async def _authority(cluster: Cluster, route: FrontendRoute) -> str | None:
-    """Return the CA certificates that the operator publishes in the namespace; None: those of this machine apply."""
+    """Return the CA certificates that the operator publishes in the namespace; None for the certificates of this machine."""
     found = await cluster.config_maps.read(f"{route.service}-ca")
     return None if found is None else str((found.get("data") or {}).get("ca.crt", "")) or None

@@ -1,4 +1,4 @@
-"""Tokens for the frontend: the one of the kubeconfig, or those of a ServiceAccount, renewed before they expire."""
+"""Tokens for the frontend: the token of the kubeconfig, or tokens of a ServiceAccount that are renewed before they expire."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from perdure.cli.cluster.cluster import Cluster
 
 _EARLY = timedelta(minutes=5)
-"""How long before it expires a token is renewed."""
+"""The time before expiry at which a token is renewed."""
 
 
 class KubeconfigToken:
     """The token of the kubeconfig."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Look for it.
+        """Read the token.
 
         Raises:
-            CliError: the kubeconfig has none.
+            CliError: The kubeconfig has no token.
         """
         self._cluster = cluster
         if not cluster.bearer():
@@ -53,7 +53,7 @@ class AccountToken:
         """Return a valid token.
 
         Raises:
-            CliError: the API server issues none.
+            CliError: The API server does not issue a token.
         """
         async with self._renewing:
             if clock.now() >= self._renew:

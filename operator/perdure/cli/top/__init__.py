@@ -1,1 +1,1 @@
-"""What `perdure top` reads and shows."""
+"""Reads and formats the data for `perdure top`."""

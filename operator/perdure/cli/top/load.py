@@ -25,9 +25,9 @@ class OperatorLoad:
     """The state of one operator."""
 
     name: str
-    """Of its pod."""
+    """Name of its pod."""
     usage: Object
-    """CPU and memory of its containers, as the metrics server reports them; empty if it does not respond."""
+    """CPU and memory of its containers from the metrics server; empty if it does not respond."""
     metrics: str
     """Its metrics from `/metrics`; empty if they cannot be read."""
 
@@ -41,7 +41,7 @@ class Load:
 
 
 async def read_load(cluster: Cluster, system: str, *, everywhere: bool) -> Load:
-    """Read the open runs, and what the operators report.
+    """Read the open runs, and the load of the operators.
 
     Args:
         cluster: The cluster.
@@ -75,7 +75,7 @@ async def _operators(cluster: Cluster, system: str) -> list[OperatorLoad]:
 
 
 async def _or_empty(answer: Awaitable[Any], empty: Any) -> Any:
-    """Return an answer; `empty` if the user has no permission, or nothing responds."""
+    """Return a response; `empty` if the user has no permission, or there is no response."""
     try:
         return await answer
     except CliError:

@@ -56,7 +56,7 @@ class Counted:
 
 
 def workflows(runs: Iterable[Mapping[str, Any]], now: datetime) -> list[Counted]:
-    """Count open runs, those of the Workflow with the most runs first."""
+    """Count open runs by Workflow, the Workflow with the most runs first."""
     found: dict[tuple[str, str], Counted] = {}
     for run in runs:
         key = str(run["metadata"]["namespace"]), _workflow(run)

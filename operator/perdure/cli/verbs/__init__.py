@@ -1,1 +1,1 @@
-"""The verbs of the command, one module each: options, asking the cluster, and handing the answer to `view`."""
+"""The verbs of the command, one module each: they read options, send requests to the cluster, and print the output of `view`."""

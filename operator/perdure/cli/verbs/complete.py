@@ -1,4 +1,4 @@
-"""`complete`: answer for an open activity."""
+"""`complete`: complete a pending activity from outside."""
 
 from typing import Annotated, Any
 
@@ -41,7 +41,7 @@ def command(
     ] = None,
     final: Annotated[bool, typer.Option("--non-retryable", help="Do not retry the failure")] = False,
 ) -> None:
-    """Answer for an open activity."""
+    """Complete a pending activity from outside."""
     if sum((result is not None, failure is not None, cancelled)) != 1:
         raise typer.BadParameter("set one of the three", param_hint="--result, --failure, --cancelled")
     told = value(details, "--details")

@@ -1,4 +1,4 @@
-"""`completion`: scripts that make shells complete commands."""
+"""`completion`: scripts for the completion of commands in shells."""
 
 from enum import StrEnum
 from typing import Annotated

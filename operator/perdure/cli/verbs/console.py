@@ -1,4 +1,4 @@
-"""`console`: what Temporal's Web UI cannot show, in the browser, with the user's own permissions."""
+"""`console`: pages that complement Temporal's Web UI, in the browser, with the user's own permissions."""
 
 import asyncio
 import webbrowser
@@ -32,7 +32,7 @@ WebUIOption = Annotated[
 ]
 
 _CONNECTIONS = 64
-"""Maximum number of requests to the API server at the same time; each log that is followed is one."""
+"""Maximum number of concurrent requests to the API server; each followed log is one."""
 
 
 def command(

@@ -1,4 +1,4 @@
-"""`count`: how many runs there are."""
+"""`count`: the number of runs by phase."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`deadletters`: activities that failed for good and were set aside."""
+"""`deadletters`: permanently failed activities, stored as DeadLetters."""
 
 import asyncio
 from collections.abc import Sequence

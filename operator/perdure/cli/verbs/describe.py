@@ -1,4 +1,4 @@
-"""`describe`: one run, all there is to know."""
+"""`describe`: all details of one run."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated
@@ -90,7 +90,7 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
     """Return the name of the newest run.
 
     Raises:
-        CliError: There is none, or it cannot be read.
+        CliError: There are no runs, or they cannot be read.
     """
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         found = newest(await cluster.list("workflowruns"), 1)
@@ -102,7 +102,7 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
 async def _read(
     name: str | None, workflow_id: str | None, namespace: str | None, context: str | None, program: str
 ) -> "tuple[ShownRun, list[Object]]":
-    """Read a run, and the Events about it."""
+    """Read a run and its Events."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         found = await cluster.runs.with_past(await cluster.runs.chosen(name, workflow_id))
         seen = await cluster.runs.seen(found)

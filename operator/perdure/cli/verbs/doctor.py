@@ -1,4 +1,4 @@
-"""`doctor`: checks of the installation, and of what is stuck."""
+"""`doctor`: checks of the installation, and of stuck work."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`explain`: what a field or a reason means."""
+"""`explain`: the meaning of a field or a reason."""
 
 from typing import Annotated
 

@@ -43,7 +43,7 @@ Examples:
 
 
 _PAUSE = 0.5
-"""Seconds between two reads of a history that is followed."""
+"""Seconds between two reads of a followed history."""
 
 
 def command(
@@ -93,7 +93,7 @@ async def _events(cluster: Cluster, run: Object) -> list[Event]:
     """Read the whole history.
 
     Raises:
-        CliError: A part of it is missing.
+        CliError: A part of the history is missing.
     """
     past = await cluster.runs.past(run)
     from perdure.cli.view import events as view
@@ -115,7 +115,7 @@ async def _next(cluster: Cluster, run: Object) -> Object:
     """Read a run again until it has changed.
 
     Raises:
-        CliError: It was deleted, or it cannot be read.
+        CliError: The run was deleted, or cannot be read.
     """
     meta, away = run["metadata"], False
     while True:

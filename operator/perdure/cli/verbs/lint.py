@@ -1,4 +1,4 @@
-"""`lint`: what is wrong with manifests, before anything runs."""
+"""`lint`: the mistakes in manifests, without a cluster."""
 
 from typing import Annotated
 

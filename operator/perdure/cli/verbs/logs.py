@@ -1,4 +1,4 @@
-"""`logs`: what the steps of a run have printed."""
+"""`logs`: the logs of the steps of a run."""
 
 import asyncio
 import re
@@ -69,7 +69,7 @@ def command(
     namespace: NamespaceOption = None,
     cluster: ContextOption = None,
 ) -> None:
-    """Show what the steps of a run have printed."""
+    """Show the logs of the steps of a run."""
     check_named(name, workflow_id)
     query = {"timestamps": "true"}
     if since is not None:

@@ -1,4 +1,4 @@
-"""`query`: ask a run for its state."""
+"""`query`: query the state of a run."""
 
 import typer
 

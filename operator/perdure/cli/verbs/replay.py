@@ -1,4 +1,4 @@
-"""`replay`: does a definition still lead to a history?"""
+"""`replay`: check a definition against a recorded history."""
 
 import sys
 from pathlib import Path
@@ -41,7 +41,7 @@ def command(
     ] = None,
     color: ColorOption = Color.AUTO,
 ) -> None:
-    """Check that a definition still leads to a recorded history."""
+    """Check that a definition still replays a recorded history."""
     from perdure.cli import replaying
 
     screen = Screen(color)

@@ -35,7 +35,7 @@ Examples:
 """
 
 _LONGEST_PREFIX = 180
-"""Characters that a name may have before what the API server adds to it."""
+"""Maximum characters of a name before the suffix from the API server."""
 
 
 def command(
@@ -77,7 +77,7 @@ def command(
 
 
 def _like(run: Object, spec: dict[str, Any], name: str | None) -> Object:
-    """A run with a spec, and the user's own labels of another one."""
+    """Build a run with a spec, and with the user's labels of another run."""
     meta = run["metadata"]
     own = {k: v for k, v in (meta.get("labels") or {}).items() if not k.startswith(RESERVED_PREFIXES)}
     called = {"name": name} if name is not None else {"generateName": f"{meta['name'][:_LONGEST_PREFIX]}-"}

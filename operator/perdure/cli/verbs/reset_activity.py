@@ -1,4 +1,4 @@
-"""`reset-activity`: count the attempts of an activity from 1 again."""
+"""`reset-activity`: reset the attempts of an activity to 1."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`result`: what a run returns."""
+"""`result`: the output of a run."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated
@@ -88,7 +88,7 @@ async def _ended(cluster: Cluster, name: str) -> "ShownRun":
     """Wait until a run has ended.
 
     Raises:
-        CliError: It does not exist, was replaced by another one, or cannot be read.
+        CliError: The run does not exist, was replaced by another one, or cannot be read.
     """
     uid, away = None, False
     while True:

@@ -1,4 +1,4 @@
-"""`retry`: do again what failed in a run."""
+"""`retry`: repeat the failed work of a run."""
 
 from typing import Annotated
 
@@ -43,6 +43,6 @@ def command(
     ] = True,
     reason: ReasonOption = "",
 ) -> None:
-    """Do again what failed in a run."""
+    """Repeat the failed work of a run."""
     said = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
     ask_to_start(context, "retry", said, asked)

@@ -1,4 +1,4 @@
-"""`retrypolicy`: what retry policies mean."""
+"""`retrypolicy`: the waits of retry policies."""
 
 import asyncio
 import sys
@@ -84,7 +84,7 @@ def _seconds(wait: timedelta) -> int | float:
 
 
 def _of_file(file: str) -> Any:
-    """The spec of the first RetryPolicy of a file."""
+    """Return the spec of the first RetryPolicy of a file."""
     import yaml
 
     try:
@@ -108,10 +108,10 @@ async def _of_cluster(name: str, context: str | None, namespace: str | None, pro
 
 
 def _read(spec: Any, source: str) -> Any:
-    """The engine's form of a policy.
+    """Convert a policy to the engine's form.
 
     Raises:
-        CliError: it is no policy; with every mistake.
+        CliError: The policy is not valid; the message has every mistake.
     """
     import pydantic
 

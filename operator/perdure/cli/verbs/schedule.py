@@ -1,4 +1,4 @@
-"""`schedule`: schedules, and when they fire."""
+"""`schedule`: schedules and their times."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -121,11 +121,11 @@ class Overlap(StrEnum):
 
 
 _CONCURRENCY_POLICIES = {"forbid": "Skip", "allow": "AllowAll", "replace": "TerminateOther, or CancelOther"}
-"""What CronJob and CronWorkflow call some of them."""
+"""The names of some policies in CronJob and CronWorkflow."""
 
 
 class Cascade(StrEnum):
-    """What happens to the runs of a deleted Schedule."""
+    """The deletion of the runs of a deleted Schedule."""
 
     BACKGROUND = "background"
     ORPHAN = "orphan"
@@ -420,4 +420,4 @@ COMMANDS = {
     "trigger": (trigger, _TRIGGER),
     "unpause": (unpause, _UNPAUSE),
 }
-"""Each verb: its function, and its help."""
+"""The function and the help of each verb."""

@@ -1,4 +1,4 @@
-"""`schedule next`: when a Schedule will start runs."""
+"""`schedule next`: the next times of a Schedule."""
 
 import asyncio
 from typing import Annotated, Any
@@ -86,6 +86,6 @@ def next_times(
 
 
 async def read_schedule(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
-    """A Schedule of the cluster."""
+    """Read a Schedule from the cluster."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
         return await cluster.read("Schedule", "schedules", name)

@@ -1,4 +1,4 @@
-"""`search-attributes`: the names and types that Temporal clients and workers of a namespace may use."""
+"""`search-attributes`: the registered names and types for Temporal clients and workers of a namespace."""
 
 import asyncio
 from typing import Annotated, Any
@@ -145,7 +145,7 @@ def remove(
 def _change(
     context: typer.Context, cluster: str | None, namespace: str | None, change: Any, names: list[str]
 ) -> dict[str, str]:
-    """Change the registry; return the types that the named ones had before, empty for one that was not registered."""
+    """Change the registry. Return the previous types of the given attributes, empty for an unregistered one."""
 
     async def write() -> dict[str, str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:

@@ -63,7 +63,7 @@ def command(
 
 
 async def _check(context: typer.Context, workflow: str, given: Any, asked: Inquiry, workflow_id: str) -> None:
-    """Check the input of the run that is started if none is open, before anything is asked."""
+    """Before sending the request, check the input of the run to start if no run is open."""
     async with connect(context=asked.cluster, namespace=asked.namespace, program=program_of(context)) as cluster:
         if await open_run(cluster, workflow_id) is None:
             await check_input(cluster, workflow, given)

@@ -1,4 +1,4 @@
-"""`simulate`: what a workflow would do, in virtual time."""
+"""`simulate`: run a workflow in virtual time."""
 
 from typing import Annotated
 

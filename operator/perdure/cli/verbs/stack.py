@@ -1,4 +1,4 @@
-"""`stack`: where a run is now."""
+"""`stack`: the current steps of a run."""
 
 import typer
 
@@ -25,5 +25,5 @@ Examples:
 
 @talking_to_run
 def command(context: typer.Context, given: Talk) -> None:
-    """Show where a run is now."""
+    """Show the current steps of a run."""
     talk(context, given, lambda api, run: api.query(run, "__stack_trace"))

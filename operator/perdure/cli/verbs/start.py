@@ -143,7 +143,7 @@ def _what(workflow: str | None, kind: str | None, task_queue: str | None) -> Obj
     """Return `spec.workflow` of the new run.
 
     Raises:
-        BadParameter: it is not said, or in two ways.
+        BadParameter: No Workflow or type is given, or two are.
     """
     if (kind is None) != (task_queue is None):
         missing, given = ("--type", "--task-queue") if kind is None else ("--task-queue", "--type")
@@ -159,6 +159,6 @@ def _what(workflow: str | None, kind: str | None, task_queue: str | None) -> Obj
 
 
 def _readable(kind: str) -> str:
-    """What the name of a run can hold of a type: `order-workflow` for `OrderWorkflow`."""
+    """Convert a type to a part of the name of a run: `order-workflow` for `OrderWorkflow`."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind).lower()
     return re.sub(r"[^a-z0-9]+", "-", words)[:40].strip("-") or "run"

@@ -1,4 +1,4 @@
-"""`stop`: end runs by their `finally` alone."""
+"""`stop`: end runs with only their `finally`."""
 
 from perdure.cli.stopping import stopping
 

@@ -1,4 +1,4 @@
-"""`test`: whether workflows do what their scenarios expect."""
+"""`test`: check workflows against the expectations of their scenarios."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ def command(
     output: ReportOption = "text",
     color: ColorOption = Color.AUTO,
 ) -> None:
-    """Simulate every scenario of a folder, and tell what is not as expected."""
+    """Simulate every scenario of a folder, and print the unmet expectations."""
     from perdure.cli.scenarios import scenarios_in
     from perdure.cli.view import simulation as view
     from perdure.simulation.cast import BadFileError

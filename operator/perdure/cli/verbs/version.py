@@ -1,4 +1,4 @@
-"""`version`: the version of this command, and of what is installed in the cluster."""
+"""`version`: the versions of this command and of the installation in the cluster."""
 
 from typing import Annotated
 

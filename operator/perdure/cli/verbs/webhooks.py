@@ -1,4 +1,4 @@
-"""`webhooks`: list Webhooks, and whether they take requests."""
+"""`webhooks`: list Webhooks with their state."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""The most useful attributes of an event, in one line."""
+"""Formats the most useful attributes of an event in one line."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -39,11 +39,11 @@ def short(event: Event) -> str:
 
 
 def readable(name: str, given: Any) -> str:
-    """Write an attribute; durations as in manifests, also those inside it.
+    """Format an attribute, with durations, also nested ones, as in manifests.
 
     Args:
-        name: Its name.
-        given: Its value.
+        name: The name of the attribute.
+        given: The value of the attribute.
 
     Returns:
         One line.
@@ -63,12 +63,12 @@ def _durations(name: str, given: Any) -> Any:
 
 
 def _value(name: str) -> Callable[[Event], Told]:
-    """A value of the user, with its name."""
+    """Format a value of the user with its name."""
     return lambda event: [f"{name} {text.value(event[name])}" if name in event else None]
 
 
 def _text(*names: str) -> Callable[[Event], Told]:
-    """All attributes, unchanged."""
+    """Format all attributes, unchanged."""
     return lambda event: [str(event[name]) if event.get(name) else None for name in names]
 
 
@@ -77,13 +77,13 @@ def _failure(event: Event) -> Told:
 
 
 def _asked(event: Event) -> Told:
-    """Who requested something, and why."""
+    """Format the requester and the reason of a request."""
     who = event.get("identity")
     return [f"by {who}" if who else None, str(event.get("cause") or event.get("reason") or "")]
 
 
 def _next(event: Event) -> Told:
-    """The run that follows."""
+    """Format the next run of the chain."""
     run = event.get("newWorkflowRun")
     wait = event.get("newRunBackoff")
     return [f"continues as {run}" if run else None, f"in {readable('newRunBackoff', wait)}" if wait else None]
@@ -142,14 +142,14 @@ def _marker(event: Event) -> Told:
 
 
 def _operation(event: Event) -> Told:
-    """A Nexus operation that is scheduled; the endpoint says which namespace handles it."""
+    """Format a scheduled Nexus operation; the endpoint determines the namespace that handles it."""
     what = f"{event.get('service')}.{event.get('operation')}"
     where = f"at {event.get('endpoint')} in {event.get('handlerNamespace')}"
     return [what, where, *_value("input")(event)]
 
 
 def _of_operation(tell: Callable[[Event], Told] = lambda _: []) -> Callable[[Event], Told]:
-    """A later event of a Nexus operation, which only has the ID of the event that scheduled it."""
+    """Format a later event of a Nexus operation, which only has the ID of the Scheduled event."""
     return lambda event: [f"operation {event.get('scheduledEventId')}", *tell(event)]
 
 
@@ -220,4 +220,4 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
 }
 """The most useful attributes by type of event. For other types, of a newer operator, all attributes are shown."""
 TOLD = frozenset(_TELLING)
-"""The types of events that have a line of their own."""
+"""The types of events with a separate format."""

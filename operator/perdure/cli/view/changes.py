@@ -1,4 +1,4 @@
-"""The changes between two reads of a run: a line for each."""
+"""Formats the changes between two reads of a run, one line each."""
 
 from collections.abc import Iterator
 
@@ -16,9 +16,9 @@ def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[st
     """Show the changes.
 
     Args:
-        before: The run as it was; None at first.
-        after: The run as it is.
-        page: What it is shown on.
+        before: The previous read of the run; None for the first one.
+        after: The current read of the run.
+        page: The page for the output.
 
     Yields:
         A line for each step whose status has changed, and one for the run if its status has changed.
@@ -33,7 +33,7 @@ def changes(before: ShownRun | None, after: ShownRun, page: Page) -> Iterator[st
 
 
 def why(run: ShownRun) -> str:
-    """The reason for a run's status, in one line.
+    """Format the reason for the status of a run in one line.
 
     Args:
         run: The run.
@@ -60,13 +60,13 @@ def _stand(step: ShownStep | None) -> tuple[object, ...]:
 
 
 def _tries(step: ShownStep) -> str:
-    """The number of the attempt, unless its note contains it."""
+    """Return the number of the attempt, unless its note contains it."""
     tells = step.state in {"BackingOff", "Scheduled"}
     return f"attempt {step.attempt}" if step.attempt and step.attempt > 1 and not tells else ""
 
 
 def _when(step: ShownStep, run: ShownRun, page: Page) -> str:
-    """When the state changed, if known; otherwise when the change was observed."""
+    """Return when the state changed, if known; otherwise when the change was observed."""
     ended = step.end if step.open is None and step.timer is None else None
     return page.since(ended or page.now, run.start)
 

@@ -1,4 +1,4 @@
-"""The steps of a run of code, in the order in which they began: activities, timers, children, Nexus operations, signals.
+"""Reads the steps of a run of code, in the order in which they started: activities, timers, children, Nexus operations, signals.
 
 Their IDs are not paths, and each kind has its own: activity `1` and timer `1` are unrelated.
 """
@@ -25,7 +25,7 @@ def coded_steps(source: Source) -> tuple[ShownStep, ...]:
     """Read the steps of a run of code.
 
     Args:
-        source: What a status tells.
+        source: The data from a status.
 
     Returns:
         One step for each activity, timer, child, Nexus operation, and signal.
@@ -44,7 +44,7 @@ class _CodedStepReader:
         self.paths: set[str] = set()
 
     def begun(self) -> Iterator[HistoryEntry]:
-        """All steps; first those that opened before the available events."""
+        """Return all steps; the first ones opened before the available events."""
         recorded = self.source.history.begun.values()
         known = {(told.kind, _id(told)) for told in recorded if told.ended is None}
         for activity in self.activities.values():
@@ -109,14 +109,14 @@ class _CodedStepReader:
         )
 
     def path(self, told: HistoryEntry) -> str:
-        """Its unique path: the ID of an activity, as `complete` takes it; for other kinds, the kind and the ID."""
+        """Return the unique path: the ID of an activity, as for `complete`; for other kinds, the kind and the ID."""
         named = _id(told) if told.kind == "activity" else f"{told.kind.removesuffix('Workflow')} {_id(told)}"
         path = named if named not in self.paths else f"{named} ({told.event_id})"
         self.paths.add(path)
         return path
 
     def state(self, told: HistoryEntry, called: OpenActivity | OpenOperation | None) -> str:
-        """Its state, from its events."""
+        """Return the state from the events."""
         if called is not None:
             return called.state
         if told.ended is not None:
@@ -129,5 +129,5 @@ class _CodedStepReader:
 
 
 def _id(told: HistoryEntry) -> str:
-    """The ID that users know."""
+    """Return the ID for users."""
     return told.path if told.kind in {"activity", "timer", _NEXUS} else told.workflow_id

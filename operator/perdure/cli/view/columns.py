@@ -1,7 +1,7 @@
 """Tables: cells in columns as wide as their widest cell.
 
-`rich.table` fits a table into the width of the terminal and fills its lines with spaces. Nothing is cut here, and no line
-ends in spaces, because programs read these lines too.
+`rich.table` fits a table into the width of the terminal and fills its lines with spaces. Nothing is truncated here, and no line
+ends with spaces, because programs also read these lines.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ def table(
 
     Args:
         heading: Names of the columns; the words of the one named PHASE are colored.
-        rows: The cells; an empty one is shown as a dash.
-        page: What they are shown on.
-        least: The least width of each column; none where nothing precedes this table.
+        rows: The cells; an empty cell is shown as a dash.
+        page: The page for the output.
+        least: The minimum width of each column; empty if nothing precedes this table.
 
     Returns:
         Lines; the first one is the heading.
@@ -43,12 +43,12 @@ def table(
 
 
 def widths_of(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> list[int]:
-    """Return the width of each column: of its widest cell, or the least one."""
+    """Return the width of each column: the width of its widest cell, or the minimum."""
     return [max((*map(cell_len, cells), *least[i : i + 1])) for i, cells in enumerate(zip(*rows, strict=True))]
 
 
 def ago(time: datetime | None, page: Page) -> str:
-    """How long ago a time was, or the time itself, as the page is set; empty for none."""
+    """Format the time since a time, or the time itself, depending on the page; empty for None."""
     if time is None:
         return ""
     return text.iso(time) if page.iso else text.age(page.now - time)

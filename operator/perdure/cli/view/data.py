@@ -1,4 +1,4 @@
-"""A run as data: what `describe` shows, for programs."""
+"""Converts the output of `describe` to data for programs."""
 
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -35,9 +35,9 @@ _NAMES = {
     "waits_for": "waitingReason",
 }
 _THEIRS = frozenset({"input", "output", "details", "failure", "last_failure"})
-"""Values of users and their programs, which are not converted."""
+"""Fields with values of users and their programs, which are not converted."""
 _OF_STEPS = ("open", "timer", "limit", "child", "operation")
-"""They are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
+"""Fields that are listed under `pendingActivities`, `pendingTimers`, `pendingChildren` and `pendingNexusOperations`."""
 
 
 def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
@@ -45,10 +45,10 @@ def as_data(run: ShownRun, page: Page) -> dict[str, Any]:
 
     Args:
         run: The run.
-        page: How commands are written.
+        page: The settings of the output.
 
     Returns:
-        JSON with the names of a run's status; unknown values are left out.
+        JSON with the names of a run's status; unknown values are omitted.
     """
     data = asdict(run)
     for name in ("seen", "observed"):
@@ -77,7 +77,7 @@ def _prune(step: dict[str, Any]) -> None:
 
 
 def _clean(data: Any) -> Any:
-    """JSON as Kubernetes writes it: camelCase, times as text, durations in seconds, and no empty values."""
+    """Convert to JSON in the form of Kubernetes: camelCase, times as text, durations in seconds, and no empty values."""
     match data:
         case datetime():
             return text.iso(data)

@@ -1,4 +1,4 @@
-"""DeadLetters: a line for each, and one as a whole."""
+"""Formats DeadLetters as a table, and a single DeadLetter in full."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ _WORDS = {"True": "Succeeded", "False": "Failed", "Unknown": "Running", "": "No"
 
 
 def redriven(letter: Mapping[str, Any]) -> str:
-    """Status of the condition `Redriven`: True, False, Unknown; empty if it was not re-driven."""
+    """Return the status of the condition `Redriven`: True, False, or Unknown; empty without a re-drive."""
     conditions = (letter.get("status") or {}).get("conditions") or ()
     return next((str(c["status"]) for c in conditions if c["type"] == "Redriven"), "")
 
@@ -24,7 +24,7 @@ def table(letters: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool 
 
     Args:
         letters: The objects.
-        page: What they are shown on.
+        page: The page for the output.
         namespaces: Whether their namespaces are shown.
 
     Returns:
@@ -51,7 +51,7 @@ def table(letters: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool 
 
 
 def _type(node: Mapping[str, Any]) -> str:
-    """The failure of the last attempt: the title of the innermost failure."""
+    """Return the title of the innermost failure of the last attempt."""
     while isinstance(node.get("cause"), dict):
         node = node["cause"]
     return failure.title(node)
@@ -62,7 +62,7 @@ def describe(letter: Mapping[str, Any], page: Page) -> Iterator[Text]:
 
     Args:
         letter: The object.
-        page: What it is shown on.
+        page: The page for the output.
 
     Yields:
         Lines.

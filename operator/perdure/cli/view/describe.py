@@ -1,4 +1,4 @@
-"""A whole run: header, steps, what is open, why it failed, what to do next."""
+"""Formats a whole run: header, steps, open work, failure, and next commands."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def describe(run: ShownRun, page: Page) -> list[Text]:
 
     Args:
         run: The run.
-        page: What it is shown on.
+        page: The page for the output.
 
     Returns:
         Lines.
@@ -28,11 +28,11 @@ def describe(run: ShownRun, page: Page) -> list[Text]:
 
 
 def sections(run: ShownRun, page: Page) -> Iterator[Text]:
-    """Show the part below the header: steps, what the run waits for, why it failed, next commands.
+    """Show the part below the header: steps, open work, failure, and next commands.
 
     Args:
         run: The run.
-        page: What it is shown on.
+        page: The page for the output.
 
     Yields:
         Lines; an empty one before each section.
@@ -71,7 +71,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
 
     Args:
         run: The run.
-        page: What it is shown on.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -106,7 +106,7 @@ def header(run: ShownRun, page: Page) -> Iterator[Text]:
 
 
 def _chain(run: ShownRun) -> Iterator[Text]:
-    """The runs that it is related to."""
+    """Yield lines for the related runs."""
     chain = run.chain
     if chain.parent:
         yield _field("Parent", chain.parent)
@@ -128,7 +128,7 @@ def status(run: ShownRun, page: Page) -> Iterator[Text]:
 
     Args:
         run: The run.
-        page: What it is shown on.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -166,7 +166,7 @@ def _task(run: ShownRun, code: ShownCode, page: Page) -> Iterator[Text]:
 
 
 def _asked(request: OpenRequest, page: Page) -> str:
-    """When something was requested, by whom, and why."""
+    """Format the time, the requester, and the reason of a request."""
     when = page.moment(request.time) if request.time else "yes"
     return text.join((when + (f" by {request.identity}" if request.identity else ""), request.reason), ": ")
 

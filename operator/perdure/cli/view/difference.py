@@ -12,30 +12,30 @@ from perdure.cli.view.attributes import readable
 from perdure.cli.view.page import Page
 
 _NAMES = ("activity_id", "activity_type", "timer_id", "child_id", "signal_id", "workflow_id", "signal_name")
-"""Attributes that identify the step; always shown."""
+"""Attributes that identify the step, which are always shown."""
 _ALWAYS = (*_NAMES, "start_to_fire_timeout", "input", "result", "failure")
 _BESIDE = {"event_id", "event_time", "event_type", "successor", "new_run_backoff"}
-"""Attributes that no definition decides."""
+"""Attributes that do not depend on the definition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first event that the definition does not lead to."""
+    """The first event that differs from the decisions of the definition."""
 
     number: int
-    """Its ID; if the history ends too early, that of the event after the last one."""
+    """ID of the event; if the history ends too early, the ID after the last event."""
     event: Any
     """The event; None if the history has ended."""
     command: Any
-    """The command of the definition instead; None if it has none."""
+    """The command from the definition instead; None if there is none."""
 
 
 def show(difference: Difference, page: Page) -> Iterator[Text]:
     """Show a difference.
 
     Args:
-        difference: What differs.
-        page: What it is shown on.
+        difference: The difference.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -53,7 +53,7 @@ def show(difference: Difference, page: Page) -> Iterator[Text]:
 
 
 def _attributes(side: Any, other: Any, width: int) -> Iterator[tuple[str, Any, bool]]:
-    """Attributes of one side: name, value, and whether the other side has another value."""
+    """Yield attributes of one side: name, value, and whether the other side has another value."""
     if side is None:
         return
     rest = (key for key in _fields(side) if key not in _ALWAYS and key in _fields(other) and key not in _BESIDE)
@@ -68,7 +68,7 @@ def _attributes(side: Any, other: Any, width: int) -> Iterator[tuple[str, Any, b
 
 
 def _parts(path: str, shown: dict[str, Any], against: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The differing parts of two long objects."""
+    """Return the differing parts of two long objects."""
     for key in sorted(shown.keys() | against.keys()):
         here, there = shown.get(key), against.get(key)
         if here == there:
@@ -80,7 +80,7 @@ def _parts(path: str, shown: dict[str, Any], against: dict[str, Any]) -> Iterato
 
 
 def _fields(side: Any) -> tuple[str, ...]:
-    """Names of the attributes of an event or a command."""
+    """Return the names of the attributes of an event or a command."""
     found: tuple[str, ...] = getattr(side, "__struct_fields__", ())
     return found or tuple(getattr(side, "__dataclass_fields__", ()))
 

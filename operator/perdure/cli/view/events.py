@@ -1,4 +1,4 @@
-"""The event history: a line for each event, or every attribute."""
+"""Formats the event history: a line for each event, or every attribute."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ def check(events: Sequence[Event]) -> None:
         events: The events.
 
     Raises:
-        GapError: They are not numbered from 1 without gaps.
+        GapError: The events are not numbered from 1 without gaps.
     """
     for expected, event in enumerate(events, start=1):
         if event.get("eventId") != expected:
@@ -39,10 +39,10 @@ def table(
 
     Args:
         events: The events.
-        page: What they are shown on.
+        page: The page for the output.
         detailed: Whether to show every attribute of every event below it.
         reverse: Whether the newest event comes first.
-        after: How many events were shown before; with them, the heading.
+        after: Number of events that were already shown, with the heading.
 
     Returns:
         Lines; the first one is the heading.

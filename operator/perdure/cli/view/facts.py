@@ -1,6 +1,6 @@
-"""Parses a WorkflowRun: the run, its steps, and what is open.
+"""Parses a WorkflowRun: the run, its steps, and its open work.
 
-Parsing is lenient: a status may come from a newer operator, or lack fields of an older one. Unknown parts are left out.
+Parsing is lenient: a status may come from a newer operator, or lack fields of an older one. Unknown parts are omitted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from perdure.runtime.chains import reset_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undecided:
-    """Why a run cannot continue, and when the operator retries."""
+    """The reason why a run cannot continue, and the time at which the operator retries."""
 
     message: str
     attempt: int
@@ -48,7 +48,7 @@ class OpenRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCondition:
-    """A condition of the run, as its status has it."""
+    """A condition in the status of the run."""
 
     type: str
     status: str
@@ -70,12 +70,12 @@ class ShownChain:
     continued_as: str = ""
     """Name of the next run."""
     parent: str = ""
-    """Name of the run that started it, or must start it."""
+    """Name of the parent run, which started it or must start it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRun:
-    """A run, as its object describes it."""
+    """A run, parsed from its object."""
 
     name: str
     namespace: str
@@ -87,20 +87,20 @@ class ShownRun:
     operation: str | None
     """Service and name of a standalone Nexus operation; None for any other run."""
     endpoint: str
-    """Of a standalone Nexus operation; empty for any other run."""
+    """Endpoint of a standalone Nexus operation; empty for any other run."""
     code: ShownCode | None
-    """None if it runs steps."""
+    """The state of a run of code; None for a run of steps."""
     task_queue: str
-    """Of its workers; empty if pods do the work."""
+    """The task queue of its workers; empty if pods do the work."""
     versioning: str
     """The version of its workers and its versioning behavior; empty if it has none."""
     workflow_id: str
-    """Of a standalone activity or Nexus operation, its ID."""
+    """The workflow ID; for a standalone activity or Nexus operation, its ID."""
     phase: str
     reason: str
     message: str
     observed: bool
-    """Whether an operator has seen it."""
+    """Whether an operator has processed the run."""
     deleting: bool
     created: datetime | None
     start: datetime | None
@@ -111,37 +111,37 @@ class ShownRun:
     failure: Json | None
     chain: ShownChain
     claims: tuple[tuple[str, str], ...]
-    """Its workspaces that are PersistentVolumeClaims, and the names of these."""
+    """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
     conditions: tuple[ShownCondition, ...]
     paused: OpenRequest | None
-    """None if it is not paused."""
+    """The pause; None if the run is not paused."""
     cancel: OpenRequest | None
-    """None if no cancellation was requested."""
+    """The cancellation request; None if there is none."""
     steps: tuple[ShownStep, ...]
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
     children: tuple[OpenChild, ...]
     operations: tuple[OpenOperation, ...]
-    """Of Nexus."""
+    """The open Nexus operations."""
     signals: tuple[OpenSignal, ...]
     undecided: Undecided | None
     removed_at: datetime | None
-    """When it will be removed, if it is closed."""
+    """When the run will be removed, if it is closed."""
     seen: Seen | None
-    """None if the cluster was not queried."""
+    """The state in the cluster; None if the cluster was not queried."""
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether the run has ended permanently."""
         return self.phase in CLOSED
 
     def every_step(self) -> Iterator[ShownStep]:
-        """The steps, and those in them."""
+        """Yield all steps, including nested ones."""
         for step in self.steps:
             yield from step.walk()
 
     def duration(self, now: datetime) -> timedelta | None:
-        """How long it took, or takes so far."""
+        """Return the total duration, or the duration so far."""
         return elapsed(self.start, self.end, now)
 
 
@@ -151,10 +151,10 @@ def read_run(
     """Read a WorkflowRun.
 
     Args:
-        obj: The object as the API server has it.
+        obj: The object from the API server.
         now: The time.
-        seen: What the cluster shows of its attempts, where it was looked at.
-        trace: How its steps have ended, by path; None: as far as the object says.
+        seen: The state of its attempts in the cluster, if the cluster was queried.
+        trace: The outcomes of its steps by path; None to use only the object.
 
     Returns:
         The run.
@@ -225,7 +225,7 @@ def read_run(
 
 
 def _versioning(told: Mapping[str, Any]) -> str:
-    """The versioning of a run, such as ``shop:v1 (Pinned)``; empty if it has none."""
+    """Format the versioning of a run, such as ``shop:v1 (Pinned)``; empty if it has none."""
     override = mapping(told.get("override"))
     behavior = str(override.get("behavior") or told.get("behavior") or "")
     if not behavior:
@@ -238,7 +238,7 @@ def _versioning(told: Mapping[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A value, or a note in place of one that is nested too deeply to be written as JSON."""
+    """Return a value, or a note instead of a value that is nested too deeply for JSON."""
     return f"(nests more than {MAX_DEPTH} levels deep)" if nests_deeper(value) else value
 
 

@@ -1,4 +1,4 @@
-"""Failures: in one line next to a step, and as the whole chain of causes."""
+"""Formats failures: in one line next to a step, or as the whole chain of causes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,20 +15,20 @@ _TRACE_LINES = 8
 
 
 def title(failure: Mapping[str, Any]) -> str:
-    """The kind of failure, in one word.
+    """Return the kind of a failure in one word.
 
     Args:
         failure: One failure of the chain.
 
     Returns:
-        The type of an application's failure, the kind of any other.
+        The type of an application failure, or the kind of any other failure.
     """
     kind = str(failure.get("kind") or "")
     return str((failure.get("type") if kind in {"", "Application"} else None) or kind or "Failure")
 
 
 def summary(failure: Mapping[str, Any]) -> str:
-    """A failure in one line, with its cause if it has one.
+    """Format a failure in one line, with its cause if it has one.
 
     Args:
         failure: The outermost failure.
@@ -44,7 +44,7 @@ def summary(failure: Mapping[str, Any]) -> str:
 
 
 def task_failure(event: Mapping[str, Any]) -> str:
-    """The failure of a workflow task, in one line.
+    """Format the failure of a workflow task in one line.
 
     Args:
         event: The WorkflowTaskFailed or WorkflowTaskTimedOut.
@@ -96,7 +96,7 @@ def chain(failure: Mapping[str, Any], page: Page) -> Iterator[Text]:
 
     Args:
         failure: The outermost failure.
-        page: What it is shown on.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -123,7 +123,7 @@ def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
 
 
 def _own_message(node: Mapping[str, Any]) -> str:
-    """The message of a failure without the messages of its causes, which are shown below it."""
+    """Return the message of a failure without the messages of its causes, which are shown below it."""
     message = str(node.get("message") or "").strip()
     for other in reversed([mapping(node.get("cause")), *mappings(node.get("suppressed"))]):
         said = str(other.get("message") or "").strip()

@@ -1,4 +1,4 @@
-"""The operators that share the work: a line for each."""
+"""Formats the operators that share the work, one line each."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Member:
     fleet: str
     name: str
     shards: int
-    """Number of shards that it owns, by the members that it knows; zero if its Lease has expired."""
+    """Number of shards of the operator, computed from its known members; zero if its Lease has expired."""
     renewed: datetime | None
     expired: bool
     release: str
@@ -80,7 +80,7 @@ def _member(lease: Mapping[str, Any], now: datetime) -> Member:
 
 
 def as_json(members: Sequence[Member]) -> list[dict[str, object]]:
-    """The operators, for programs."""
+    """Return the operators as JSON."""
     return [
         {
             "fleet": member.fleet,
@@ -101,7 +101,7 @@ def table(members: Sequence[Member], page: Page) -> list[Text]:
 
     Args:
         members: The operators.
-        page: What they are shown on.
+        page: The page for the output.
 
     Returns:
         Lines; the first one is the heading.

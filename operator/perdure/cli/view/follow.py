@@ -1,4 +1,4 @@
-"""A run that is followed: the part that fits on the screen, and the final output."""
+"""Formats a followed run: the part that fits on the screen, and the final output."""
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -15,15 +15,15 @@ _AHEAD = 2
 
 
 def window(run: ShownRun, page: Page, height: int) -> list[Text]:
-    """Show the status of a run on one screen: if it is too long, the part that is active.
+    """Show the status of a run on one screen; if it is too long, only the active part.
 
     Args:
         run: The run.
-        page: What it is shown on.
+        page: The page for the output.
         height: Lines of the screen.
 
     Returns:
-        Fewer lines than the screen has, if it has at least ten.
+        Fewer lines than the height of the screen, if that is at least ten.
     """
     head = summary(run, page)
     if not run.steps:
@@ -56,7 +56,7 @@ def ended(run: ShownRun, page: Page) -> list[Text]:
 
     Args:
         run: The run.
-        page: What it is shown on.
+        page: The page for the output.
 
     Returns:
         Lines.
@@ -74,7 +74,7 @@ def summary(run: ShownRun, page: Page) -> Text:
 
     Args:
         run: The run.
-        page: What it is shown on.
+        page: The page for the output.
 
     Returns:
         Name, status, progress, duration, and reason.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The characters beside letters."""
+    """The symbols in the output."""
 
     icons: Mapping[str, str]
     """Icons by word; each is one column wide."""
@@ -15,9 +15,9 @@ class Glyphs:
     pipe: str
     ellipsis: str
     dash: str
-    """Shown for a missing value."""
+    """The symbol for a missing value."""
     bars: str
-    """Of a timeline: waiting, starting, running, and the time around them."""
+    """The symbols of a timeline: waiting, starting, running, and the time around them."""
 
 
 UNICODE = Glyphs(
@@ -41,7 +41,7 @@ UNICODE = Glyphs(
     dash="-",
     bars="░▒█·",
 )
-"""For terminals that know Unicode."""
+"""The symbols for terminals with Unicode."""
 
 ASCII = Glyphs(
     icons={
@@ -64,4 +64,4 @@ ASCII = Glyphs(
     dash="-",
     bars="-=#.",
 )
-"""For all others."""
+"""The symbols for all other terminals."""

@@ -1,4 +1,4 @@
-"""Hints: useful next commands for the state of a run, ready to copy."""
+"""Suggests useful next commands for the state of a run, ready to copy."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ Hint: TypeAlias = tuple[str, str]
 _MAX_ACTIVITIES = 3
 _MAX_SIGNALS = 3
 _NAMED = re.compile(r"`([a-z0-9.-]+)`")
-"""The first run that a message names."""
+"""Matches the first name of a run in a message."""
 
 
 def hints(run: ShownRun, page: Page) -> list[Hint]:
@@ -27,10 +27,10 @@ def hints(run: ShownRun, page: Page) -> list[Hint]:
 
     Args:
         run: The run.
-        page: How commands are written.
+        page: The settings of the output.
 
     Returns:
-        The purpose and the command; the most useful first.
+        The purpose and the command of each hint; the most useful one is first.
     """
     found = _BY_PHASE.get(run.phase, _of_closed)
     return list(found(run, page))
@@ -40,7 +40,7 @@ def show(found: list[Hint]) -> Iterator[Text]:
     """Show hints.
 
     Args:
-        found: What for, and the command.
+        found: The purpose and the command of each hint.
 
     Yields:
         Lines.
@@ -207,19 +207,19 @@ def _delete(run: ShownRun, page: Page) -> str:
 
 
 def _printed_only(step: ShownStep, run: ShownRun) -> bool:
-    """Whether a step, whose pod exists, has a doubtful result, or is the last one and left the run without output."""
+    """Whether a step with an existing pod has a doubtful result, or is the last one and the run has no output."""
     last = run.output is None and bool(run.steps) and step is run.steps[-1] and step.state == "Succeeded"
     return (bool(step.remark) or last) and bool(step.pods) and _exists(step.pods[-1], run) and run.seen is not None
 
 
 def _logs(pod: str, failure: Json | None, run: ShownRun, page: Page) -> str:
-    """The command that shows why an attempt in a pod failed."""
+    """Return the command that shows why an attempt in a pod failed."""
     container = _failed_init_container(failure)
     return page.kubectl(run.namespace, "logs", pod, *(("-c", container) if container else ()))
 
 
 def _failed_init_container(failure: Json | None) -> str:
-    """The init container that failed; by default, `kubectl logs` shows the main container, which never started."""
+    """Return the failed init container; by default, `kubectl logs` shows the main container, which never started."""
     failed = mapping(failure)
     return (
         str(mapping(failed.get("details")).get("container") or "")

@@ -1,4 +1,4 @@
-"""The output of `lint`: a line for each finding, as in compilers, and a summary."""
+"""Formats the output of `lint`: a line for each finding, as in compilers, and a summary."""
 
 from collections.abc import Iterator
 
@@ -16,8 +16,8 @@ def show(linted: Linted, page: Page) -> Iterator[Text]:
     """Show the findings.
 
     Args:
-        linted: What was found.
-        page: What it is shown on.
+        linted: The findings.
+        page: The page for the output.
 
     Yields:
         Lines such as ``order.yaml:12:5: Error: spec.steps[1].activity.name: there is …``.

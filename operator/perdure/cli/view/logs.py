@@ -1,4 +1,4 @@
-"""Finds logs: the attempts that have a pod, and those whose pod no longer exists. Pure."""
+"""Finds logs: attempts with a pod, and attempts whose pod no longer exists. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from perdure.api.lenient import Json, mapping, mappings
 from perdure.cli.view.facts import ShownRun
 
 _STEP = "PERDURE_ACTIVITY_ID"
-"""The variable that has the path of the step; only the container that is the activity has it."""
+"""The variable with the path of the step, which only the container of the activity has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,19 +24,19 @@ class LogOf:
     pod: str
     """Name of the pod."""
     container: str = ""
-    """The most relevant container: the activity's own, or an init container that failed."""
+    """The most relevant container: the activity's own, or a failed init container."""
     init: bool = False
-    """Whether that is an init container."""
+    """Whether the container is an init container."""
     readable: bool = False
-    """Whether that container has started."""
+    """Whether the container has started."""
     ended: bool = False
-    """Whether that container has ended."""
+    """Whether the container has ended."""
     failed: bool = False
     """Whether the attempt has failed."""
     waits: bool = False
     """Whether its containers may still start."""
     order: tuple[str, int, int] = ("", 0, 0)
-    """Sorts attempts by when they began."""
+    """The sort key of attempts by start time."""
 
     def title(self, *, with_run: bool = False) -> str:
         """The prefix of its lines, such as `charge#2`."""
@@ -60,7 +60,7 @@ class Choice:
 
 
 def is_part_of(path: str, step: str) -> bool:
-    """Whether a step is another one, an item of it, or in a block of it."""
+    """Whether a step is the same as another one, an item of it, or in a block of it."""
     return path == step or path.startswith((f"{step}/", f"{step}["))
 
 
@@ -83,10 +83,10 @@ def gone(run: ShownRun, pods: Iterable[Json]) -> Iterator[LogOf]:
 
     Args:
         run: The run.
-        pods: The pods that exist.
+        pods: The existing pods.
 
     Yields:
-        What the log was of.
+        The description of the missing log.
     """
     there = {str(mapping(pod.get("metadata")).get("name")) for pod in pods}
     for step in run.every_step():
@@ -126,13 +126,13 @@ def _log_of(run: str, pod: Json) -> LogOf | None:
 
 
 def activity_container(pod: Json) -> Json | None:
-    """Return the container of a pod that is the activity; None if the pod is not an attempt."""
+    """Return the name of the activity's container in a pod; None if the pod is not an attempt."""
     containers = mappings(mapping(pod.get("spec")).get("containers"))
     return next((each for each in containers if _variable(each, _STEP)), None)
 
 
 def activity_state(pod: Json) -> Json:
-    """Return the state of that container; empty if it has none yet."""
+    """Return the state of the activity's container; empty if it has no state yet."""
     name = (activity_container(pod) or {}).get("name")
     statuses = mappings(mapping(pod.get("status")).get("containerStatuses"))
     return next((mapping(each.get("state")) for each in statuses if each.get("name") == name), {})
@@ -157,7 +157,7 @@ class Lines:
         self._at_last = 0
         self._skip = 0
         self.last = ""
-        """The time of the last line, as its node writes it; empty before the first line."""
+        """The timestamp of the last line from the node; empty before the first line."""
 
     def again(self) -> None:
         """Prepare to read the log again from the second of the last line."""
@@ -167,7 +167,7 @@ class Lines:
         """Return the text of a line to show.
 
         Args:
-            raw: The line, as the API server gives it with `timestamps`.
+            raw: The line from the API server, with its timestamp.
 
         Returns:
             The text; None for a line that was shown before, or that does not match.

@@ -1,4 +1,4 @@
-"""Notes about a step, in one line."""
+"""Formats notes about a step in one line."""
 
 from perdure.cli.view import text
 from perdure.cli.view.facts import ShownRun
@@ -9,12 +9,12 @@ from perdure.cli.view.shown_step import ShownStep
 
 
 def note(step: ShownStep, run: ShownRun, page: Page) -> str:
-    """Return the note about a step that its line does not contain.
+    """Return the note about a step, with information that its line does not contain.
 
     Args:
         step: The step.
         run: Its run.
-        page: What it is shown on.
+        page: The page for the output.
 
     Returns:
         One line; empty if there is no note.
@@ -38,7 +38,7 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
 
 
 def _pending(step: ShownStep, page: Page) -> str:
-    """The state of an open step: what it waits for."""
+    """Return the state of an open step and the reason of its wait."""
     if step.open is not None:
         return _attempt(step.open, page)
     if step.child is not None:
@@ -49,14 +49,14 @@ def _pending(step: ShownStep, page: Page) -> str:
 
 
 def _before(step: ShownStep) -> str:
-    """The failures before the step succeeded."""
+    """Return the failures before the step succeeded."""
     if step.failure:  # its `catch` has handled it
         return f"caught: {summary(step.failure)}"
     return f"attempt {(step.attempt or 2) - 1} failed: {summary(step.last_failure)}" if step.last_failure else ""
 
 
 def _failed(step: ShownStep, run: ShownRun) -> str:
-    """Why a step failed, if no step inside it shows the failure."""
+    """Return why a step failed, if no step inside it shows the failure."""
     if any(inner.state == "Failed" for inner in step.steps):
         return ""
     # The failure of a run of steps is that of one of them.
@@ -105,7 +105,7 @@ def heartbeat(activity: OpenActivity, page: Page) -> str:
 
     Args:
         activity: The open activity.
-        page: What it is shown on.
+        page: The page for the output.
 
     Returns:
         One line; empty if there was none.

@@ -1,4 +1,4 @@
-"""What is open in a run: activities, timers, children, Nexus operations, and unconsumed signals."""
+"""Reads the open work of a run: activities, timers, children, Nexus operations, and unconsumed signals."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,20 +23,20 @@ class Sight:
     started: datetime | None = None
     ended: bool = False
     waits_for: str | None = None
-    """Why the pod has not started the activity."""
+    """The reason why the pod has not started the activity."""
     heartbeat: datetime | None = None
     details: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSight:
-    """The current state of a child in the cluster: that of the newest run of its chain."""
+    """The current state of a child in the cluster, from the newest run of its chain."""
 
     name: str
     phase: str
     progress: str = ""
     waits_for: str | None = None
-    """Why it cannot continue, if something blocks it."""
+    """The reason why the child cannot continue, if it is blocked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,11 @@ class Seen:
     """The state of a run's attempts and children in the cluster."""
 
     pods: frozenset[str] = frozenset()
-    """The pods that exist and are not being deleted; those of failed attempts stay for their logs."""
+    """The existing pods that are not terminating; pods of failed attempts are kept for their logs."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
-    """By the names of pods."""
+    """The attempts, by the names of their pods."""
     children: Mapping[int, ChildSight] = field(default_factory=dict)
-    """By the IDs of the events that requested them."""
+    """The children, by the IDs of the events that requested them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +60,14 @@ class OpenActivity:
     state: str
     attempt: int
     maximum_attempts: int
-    """0: no limit."""
+    """Maximum number of attempts; 0: no limit."""
     losses: int
     """Number of earlier attempts that were lost to the infrastructure; they do not count."""
     pod: str | None
     task_queue: str
     """The task queue of its workers; empty if it runs in a pod."""
     worker: str
-    """The worker that has the attempt; empty if unknown."""
+    """The worker of the attempt; empty if unknown."""
     scheduled: datetime | None
     started: datetime | None
     next_attempt: datetime | None
@@ -85,17 +85,17 @@ class Timer:
     """A timer that has not fired."""
 
     step: str
-    """Its ID: the path of its step, with `:timeout` if it limits the step."""
+    """ID of the timer: the path of its step, with `:timeout` if it limits the step."""
     fires: datetime
 
     @property
     def path(self) -> str:
-        """The step."""
+        """Return the path of the step."""
         return self.step.removesuffix(_LIMIT)
 
     @property
     def limits(self) -> bool:
-        """Whether it is the `timeout` of a step or of a handler."""
+        """Whether the timer is the `timeout` of a step or of a handler."""
         return self.step.endswith(_LIMIT)
 
 
@@ -104,15 +104,15 @@ class OpenChild:
     """A child that has not closed."""
 
     step: str
-    """Its step; its workflow ID if code started it, because code has no steps."""
+    """Path of its step; its workflow ID if code started it, because code has no steps."""
     workflow_id: str
     workflow_run: str
-    """Name of its newest known run; of its first one if the cluster was not queried."""
+    """Name of its newest known run, or of its first run if the cluster was not queried."""
     child_run_id: str
-    """ID of its first run; empty until that has started."""
+    """ID of its first run; empty until the run has started."""
     parent_close_policy: str
     phase: str | None
-    """None if the cluster was not queried, or has no such run yet."""
+    """The phase of the run; None if the cluster was not queried, or the run does not exist yet."""
     progress: str
     waits_for: str | None
 
@@ -122,11 +122,11 @@ class OpenCancellation:
     """A request to cancel a Nexus operation."""
 
     state: str
-    """Scheduled or BackingOff; Succeeded or Failed once the handler has answered; empty until the operation has started."""
+    """Scheduled or BackingOff; Succeeded or Failed once the handler has responded; empty until the operation has started."""
     attempt: int | None
-    """Number of the call that is due or was answered; None until the operation has started."""
+    """Number of the pending or finished call; None until the operation has started."""
     requested: datetime | None
-    """When the handler could be called for the first time."""
+    """The earliest time of the first call of the handler."""
     next_attempt: datetime | None
     last_failure: Json | None
 
@@ -141,11 +141,11 @@ class OpenOperation:
     operation: str
     handler_namespace: str
     operation_token: str
-    """The handler's name for it; empty until it has started."""
+    """The operation token of the handler; empty until the operation has started."""
     state: str
     """Scheduled: a call to start it is due; BackingOff: the last call failed; Running: the handler has started it."""
     attempt: int
-    """Number of the call that is due, or has started it."""
+    """Number of the pending call, or of the call that started the operation."""
     scheduled: datetime | None
     started: datetime | None
     next_attempt: datetime | None
@@ -162,7 +162,7 @@ class OpenOperation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSignal:
-    """A signal that was received, but not consumed by a step yet."""
+    """A received signal that no step has consumed yet."""
 
     name: str
     received: datetime | None
@@ -172,7 +172,7 @@ class OpenSignal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Openings:
-    """Everything that is open."""
+    """The open work of a run."""
 
     activities: tuple[OpenActivity, ...]
     timers: tuple[Timer, ...]
@@ -180,23 +180,23 @@ class Openings:
     operations: tuple[OpenOperation, ...]
     signals: tuple[OpenSignal, ...]
     scheduled: Mapping[str, int]
-    """Activities' events, by path."""
+    """IDs of the Scheduled events of activities, by path."""
     told: Mapping[str, str]
-    """Workflow IDs of the runs that are being signaled, by path."""
+    """Workflow IDs of the receivers of pending signals, by path."""
 
 
 def read_openings(name: str, status: Json, state: Json, now: datetime, seen: Seen | None) -> Openings:
-    """Read what is open.
+    """Read the open work of a run.
 
     Args:
         name: Name of the run.
-        status: Its status.
-        state: The engine's state in it.
+        status: The status of the run.
+        state: The engine's state in the status.
         now: The time.
-        seen: What the cluster shows, where it was looked at.
+        seen: The state in the cluster, if the cluster was queried.
 
     Returns:
-        What is open.
+        The open work.
     """
     kept = {entry.activity_id: entry for entry in convert_all(state.get("activities"), PendingActivity).values()}
     paused = status.get("phase") == "Paused"
@@ -331,12 +331,12 @@ def _cancellation(kept: PendingOperation, stored: Json, now: datetime) -> OpenCa
 
 
 def _time(time: datetime | None) -> datetime | None:
-    """A time with a zone, even if the status has none."""
+    """Return a time with a time zone, even if the status has none."""
     return None if time is None else read_time(time.isoformat())
 
 
 def _signals(status: Json, state: Json) -> Iterator[OpenSignal]:
-    """The memory has all of them, with their inputs; the status only has the names of the first ones."""
+    """Read the signals. The memory has all of them with their inputs; the status only has the first names."""
     shown = mappings(status.get("pendingSignals"))
     kept = mapping(state.get("memory")).get("signals")
     if not shown or not isinstance(kept, list):

@@ -1,4 +1,4 @@
-"""Operations: a line for each. Pure."""
+"""Formats Operations, one line each. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ def table(operations: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bo
     """Show Operations. Nothing is truncated, because programs also read the lines.
 
     Args:
-        operations: The Operations, as the API server gives them.
-        page: What they are shown on.
+        operations: The Operations from the API server.
+        page: The page for the output.
         namespaces: Whether their namespaces are shown.
         wide: Whether more columns are shown.
 

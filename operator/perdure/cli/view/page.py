@@ -38,7 +38,7 @@ class Page:
     """The selected context of the kubeconfig; hints contain it, too."""
 
     def status(self, word: str) -> Text:
-        """Icon and word of a status, in its color."""
+        """Format the icon and the word of a status, in its color."""
         icon = self.glyphs.icons.get(word, "?")
         return Text(f"{icon} {text.one_line(word)}", style=style_of(word))
 
@@ -47,42 +47,42 @@ class Page:
         return text.shorten(line, width, self.glyphs.ellipsis)
 
     def moment(self, time: datetime) -> str:
-        """A time and its distance from now; times in a history use `since`."""
+        """Format a time and its distance from now; times in a history use `since`."""
         if time > self.now:
             return f"{text.iso(time)} (in {text.countdown(time - self.now)})"
         return f"{text.iso(time)} ({text.age(self.now - time)} ago)"
 
     def near(self, time: datetime) -> str:
-        """A time near now, in a few words: `in 4s`, `2s ago`, or `at …` if clock times are selected."""
+        """Format a time near now in a few words: `in 4s`, `2s ago`, or `at …` if clock times are selected."""
         if self.iso:
             return f"at {text.iso(time)}"
         return f"in {self.left(time)}" if time > self.now else f"{text.age(self.now - time)} ago"
 
     def left(self, time: datetime) -> str:
-        """The time left until then."""
+        """Format the time left until a time."""
         return text.countdown(time - self.now)
 
     def since(self, time: datetime, start: datetime | None) -> str:
-        """A time in a run: how long after its start, or by the clock."""
+        """Format a time in a run: the time since its start, or the clock time."""
         if self.iso or start is None:
             return text.iso(time)
         return f"+{text.duration(time - start)}" if time >= start else f"-{text.duration(start - time)}"
 
     def kubectl(self, namespace: str | None, *arguments: str) -> str:
-        """A kubectl command that can be copied."""
+        """Return a kubectl command to copy."""
         return self._command("kubectl", namespace, arguments)
 
     def perdure(self, namespace: str, verb: str, *arguments: str) -> str:
-        """A command of ours that can be copied."""
+        """Return a command of Perdure to copy."""
         return self._command(f"{self.program} {verb}", namespace, arguments)
 
     def pollers(self, namespace: str, task_queue: str) -> str:
-        """A command of Temporal's CLI that shows who polls a task queue."""
+        """Return a command of Temporal's CLI that shows the pollers of a task queue."""
         options = ("--namespace", namespace, "--task-queue", text.one_line(task_queue))
         return f"temporal task-queue describe {shlex.join(options)}"
 
     def endpoint(self, name: str) -> str:
-        """A command of Temporal's CLI that shows the namespace and task queue of a Nexus endpoint."""
+        """Return a command of Temporal's CLI that shows the namespace and task queue of a Nexus endpoint."""
         return f"temporal operator nexus endpoint get {shlex.join(('--name', text.one_line(name)))}"
 
     def _command(self, program: str, namespace: str | None, arguments: tuple[str, ...]) -> str:
@@ -92,7 +92,7 @@ class Page:
 
 
 def style_of(word: str) -> str:
-    """The color of a status.
+    """Return the color of a status.
 
     Args:
         word: The status.
@@ -104,14 +104,14 @@ def style_of(word: str) -> str:
 
 
 def elapsed(start: datetime | None, end: datetime | None, now: datetime) -> timedelta | None:
-    """How long something took, or has taken so far.
+    """Return the total duration of a span, or the duration so far.
 
     Args:
-        start: When it began; None where it has not.
-        end: When it ended; None where it has not.
+        start: The start; None if it has not started.
+        end: The end; None if it has not ended.
         now: The time.
 
     Returns:
-        The duration, never negative; None if it has not begun.
+        The duration, never negative; None if it has not started.
     """
     return None if start is None else max((end or now) - start, timedelta(0))

@@ -1,4 +1,4 @@
-"""What is open in a run: a card for each activity and Nexus operation, a line for each timer, child, and signal."""
+"""Formats the open work of a run: a card for each activity and Nexus operation, a line for each timer, child, and signal."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -21,11 +21,11 @@ _Entry = TypeVar("_Entry")
 
 
 def activity_card(activity: OpenActivity, page: Page) -> Iterator[Text]:
-    """Show an activity that is open.
+    """Show an open activity.
 
     Args:
         activity: The activity.
-        page: What it is shown on.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -77,7 +77,7 @@ def operation_cards(run: ShownRun, page: Page) -> Iterator[Text]:
 
     Args:
         run: The run.
-        page: What they are shown on.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -124,7 +124,7 @@ def timer_lines(run: ShownRun, page: Page) -> Iterator[Text]:
 
     Args:
         run: The run.
-        page: What they are shown on.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -143,7 +143,7 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
 
     Args:
         run: The run.
-        page: What they are shown on.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -168,11 +168,11 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
 
 
 def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
-    """Show the signals that were received, but not consumed yet.
+    """Show the received signals that were not consumed yet.
 
     Args:
         run: The run.
-        page: What they are shown on.
+        page: The page for the output.
 
     Yields:
         Lines.

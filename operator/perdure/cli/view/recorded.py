@@ -1,4 +1,4 @@
-"""The state of steps according to a history: the newest event of each activity, timer, child, Nexus operation, and signal."""
+"""Reads the state of steps from a history: the newest event of each activity, timer, child, Nexus operation, and signal."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -40,20 +40,20 @@ class HistoryEntry:
 
     kind: str
     path: str = ""
-    """Its ID: the path of its step, unless code chose it; of a Nexus operation, the service and the operation."""
+    """ID of the entry: the path of its step, unless code chose it; for a Nexus operation, the service and the operation."""
     event_id: int | None = None
-    """Of the event that it began with."""
+    """ID of the event that started it."""
     target: str = ""
     task_queue: str = ""
     """The task queue of its workers; empty if it runs in a pod."""
     worker: str = ""
-    """The worker that did it, if one did."""
+    """The worker that executed it, if any."""
     workflow_id: str = ""
-    """Of the child, or of the signaled run."""
+    """Workflow ID of the child, or of the signaled run."""
     abandoned: bool = False
-    """Whether it continues after the run ends."""
+    """Whether the activity or child continues after the run ends."""
     has_started: bool = False
-    """Of a child, or of a Nexus operation."""
+    """Whether a child or a Nexus operation has started."""
     maximum_attempts: int = 0
     attempt: int | None = None
     losses: int = 0
@@ -61,7 +61,7 @@ class HistoryEntry:
     last_start: datetime | None = None
     end: datetime | None = None
     closed_by: str = ""
-    """The event that it has ended with."""
+    """The event that ended it."""
     ended: str | None = None
     failure: Json | None = None
     retry_state: str | None = None
@@ -75,16 +75,16 @@ class ShownHistory:
     tasks: dict[str, HistoryEntry] = field(default_factory=dict)
     """Activities, children and signals, by the path of their step."""
     timers: dict[str, HistoryEntry] = field(default_factory=dict)
-    """By timer id."""
+    """Timers by timer ID."""
     begun: dict[Any, HistoryEntry] = field(default_factory=dict)
-    """All of them, in order, by the event that each began with."""
+    """All entries in order, by the ID of their first event."""
     first: Json = field(default_factory=dict)
     """The first event; empty if it is missing."""
     last: Json = field(default_factory=dict)
     cancel: Json = field(default_factory=dict)
     """The request to cancel the run."""
     task_failed: Json = field(default_factory=dict)
-    """The failure of a workflow task that no worker has completed since; empty if there is none."""
+    """The last failure of a workflow task that no worker has completed since; empty if there is none."""
 
 
 def read_history(events: Iterable[Json]) -> ShownHistory:
@@ -119,7 +119,7 @@ def read_history(events: Iterable[Json]) -> ShownHistory:
 
 
 def _task_failed(before: Json, kind: str, event: Json) -> Json:
-    """The failure of a workflow task after an event. A lost sticky worker is not a failure."""
+    """Return the failure of the workflow task after an event. A lost sticky worker is not a failure."""
     match kind:
         case "WorkflowTaskFailed" if event.get("cause") != "ResetWorkflow":
             return event
@@ -132,10 +132,10 @@ def _task_failed(before: Json, kind: str, event: Json) -> Json:
 
 
 def by_worker(task_queue: Any) -> str:
-    """The task queue of an activity, if workers do it.
+    """Return the task queue of an activity, if workers execute it.
 
     Args:
-        task_queue: The queue that its events tell.
+        task_queue: The task queue in its events.
 
     Returns:
         The task queue; empty if it runs in a pod.

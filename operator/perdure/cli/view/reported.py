@@ -1,4 +1,4 @@
-"""The Events of an object: the newest ones, a line for each."""
+"""Formats the newest Events of an object, one line each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ def lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Text]:
 
     Args:
         events: The Events.
-        page: What they are shown on.
+        page: The page for the output.
 
     Yields:
         Lines, oldest first. Messages are truncated to the width of the page.
@@ -41,6 +41,6 @@ def lines(events: Sequence[Mapping[str, Any]], page: Page) -> Iterator[Text]:
 
 
 def _time(event: Mapping[str, Any]) -> datetime | None:
-    """Return when an Event last happened."""
+    """Return the time of the last occurrence of an Event."""
     last = mapping(event.get("series")).get("lastObservedTime") or event.get("lastTimestamp")
     return text.read_time(last or event.get("eventTime") or mapping(event.get("metadata")).get("creationTimestamp"))

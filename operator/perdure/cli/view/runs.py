@@ -1,4 +1,4 @@
-"""Many runs: a line for each."""
+"""Formats many runs, one line each."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def table(runs: Sequence[ShownRun], page: Page, *, namespaces: bool = False, wid
 
     Args:
         runs: The runs.
-        page: What they are shown on.
+        page: The page for the output.
         namespaces: Whether their namespaces are shown.
         wide: Whether more columns are shown.
 
@@ -33,7 +33,7 @@ class GrowingTable:
         self._widths: list[int] = []
 
     def lines(self, runs: Sequence[ShownRun], page: Page) -> list[Text]:
-        """Show runs in columns at least as wide as before; the first line is the heading, if it is the first time."""
+        """Show runs in columns at least as wide as before; the first call begins with the heading."""
         heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
         if self._namespaces:
             heading.insert(0, "NAMESPACE")

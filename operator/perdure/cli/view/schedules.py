@@ -1,4 +1,4 @@
-"""Schedules, for people and for programs."""
+"""Formats Schedules for users and for programs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ from perdure.schedule.times import Due, Times
 Object = dict[str, Any]
 
 _OCCURRENCES = ("", "first occurrence", "second occurrence")
-"""Notes about a wall time that occurs twice."""
+"""Notes about a wall-clock time that occurs twice."""
 
 _SHOWN = 10
-"""Number of times to show for a paused schedule; the same as in the status of a running one."""
+"""Number of times to show for a paused schedule; the same as in the status of an active schedule."""
 
 
 def times_json(dues: Sequence[Due], times: Times) -> list[dict[str, str]]:
-    """Times, for programs: RFC 3339, UTC; with a note if clocks change.
+    """Return times for programs: RFC 3339 in UTC, with a note if clocks change.
 
     Args:
         dues: The times.
-        times: The schedule's times, from which they come.
+        times: The times of the schedule.
     """
     found = []
     for due in dues:
@@ -42,11 +42,11 @@ def times_json(dues: Sequence[Due], times: Times) -> list[dict[str, str]]:
 
 
 def times_table(dues: Sequence[Due], times: Times) -> list[Text]:
-    """Times, a line for each.
+    """Format times, one line each.
 
     Args:
         dues: The times.
-        times: The schedule's times, from which they come; they are shown in its zone, too.
+        times: The times of the schedule; they are also shown in its time zone.
     """
     zone = times.zone
     shown = zone.name != "UTC"
@@ -61,7 +61,7 @@ def times_table(dues: Sequence[Due], times: Times) -> list[Text]:
 
 
 def _note(due: Due, times: Times) -> str:
-    """The note about a time on a day on which clocks change."""
+    """Return the note about a time on a day on which clocks change."""
     skipped = times.replaces(due.nominal)
     if skipped is not None:
         return f"{skipped:%H:%M:%S} does not exist"
@@ -79,18 +79,18 @@ class _Phase:
 
 
 _Phases = Mapping[tuple[str, str], _Phase]
-"""By namespace and name."""
+"""The phases of runs, by namespace and name."""
 
 
 def table(
     schedules: Sequence[Object], page: Page, runs: Sequence[Object] = (), *, namespaces: bool = False
 ) -> list[Text]:
-    """Schedules, a line for each; the first line is the heading.
+    """Format schedules, one line each; the first line is the heading.
 
     Args:
         schedules: The schedules.
-        page: What they are shown on.
-        runs: Their runs, as far as they may be read.
+        page: The page for the output.
+        runs: The runs of the schedules that the user may read.
         namespaces: Whether their namespaces are shown.
     """
     heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE"]
@@ -123,7 +123,7 @@ def _cells(schedule: Object, phases: _Phases, page: Page) -> list[str]:
 
 
 def _when(schedule: Object) -> tuple[str, str]:
-    """The times in a few words, and their zone; the spec's own text if the operator has not processed it."""
+    """Describe the times in a few words, with their zone; use the text of the spec if the operator has not processed it."""
     read, given = (schedule.get("status") or {}).get("spec") or {}, schedule["spec"]
     fields = ("cron", "intervals", "calendars")
     raw = "; ".join(
@@ -133,7 +133,7 @@ def _when(schedule: Object) -> tuple[str, str]:
 
 
 def state_of(schedule: Object) -> str:
-    """Whether a schedule runs; if not, why, in one word."""
+    """Return whether a schedule is active; otherwise the reason in one word."""
     conditions = {each["type"]: each for each in (schedule.get("status") or {}).get("conditions") or ()}
     for kind, wanted in (("Ready", "False"), ("Paused", "True")):
         if conditions.get(kind, {}).get("status") == wanted:
@@ -142,18 +142,18 @@ def state_of(schedule: Object) -> str:
 
 
 def is_paused(schedule: Object) -> bool:
-    """Whether a schedule is paused; for a manifest, whether it is created paused."""
+    """Return whether a schedule is paused; for a manifest, whether it is created paused."""
     return bool(schedule["spec"].get("paused") or (schedule.get("status") or {}).get("paused"))
 
 
 def _phase(phases: _Phases, schedule: Object, recorded: Object) -> _Phase | None:
-    """The phase of a run that a Schedule has recorded; its run ID is recorded after its name."""
+    """Return the phase of a run that a Schedule has recorded; the run ID is recorded after the name."""
     found = phases.get((schedule["metadata"]["namespace"], recorded["workflowRun"]))
     return found if found is not None and recorded.get("runId", found.uid) == found.uid else None
 
 
 def _phases(runs: Sequence[Object]) -> _Phases:
-    """The phase of each run."""
+    """Return the phase of each run."""
     found = {}
     for run in runs:
         status, meta = run.get("status") or {}, run["metadata"]
@@ -164,12 +164,12 @@ def _phases(runs: Sequence[Object]) -> _Phases:
 
 
 def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> list[Text]:
-    """The description of a schedule for people.
+    """Describe a schedule for users.
 
     Args:
         schedule: The schedule.
-        page: What it is shown on.
-        runs: Its runs, as far as they may be read.
+        page: The page for the output.
+        runs: The runs of the schedule that the user may read.
     """
     status, meta = schedule.get("status") or {}, schedule["metadata"]
     counts, given = status.get("counts") or {}, schedule["spec"]
@@ -209,7 +209,7 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
 
 
 def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
-    """The next times of a schedule that is paused; the operator records none for it, since nothing will start."""
+    """Return the next times of a paused schedule; the operator does not record them, because no run will start."""
     if not is_paused(schedule):
         return []
     try:
@@ -220,7 +220,7 @@ def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
 
 
 def _action(action: Object, run: _Phase | None) -> str:
-    """One of the last actions. An open run has its own phase; one that other runs continue is Running."""
+    """Format one of the last actions. An open run has its own phase; a run that other runs continue is Running."""
     time, status = action.get("scheduledTime") or action["actualTime"], action.get("status", "")
     told = ""
     if status == "Running" and run is not None and run.phase != "ContinuedAsNew":

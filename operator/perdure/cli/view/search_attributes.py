@@ -1,4 +1,4 @@
-"""Registered search attributes: a line for each."""
+"""Formats registered search attributes, one line each."""
 
 from collections.abc import Mapping
 
@@ -15,8 +15,8 @@ def table(types: Mapping[str, str], page: Page) -> list[Text]:
     """Show search attributes.
 
     Args:
-        types: The type of each, by name.
-        page: What they are shown on.
+        types: The types by name.
+        page: The page for the output.
 
     Returns:
         Lines; the first one is the heading.

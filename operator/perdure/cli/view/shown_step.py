@@ -1,4 +1,4 @@
-"""A step as `describe` shows it."""
+"""A step in the output of `describe`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from perdure.api.lenient import Json, mapping
 from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, Timer
 
 OPEN = frozenset({"Running", "Scheduled", "BackingOff", "Waiting", "Paused", "CircuitOpen", "CancelRequested"})
-"""The states of a step that has begun and has not ended."""
+"""The states of a step that has started and has not ended."""
 
 _MODIFIERS = frozenset(
     {"name", "needs", "when", "forEach", "catch", "compensate", "timeout", "deadLetter", "onStart", "onEnd"}
@@ -29,7 +29,7 @@ class ShownStep:
     """Its target: the activity, the block, or the duration of a sleep."""
     state: str
     attempt: int | None = None
-    """Number of the last attempt; every pod is one."""
+    """Number of the last attempt; every pod is an attempt."""
     maximum_attempts: int = 0
     losses: int = 0
     """Number of attempts that were lost to the infrastructure: they do not count."""
@@ -38,44 +38,44 @@ class ShownStep:
     last_start: datetime | None = None
     """When its last attempt started."""
     failure: Json | None = None
-    """Why it failed permanently, even if a `catch` handled the failure."""
+    """Its permanent failure, even if a `catch` handled the failure."""
     remark: str = ""
-    """A doubt about its result."""
+    """A warning about a doubtful result."""
     retry_state: str | None = None
     last_failure: Json | None = None
-    """How the attempt before the last one ended."""
+    """The outcome of the attempt before the last one."""
     count: int | None = None
     """Number of items of a step with `forEach`, if known."""
     pods: tuple[str, ...] = ()
-    """The pods of its attempts, the first one first; they may no longer exist."""
+    """The pods of its attempts in order; they may no longer exist."""
     task_queue: str = ""
     """The task queue of its workers; empty if it runs in a pod."""
     worker: str = ""
-    """The one that runs the last attempt, if known."""
+    """The worker of the last attempt, if known."""
     open: OpenActivity | None = None
     note: str = ""
-    """A message for people while it waits."""
+    """A message for users while the step waits."""
     timer: Timer | None = None
-    """Of its sleep, or of how long it waits."""
+    """The timer of its sleep or wait."""
     limit: Timer | None = None
-    """Of its `timeout`."""
+    """The timer of its `timeout`."""
     child: OpenChild | None = None
     operation: OpenOperation | None = None
     steps: "tuple[ShownStep, ...]" = ()
-    """Its parts, and the steps in it."""
+    """Its parts and nested steps."""
 
     def walk(self) -> "Iterator[ShownStep]":
-        """It, and every step in it."""
+        """Yield the step and every nested step."""
         yield self
         for step in self.steps:
             yield from step.walk()
 
 
 def kind_and_target(step: Mapping[str, Any]) -> tuple[str, str]:
-    """The kind of a step, and its target.
+    """Return the kind of a step and its target.
 
     Args:
-        step: The step as it stands in the definition.
+        step: The step in the definition.
 
     Returns:
         For instance `activity` and its name.

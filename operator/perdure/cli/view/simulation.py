@@ -1,4 +1,4 @@
-"""A simulation: the timeline, the tree of steps, the result."""
+"""Formats a simulation: the timeline, the tree of steps, and the result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ from perdure.simulation.tree import Node
 _GAP = "  "
 _LABEL = 14
 _MOST_MOMENTS = 500
-"""Maximum lines of the timeline; a longer one is shown by its beginning and its end."""
+"""Maximum lines of the timeline; of a longer one, only the beginning and the end are shown."""
 _LONGEST_TOLD = 200
 """Maximum length of the text for one point in time."""
 
@@ -27,8 +27,8 @@ def show(report: Report, unmet: Sequence[str] | None, page: Page) -> Iterator[Te
 
     Args:
         report: The result.
-        unmet: What is not as expected; None where nothing is expected.
-        page: What it is shown on.
+        unmet: The unmet expectations; None if there are no expectations.
+        page: The page for the output.
 
     Yields:
         Lines.
@@ -78,7 +78,7 @@ def _cells(moment: Moment, report: Report, page: Page, *, runs: bool) -> tuple[s
 
 
 def _when(time: datetime | None, report: Report, page: Page) -> str:
-    """A time to the millisecond: in a simulation, time is exact."""
+    """Format a time to the millisecond: in a simulation, time is exact."""
     if time is None:
         return ""
     return text.iso(time) if page.iso else f"+{length(time - report.start)}"
@@ -146,7 +146,7 @@ def verdict(result: Mapping[str, Any], page: Page) -> Iterator[Text]:
 
     Args:
         result: File and verdict: `Met`, `Unmet` or `Bad`.
-        page: What it is shown on.
+        page: The page for the output.
 
     Yields:
         Lines.

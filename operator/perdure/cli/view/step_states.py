@@ -1,4 +1,4 @@
-"""The states of steps from the status of a run: open ones, those in the memory, and those that have ended."""
+"""Determines the states of steps from the status of a run: open steps, steps in the memory, and ended steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from perdure.language.step_trace import Traced
 LIMIT = ":timeout"
 """Suffix of the path of a step: the timer of its `timeout`."""
 _WRAPPERS = frozenset({FailureKind.ACTIVITY, FailureKind.CHILD_WORKFLOW})
-"""Kinds of failures that only repeat an event of the step."""
+"""Kinds of failures that only wrap an event of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Source:
     openings: Openings
     seen: Seen | None
     trace: Mapping[str, Traced] | None = None
-    """By path, how steps have begun and ended; None if unknown."""
+    """The starts and ends of steps by path; None if unknown."""
 
 
 class Knowledge:
@@ -62,7 +62,7 @@ class Knowledge:
         self.parts = self._parts()
 
     def _parts(self) -> dict[str, dict[str, None]]:
-        """By the path of each frame, the parts of it that are known to have begun."""
+        """Return the parts of each frame that are known to have started, by its path."""
         parts: dict[str, dict[str, None]] = {}
         known: tuple[Iterable[str], ...] = (
             *(self.history.tasks, self.history.timers, self.activities, self.timers, self.children),
@@ -95,7 +95,7 @@ class States:
         *,
         begun: bool,
     ) -> str:
-        """The state of a step or part; empty if unknown."""
+        """Return the state of a step or part; empty if unknown."""
         if path in self._known.activities:
             return self._known.activities[path].state
         status = str(record.get("status") or "")
@@ -117,7 +117,7 @@ class States:
         return status or (_joined(below, loop=begun) if below else self._recorded(kind, spans))
 
     def _recorded(self, kind: str, spans: Sequence[HistoryEntry]) -> str:
-        """The outcome of a step according to its own events."""
+        """Return the outcome of a step according to its own events."""
         if not spans:
             return ""
         ended = spans[0].ended
@@ -145,12 +145,12 @@ class States:
         return limit is not None and limit.ended == "Succeeded" and not record.get("status") and not is_open
 
     def is_over(self, path: str) -> bool:
-        """Whether nothing more can begin at this path."""
+        """Whether nothing more can start at this path."""
         frame = mapping(self._known.frames.get(path.rpartition("/")[0]))
         return self._known.source.closed or bool(self._known.closing and "/" not in path) or bool(frame.get("ending"))
 
     def is_compensated(self, path: str, definition: Json) -> bool:
-        """Whether a step that succeeded was compensated later."""
+        """Whether a successful step was compensated later."""
         if "compensate" not in definition or self._known.ending.get("status") in {None, "Succeeded"}:
             return False
         if path in self._known.to_undo or path == self._known.undoing:
@@ -187,7 +187,7 @@ class States:
 
 
 def _traced_state(traced: Traced, *, closed: bool) -> str:
-    """The state of a step according to a replay; one that a closed run left open was stopped."""
+    """Return the state of a step according to a replay; an open step of a closed run was stopped."""
     return "Stopped" if closed and traced.status is Status.RUNNING else traced.status.value
 
 
@@ -200,7 +200,7 @@ def catches_timeouts(definition: Json) -> bool:
 
 
 def _joined(below: Sequence[ShownStep], *, loop: bool) -> str:
-    """The state of a step of which only the parts are known."""
+    """Return the state of a step from its parts, if nothing else is known."""
     states = [step.state for step in below if step.name not in {"compensate", "onStart", "onEnd"}]
     if not states:
         return ""

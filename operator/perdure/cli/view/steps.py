@@ -1,8 +1,8 @@
-"""The tree of steps: the definition, the decider's memory, the history, what is open, and how steps have ended.
+"""Builds the tree of steps from the definition, the decider's memory, the history, the open work, and the outcomes of steps.
 
-The memory does not keep blocks that have ended. A replay of the history shows how each step in them has ended. If the history
+The memory does not keep blocks that have ended. A replay of the history finds the outcome of each step in them. If the history
 cannot be replayed, the events of activities, timers, children, and signals are used instead: the outcome of a block is inferred
-from its parts, and steps without events are left out.
+from its parts, and steps without events are omitted.
 """
 
 import re
@@ -27,10 +27,10 @@ def read_steps(source: Source) -> tuple[ShownStep, ...]:
     """Read the steps of a run.
 
     Args:
-        source: What a status tells.
+        source: The data from a status.
 
     Returns:
-        The main steps in the order of the definition, then those that are only in the history, then handlers that have begun.
+        The main steps in the order of the definition, then steps that are only in the history, then started handlers.
     """
     return tuple(_StepReader(source).main())
 
@@ -50,7 +50,7 @@ class _StepReader:
     # Frames and parts
 
     def frame(self, path: str, steps: Sequence[Json], *, whole: bool = False) -> Iterator[ShownStep]:
-        """The steps of a block; of a block that has ended, the known ones."""
+        """Return the steps of a block; of an ended block, the known steps."""
         begun: dict[str, list[str]] = {}
         for part in self.known.parts.get(path, {}):
             found = _SEGMENT.fullmatch(part)
@@ -99,7 +99,7 @@ class _StepReader:
         return self.node(path, name, kind, target, record, tuple(below), definition=definition, unknown=unknown)
 
     def hook(self, path: str, name: str, definition: Json) -> Iterator[ShownStep]:
-        """The block that runs before or after a step, once it has begun."""
+        """Return the block that runs before or after a step, once it has started."""
         at = f"{path}:{name}"
         if at in self.begun_parts(path):
             block = self.block_at(at, str(mapping(definition.get(name)).get("block") or ""))
@@ -111,7 +111,7 @@ class _StepReader:
         return {f"{before}{part}" for part in self.known.parts.get(frame, {}) if part.startswith(last)}
 
     def body(self, path: str, kind: str, definition: Json, record: Json) -> Iterator[ShownStep]:
-        """The parts of a step that runs blocks."""
+        """Return the parts of a step that runs blocks."""
         if kind == "parallel":
             ended = mapping(mapping(self.known.tasks.get(path)).get("branches"))
             begun = self.begun_parts(path)
@@ -126,11 +126,11 @@ class _StepReader:
             yield from self.frame(path, self.steps_of(path, block))
 
     def steps_of(self, path: str, block: str) -> Sequence[Json]:
-        """The steps of the block at a path; none if the block is not known anymore."""
+        """Return the steps of the block at a path; empty if the block is no longer known."""
         return self.known.blocks.get(self.block_at(path, block), ())
 
     def block_at(self, path: str, block: str = "") -> str:
-        """The block that runs, or has run, at a path; `block` if only the definition determines it."""
+        """Return the block that runs, or has run, at a path; `block` if only the definition determines it."""
         traced = self.known.trace.get(path)
         return str(mapping(self.known.frames.get(path)).get("block") or (traced.block if traced else "") or block)
 
@@ -143,7 +143,7 @@ class _StepReader:
         return self.node(at, "compensate", kind, target, {}, tuple(self.frame(at, self.steps_of(at, target))))
 
     def handler(self, name: str) -> ShownStep:
-        """A handler that has begun: its timer shows when it began and ended."""
+        """Return a started handler; its timer shows when it started and ended."""
         path = f":{name}"
         block = str(mapping(self.source.definition.get(name)).get("block") or "")
         timer = self.known.history.timers.get(f"{path}{LIMIT}")
@@ -227,12 +227,12 @@ def pods_of(source: Source, told: HistoryEntry | None, attempt: int | None) -> t
     """Name the pods of an activity.
 
     Args:
-        source: What a status tells.
-        told: What the history says of it; None where it says nothing.
-        attempt: Number of the last attempt that has a pod, where that is known.
+        source: The data from a status.
+        told: The entry of the activity in the history; None if there is none.
+        attempt: Number of the last attempt with a pod, if known.
 
     Returns:
-        The pods of its attempts, the first one first; none if workers do it.
+        The pods of its attempts in order; empty if workers execute the activity.
     """
     if told is None or told.kind != "activity" or told.task_queue or told.event_id is None:
         return ()
@@ -246,7 +246,7 @@ def pods_of(source: Source, told: HistoryEntry | None, attempt: int | None) -> t
 
 
 def _only_handler(definition: Json) -> str:
-    """The block that handles failures of a step; empty if there is not exactly one."""
+    """Return the block that handles failures of a step; empty if there is not exactly one."""
     blocks = {str(mapping(clause.get("call")).get("block")) for clause in mappings(definition.get("catch"))}
     return blocks.pop() if len(blocks) == 1 else ""
 

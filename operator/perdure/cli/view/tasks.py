@@ -19,28 +19,28 @@ class ShownTask:
     attempt: int
     scheduled: datetime | None
     started: datetime | None
-    """When a worker took it, if the status records it: usually it only records the response."""
+    """When a worker started it, if the status records the start: usually it only records the response."""
     worker: str
     failed: str
-    """The failure of an attempt, if the history records it: of several in a row, it only records the first."""
+    """The failure of an attempt, if the history records it: of consecutive failures, it only records the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownCode:
-    """The state of a run of code, which workers decide."""
+    """The state of a run of code."""
 
     task_queue: str
     task: ShownTask | None
-    """None if no task is pending."""
+    """The pending workflow task; None if no task is pending."""
 
 
 def read_code(reference: Json, state: Json, failed: Json) -> ShownCode | None:
-    """Read the state that only a run of code has.
+    """Read the specific state of a run of code.
 
     Args:
-        reference: What its spec says it runs.
-        state: The engine's state; empty where it has not begun.
-        failed: The event that tells how its last workflow task has failed; empty where it has not.
+        reference: The reference to the workflow in its spec.
+        state: The engine's state; empty if the run has not started.
+        failed: The event with the failure of its last workflow task; empty if the task has not failed.
 
     Returns:
         The state; None for a run of steps.
@@ -68,7 +68,7 @@ def standing(task: ShownTask, page: Page) -> str:
 
     Args:
         task: The workflow task.
-        page: What it is shown on.
+        page: The page for the output.
 
     Returns:
         For instance `attempt 2, no worker has answered since 2026-01-01T12:00:00Z (5s ago)`.

@@ -1,4 +1,4 @@
-"""Small texts: durations, times, values on one line."""
+"""Formats durations, times, and values as short texts."""
 
 import json
 import math
@@ -11,14 +11,14 @@ from rich.cells import cell_len, set_cell_size
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _MAX_SCANNED = 16_384
-"""Characters of a value to read in order to show its beginning."""
+"""Maximum characters of a value to process for showing its beginning."""
 
 
 def duration(length: timedelta) -> str:
-    """Write how long something took, in two units at most.
+    """Format a duration with at most two units.
 
     Args:
-        length: The duration; a negative one (clocks differ) counts as none.
+        length: The duration; a negative one (clocks differ) counts as zero.
 
     Returns:
         For instance `0s`, `450ms`, `4.2s`, `2m5s`, `3d4h`.
@@ -32,10 +32,10 @@ def duration(length: timedelta) -> str:
 
 
 def countdown(length: timedelta) -> str:
-    """Write how long something will take, in whole seconds, rounded up, so that a remaining time is never `0s`.
+    """Format a remaining time in whole seconds, rounded up, so that it is never `0s`.
 
     Args:
-        length: The time that is left.
+        length: The remaining time.
 
     Returns:
         For instance `1s`, `20s`, `3d4h`; `0s` if it is over.
@@ -44,7 +44,7 @@ def countdown(length: timedelta) -> str:
 
 
 def age(length: timedelta) -> str:
-    """Write how long ago something was, in whole seconds.
+    """Format the time since an event in whole seconds.
 
     Args:
         length: The time since.
@@ -70,7 +70,7 @@ def iso(time: datetime) -> str:
     """Write a time as RFC 3339 in UTC, to the millisecond.
 
     Args:
-        time: A time that knows its zone.
+        time: A time with a time zone.
 
     Returns:
         For instance `2026-12-24T18:00:00.250Z`.
@@ -85,7 +85,7 @@ def read_time(value: Any) -> datetime | None:
         value: RFC 3339 text; anything else is not a time.
 
     Returns:
-        The time; None if there is none.
+        The time; None if the value is not a time.
     """
     try:
         time = datetime.fromisoformat(value)
@@ -126,7 +126,7 @@ def paragraphs(text: str) -> list[str]:
 
 
 def value(data: Any) -> str:
-    """Write any JSON value on one line: a string unquoted, everything else as JSON.
+    """Format any JSON value on one line: a string unquoted, everything else as JSON.
 
     Args:
         data: A JSON value.
@@ -142,8 +142,8 @@ def shorten(text: str, width: int, ellipsis: str) -> str:
 
     Args:
         text: One line.
-        width: Columns of the terminal it may take.
-        ellipsis: What stands at its end where something was cut.
+        width: Maximum columns of the terminal.
+        ellipsis: The end of truncated text.
 
     Returns:
         Text of at most that width.
@@ -168,7 +168,7 @@ def pad(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Wrap text at its spaces; a word that is too long keeps a line of its own, so that it can be copied.
+    """Wrap text at its spaces; a word that is too long is on a separate line, so that it can be copied.
 
     Args:
         text: One line.
@@ -190,8 +190,8 @@ def join(parts: Iterable[str | None], separator: str = "; ") -> str:
     """Join nonempty texts.
 
     Args:
-        parts: Texts; None and empty ones are left out.
-        separator: What stands between them.
+        parts: Texts; None and empty texts are omitted.
+        separator: The text between two parts.
 
     Returns:
         The joined text.

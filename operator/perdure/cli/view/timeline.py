@@ -1,4 +1,4 @@
-"""When each step of a run waited, started its pod, and ran: read from its history and its pods. Pure."""
+"""Reads the times at which each step of a run waited, started its pod, and ran, from its history and its pods. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from perdure.cli.view.text import read_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSpan:
-    """An attempt of an activity, or all of another step."""
+    """An attempt of an activity, or a whole step of another kind."""
 
     number: int | None = None
-    """None for steps without attempts."""
+    """The number of the attempt; None for steps without attempts."""
     result: str
     """`Waiting` or `Running` while it is open."""
     pod: str = ""
     created: datetime | None = None
     """When its pod was created."""
     start: datetime | None = None
-    """When it began to run; None if it has not."""
+    """When it started to run; None if it has not started."""
     end: datetime | None = None
 
 
@@ -69,10 +69,10 @@ def spans(run: Json, pods: Iterable[Json]) -> list[StepSpan]:
 
     Args:
         run: The WorkflowRun, with its whole history in its status.
-        pods: Its pods. Attempts without a pod are left out, except for the last one, which the run itself knows.
+        pods: Its pods. Attempts without a pod are omitted, except for the last one, which is in the status of the run.
 
     Returns:
-        The steps in the order in which they began.
+        The steps in the order in which they started.
     """
     by_event: dict[int | None, list[AttemptSpan]] = {}
     for pod in pods:
@@ -159,8 +159,8 @@ def as_chrome_trace(
 
     Args:
         name: Name of the run.
-        found: Its steps.
-        start: When the run started; None if it has not.
+        found: The steps of the run.
+        start: When the run started; None if it has not started.
         end: When it ended; None if it is open.
         now: The time.
     """

@@ -1,4 +1,4 @@
-"""The timeline of a run as text: a line for each attempt, with a bar."""
+"""Formats the timeline of a run as text: a line with a bar for each attempt."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -19,10 +19,10 @@ def lines(spans: Sequence[StepSpan], start: datetime, end: datetime, page: Page)
     """Show the timeline of a run.
 
     Args:
-        spans: Its steps.
+        spans: The steps of the run.
         start: When the run started.
-        end: When it ended, or the time.
-        page: What it is shown on.
+        end: When the run ended, or the current time.
+        page: The page for the output.
 
     Yields:
         Lines; the first one is the heading.
@@ -58,7 +58,7 @@ def _length(times: tuple[datetime, datetime]) -> str:
 
 
 def _bar(times: _Times, whole: tuple[datetime, datetime], width: int, marks: str) -> str:
-    """Draw phases to scale; one that is shorter than a character takes one."""
+    """Draw phases to scale, with at least one character for each."""
     start, total = whole[0], max(whole[1] - whole[0], timedelta(milliseconds=1))
     bar = [marks[3]] * width
     for phase, mark in zip(_PHASES, marks, strict=False):

@@ -1,4 +1,4 @@
-"""The tree of steps: a line for each step, with its notes below."""
+"""Formats the tree of steps: a line for each step, with its notes below."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ _NARROWEST_TARGET = 8
 _MAX_PODS = 3
 _HEADINGS = ("STEP", "STATUS", "KIND", "TRIES", "START", "TIME")
 _MAX_ITEMS = 6
-"""Maximum items of a loop to show completely; of more, only the first, the last, and notable ones."""
+"""Maximum items of a loop to show completely; of a longer one, only the first, the last, and notable items are shown."""
 _FIRST_ITEMS, _LAST_ITEMS, _TELLING_ITEMS = 2, 1, 3
 _QUIET = frozenset({"Pending", "NotReached", "Skipped"})
 _FAILED = frozenset({"Failed", "BackingOff"})
@@ -28,16 +28,16 @@ _STYLES = {"Failed": "red", "BackingOff": "yellow"}
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A step on the screen: its line and notes, or the number of items that are left out."""
+    """A step on the screen: its line and notes, or the number of omitted items."""
 
     lines: list[Text]
     reached: bool
-    """Whether it has begun."""
+    """Whether the step has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class _TreePlace:
-    """Position of a step in the drawing; without a step, `left_out` counts those that are not drawn."""
+    """Position of a step in the drawing; without a step, `left_out` is the number of omitted steps."""
 
     step: ShownStep | None
     branch: str
@@ -50,7 +50,7 @@ def tree(run: ShownRun, page: Page, *, pods: bool = True) -> list[Text]:
 
     Args:
         run: The run.
-        page: What they are shown on.
+        page: The page for the output.
         pods: Whether the pods of the attempts are named, or the workers that do them.
 
     Returns:
@@ -65,7 +65,7 @@ def rows(run: ShownRun, page: Page, *, pods: bool = True) -> tuple[Text, list[Tr
 
     Args:
         run: The run.
-        page: What they are shown on.
+        page: The page for the output.
         pods: Whether the pods of the attempts are named, or the workers that do them.
 
     Returns:
@@ -101,7 +101,7 @@ def _places(steps: Sequence[ShownStep], before: str, page: Page) -> Iterator[_Tr
 
 
 def _chosen(items: Sequence[ShownStep]) -> list[ShownStep | list[ShownStep]]:
-    """The items that are shown, and between them those that are not."""
+    """Return the shown items, with the omitted items between them."""
     telling = [i for i, item in enumerate(items) if item.state == "Failed" or item.state in OPEN][:_TELLING_ITEMS]
     kept = {*range(_FIRST_ITEMS), *telling, *range(len(items) - _LAST_ITEMS, len(items))}
     shown: list[ShownStep | list[ShownStep]] = []
@@ -119,9 +119,9 @@ def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = 
     """Count the items by state.
 
     Args:
-        items: Those of which something is known.
-        count: How many there are; None where that is not known.
-        rest: How the others stand.
+        items: The items with a known state.
+        count: The number of items; None if it is not known.
+        rest: The state of the other items.
 
     Returns:
         For instance `12 items: 8 Succeeded, 2 Running, 2 to come`.
@@ -137,9 +137,9 @@ def tries(attempt: int, maximum: int, losses: int) -> str:
     """Describe the number of attempts. Attempts lost to the infrastructure do not count, and are shown separately.
 
     Args:
-        attempt: Number of the attempt, the lost ones included.
-        maximum: How many there may be; 0: no limit.
-        losses: How many were lost.
+        attempt: Number of the attempt, including lost ones.
+        maximum: Maximum number of attempts; 0: no limit.
+        losses: Number of lost attempts.
 
     Returns:
         For instance `2`, `2/5`, `1/1 +2 lost`.
@@ -162,7 +162,7 @@ def _cells(step: ShownStep, run: ShownRun, page: Page) -> tuple[str, ...]:
 
 
 def _widths(table: Sequence[Sequence[str]], page: Page) -> list[int]:
-    """Natural widths; if they are too wide, the target of a step is shortened first, then its name."""
+    """Return the widths of the columns. If they are too wide, shorten the target of a step first, then its name."""
     widths = [max(cell_len(row[i]) for row in (_HEADINGS, *table)) for i in range(len(_HEADINGS))]
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - page.width
     for column, narrowest in ((2, _NARROWEST_TARGET), (0, _NARROWEST_STEP + cell_len(page.glyphs.branch))):
@@ -212,7 +212,7 @@ def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Itera
 
 
 def _rest(loop: ShownStep) -> str:
-    """The state of the items of a loop that left no trace, or have not begun."""
+    """Return the state of the items of a loop that left no trace or have not started."""
     if loop.state in OPEN or loop.state == "Pending":
         return "to come"
     return "Succeeded" if loop.state in {"Succeeded", "Compensated"} else "not reached"
@@ -223,7 +223,7 @@ def _worker(step: ShownStep) -> str:
 
 
 def _pods(step: ShownStep, run: ShownRun, page: Page) -> str:
-    """The pods of a step; if it failed, also whether the last one, which has the log, still exists."""
+    """Format the pods of a step; if it failed, also whether the last pod, which has the log, still exists."""
     names = step.pods
     gone = step.state in _FAILED and run.seen is not None and names[-1] not in run.seen.pods
     after = " (deleted)" if gone else ""

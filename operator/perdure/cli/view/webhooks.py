@@ -1,4 +1,4 @@
-"""Webhooks: a line for each. Pure."""
+"""Formats Webhooks, one line each. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,11 +12,11 @@ from perdure.runtime.kubernetes_times import read_time
 
 
 def table(webhooks: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bool, wide: bool) -> list[Text]:
-    """Show Webhooks. Nothing is cut: the lines are also read by programs.
+    """Show Webhooks. Nothing is truncated, because programs also read the lines.
 
     Args:
-        webhooks: The Webhooks, as the API server gives them.
-        page: What they are shown on.
+        webhooks: The Webhooks from the API server.
+        page: The page for the output.
         namespaces: Whether their namespaces are shown.
         wide: Whether more columns are shown.
 

@@ -1,7 +1,7 @@
-"""Who may use a server on the loopback interface that acts with the user's permissions.
+"""Restricts access to a server on the loopback interface that acts with the user's permissions.
 
-It serves only a browser that has opened the address that the command printed, and no page of another origin: other users of the
-machine do not know the key in that address, and a web page that makes the browser send requests here is refused.
+Only a browser that has opened the printed address is served, and no page of another origin: other users of the machine do not
+have the key in that address, and requests from other web pages in the browser are rejected.
 """
 
 import hmac
@@ -13,36 +13,36 @@ from urllib.parse import urlencode
 
 HOST: Final = "127.0.0.1"
 KEY: Final = "key"
-"""The query parameter that has the key."""
+"""The query parameter with the key."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedRequest:
-    """The request is not served; the text says why."""
+    """The request is rejected; the text has the reason."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The browser has shown the key: it gets the cookie, and loads the address again without the key."""
+    """The browser has sent the key: it gets the cookie, and loads the address again without the key."""
 
     cookie: str
     value: str
 
 
 class RequestGuard:
-    """Knows the key, and checks requests."""
+    """Checks requests with the key."""
 
     def __init__(self, command: str) -> None:
-        """`command`: the command that prints the address."""
+        """`command`: the command that prints the address, for messages."""
         self._command = command
         self._key = secrets.token_urlsafe(32)
         self.port = 0
         """The address of the server, once it listens."""
 
     def url(self, path: str = "/") -> str:
-        """The address to open first: with the key, which the browser then keeps."""
+        """The address to open first, with the key. The browser then stores the key in a cookie."""
         return f"http://{HOST}:{self.port}{path}?{urlencode({KEY: self._key})}"
 
     def check(
@@ -56,7 +56,7 @@ class RequestGuard:
             cookies: Its cookies.
 
         Returns:
-            Why it is rejected, or the response that admits the browser; None to serve it.
+            The reason of a rejection, or the response that admits the browser; None to serve the request.
         """
         origins = {f"http://{host}:{self.port}" for host in (HOST, "localhost")}
         foreign = "Origin" in headers and headers["Origin"] not in origins

@@ -30,10 +30,10 @@ _CHUNK = 64 * 1024
 
 
 class Proxy:
-    """Passes requests of one browser on to the Web UI, with a token."""
+    """Forwards requests of one browser to the Web UI, with a token."""
 
     def __init__(self, upstream: Callable[[], Awaitable[str]], token: Callable[[], Awaitable[str]]) -> None:
-        """`upstream` returns the address of the Web UI, `token` a token that is valid now; both may raise CliError."""
+        """`upstream` returns the address of the Web UI, `token` returns a currently valid token; both may raise CliError."""
         self._upstream = upstream
         self._token = token
         self._guard = RequestGuard("perdure ui")
@@ -43,7 +43,7 @@ class Proxy:
         """Serve on a port until the end of the block; 0 selects a free port.
 
         Raises:
-            CliError: the port is in use.
+            CliError: The port is in use.
         """
         async with aiohttp.ClientSession(
             auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(), timeout=aiohttp.ClientTimeout(total=None)
@@ -67,11 +67,11 @@ class Proxy:
                 await runner.cleanup()
 
     def url(self, path: str = "/") -> str:
-        """The address to open first: with the key, which the browser then keeps."""
+        """The address to open first, with the key. The browser then stores the key in a cookie."""
         return self._guard.url(path)
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        """The response to a request that is not passed on; None for others."""
+        """Return the response to a request that is not forwarded; None for other requests."""
         match self._guard.check(request.headers, request.query, request.cookies):
             case RefusedRequest(text):
                 return web.Response(status=403, text=text)
@@ -106,5 +106,5 @@ class Proxy:
 
 
 def _kept(headers: CIMultiDictProxy[str], left_out: frozenset[str]) -> CIMultiDict[str]:
-    """The headers that are passed on."""
+    """Return the headers to forward."""
     return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in left_out)

@@ -23,7 +23,7 @@ class NameReader:
 
     @staticmethod
     def _field(node: Node, bound: frozenset[str]) -> tuple[str, str] | None:
-        """The field that a node like `steps.hotel` or `signals['approved']` reads."""
+        """Return the field that a node such as `steps.hotel` or `signals['approved']` reads."""
         match node:
             case Select(Name("steps" | "signals" as root), field, _) if root not in bound:
                 return root, field

@@ -82,7 +82,7 @@ _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3
 """Parts of `steps.<name>.output`."""
 _RESULTS: Final[Mapping[Path, str]] = {("output",): "null", ("artifacts",): "empty"}
-"""What a step that is skipped leaves."""
+"""The values of `steps.<name>` after the step was skipped."""
 _ORDER: Final = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
@@ -138,7 +138,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
 
     Args:
         spec: The definition.
-        path: Its path in the manifest, for the findings.
+        path: The path of the definition in the manifest, for the findings.
     """
     program, broken = compile_as_far(spec)
     checks = _Checks(spec, program)

@@ -28,7 +28,7 @@ def signals_of(program: Program) -> Signals:
     """Collect the signals of a compiled definition.
 
     Args:
-        program: The definition; parts that did not compile are left out.
+        program: The definition; parts that did not compile are omitted.
     """
     waited: dict[str, None] = {}
     read: dict[str, str] = {}

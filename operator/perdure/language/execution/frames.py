@@ -1,4 +1,4 @@
-"""Frames: lists of steps that run. Opens and stops frames, and closes them when no step is running or due."""
+"""Opens and stops frames (running lists of steps), and closes them when no step is running or due."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What is known about the pod of an attempt, with a predicate for each row of the table."""
+"""The facts about the pod of an attempt, with a predicate for each row of the table."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from perdure.runtime.statuses import EndedContainer, PodStatus
 from perdure.runtime.waiting import waits_in_vain
 
 NODE_SILENCE: Final = timedelta(seconds=30)
-"""How long a node may take, after the grace period of a deleted pod, to report how its containers ended."""
+"""The time after the grace period of a deleted pod within which a node must report how its containers ended."""
 
 _DISRUPTED: Final = frozenset({"Preempting", "NodeLost", "Terminated", "Shutdown", "NodeShutdown"})
 """Reasons of a failed pod that mean that its node or the scheduler stopped it; newer kubelets also set the condition
@@ -50,7 +50,7 @@ class PodFacts:
     uploader: EndedContainer | None
     """The sidecar that uploads the output artifacts, if the pod has one."""
     failed: EndedContainer | None
-    """The container whose failure counts: the activity's own, or an init container that kept it from starting."""
+    """The container whose failure counts: the activity's own, or an init container that prevented its start."""
     disrupted_since: datetime | None
     """When the condition `DisruptionTarget` was set; None if it is not set or has no time."""
 

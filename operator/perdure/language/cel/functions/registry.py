@@ -24,7 +24,7 @@ class Signature:
 SIGNATURES: Final[list[Signature]] = []
 """The declarations for the type checker of functions that the library does not have."""
 FUNCTIONS: Final[dict[str, dict[tuple[str, ...], Implementation]]] = {}
-"""By name, then by the kinds of the arguments. The kind ``dyn`` stands for any."""
+"""The implementations by name, then by the kinds of the arguments. The kind ``dyn`` stands for any."""
 
 
 def implement(name: str, *overloads: str) -> Callable[[Implementation], Implementation]:

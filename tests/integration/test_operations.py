@@ -74,8 +74,8 @@ def test_a_run_is_told_and_answers_in_the_status(namespace: Cluster) -> None:
     assert signal.identity == "operation/tell"
     check_history(run)
     shown = namespace("get", "wop", "tell").splitlines()
-    assert shown[0].split() == ["NAME", "VERB", "TARGET", "NAME", "WORKFLOW-ID", "PHASE", "REASON", "AGE"]
-    assert shown[1].split()[:-1] == ["tell", "signal", "WorkflowRun", "A/1", "Complete", "Done"]
+    assert shown[0].split() == ["NAME", "VERB", "NAME", "WORKFLOW-ID", "PHASE", "REASON", "AGE"]
+    assert shown[1].split()[:-1] == ["tell", "signal", "A/1", "Complete", "Done"]
 
     def told() -> list[Json]:
         events = namespace.list("events.v1.events.k8s.io")

@@ -100,7 +100,7 @@ class Manager:
         self.referenced = ReferencedObjects(
             tools, self._queue, self._readiness, runs=self.runs, schedules=self.schedules
         )
-        self.webhooks = Webhooks(tools.client, tools.recorder, self._queue.wake)
+        self.webhooks = Webhooks(tools.client, tools.recorder, self._queue.wake, self.runs.made)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
         self._claims = ReleasedClaims(tools.client, self._index.directory, tools.pods.settings.pod_ttl)
         self._retention = NamespaceRetention(

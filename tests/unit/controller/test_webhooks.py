@@ -1,7 +1,7 @@
 """The status of Webhooks, with an API server on loopback that may refuse to give out Secrets."""
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from aiohttp import web
 from perdure.api.webhook import RequestSignature
 from perdure.controller.webhooks import webhook_secrets
 from perdure.controller.webhooks.signatures import Delivery, request_id
-from perdure.controller.webhooks.webhooks import Webhooks
+from perdure.controller.webhooks.webhooks import KnownWebhook, Webhooks
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
@@ -34,6 +34,8 @@ class GuardedStore(Store):
             self.reads += 1
             if self.forbidden:
                 return web.json_response({"reason": "Forbidden", "message": FORBIDDEN}, status=403)
+        if request.method == "POST" and request.path.endswith("/workflowruns"):
+            return web.json_response(await request.json(), status=201)
         return await super().answer(request)
 
     def secret(self, value: str, key: str = "secret") -> None:
@@ -46,9 +48,9 @@ class GuardedStore(Store):
 
 
 @asynccontextmanager
-async def operator(store: Store) -> AsyncIterator[Webhooks]:
+async def operator(store: Store, made: Callable[[Any], None] = lambda _run: None) -> AsyncIterator[Webhooks]:
     async with Client.open(Access(server=store.address), user_agent="test") as client:
-        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None)
+        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None, made)
         webhooks.serve()
         yield webhooks
 
@@ -64,7 +66,7 @@ async def reconcile(
     store: GuardedStore, spec: dict[str, Any] | None = None, *, served: bool = True
 ) -> tuple[str, str, str]:
     async with Client.open(Access(server=store.address), user_agent="test") as client:
-        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None)
+        webhooks = Webhooks(client, Recorder(client, instance="test"), lambda _key: None, lambda _run: None)
         if served:
             webhooks.serve()
         webhooks.observe(store.put("webhooks", "push", spec=spec or SPEC))
@@ -122,6 +124,14 @@ async def test_a_secret_is_read_again_only_after_a_while(store: GuardedStore, mo
         time += webhook_secrets.READ_AGAIN + timedelta(seconds=1)
         assert await webhooks.authenticate("shop", "push", delivery) is None
         assert store.reads == 2
+
+
+async def test_a_run_is_known_before_the_sender_gets_the_response(store: GuardedStore) -> None:
+    made: list[dict[str, Any]] = []
+    async with operator(store, made.append) as webhooks:
+        known = KnownWebhook.read(store.put("webhooks", "push", spec=SPEC))
+        receipt = await webhooks.receive(known, Delivery({}, b"{}"), {})
+    assert (receipt.outcome, [run["metadata"]["name"] for run in made]) == ("Created", [receipt.name])
 
 
 async def test_a_deleted_webhook_is_forgotten(store: GuardedStore) -> None:

@@ -83,8 +83,23 @@ class KnownWebhook:
 class Webhooks:
     """All Webhooks that this operator watches."""
 
-    def __init__(self, client: kube.Client, recorder: Recorder, wake: Callable[[WebhookKey], None]) -> None:
+    def __init__(
+        self,
+        client: kube.Client,
+        recorder: Recorder,
+        wake: Callable[[WebhookKey], None],
+        made: Callable[[kube.Object], None],
+    ) -> None:
+        """Know of no Webhook yet.
+
+        Args:
+            client: For requests to the API server.
+            recorder: For Events.
+            wake: Called with each Webhook to reconcile.
+            made: Called with each run that a request has created, before the response is sent: the sender can then find it.
+        """
         self._client = client
+        self._made = made
         self._recorder = recorder
         self._wake = wake
         self._secrets = WebhookSecrets(client)
@@ -144,13 +159,15 @@ class Webhooks:
             return Receipt(DeliveryOutcome.IGNORED)
         kind, name = created.object["kind"], created.object["metadata"]["name"]
         try:
-            await self._client.create(
+            made = await self._client.create(
                 kube.path(kube.PERDURE, known.metadata["namespace"], created.plural), created.object
             )
         except kube.AlreadyExistsError:
             return Receipt(DeliveryOutcome.DUPLICATE, kind, name)
         except (kube.InvalidError, kube.TooLargeError) as error:
             raise self._unusable(known, error.message) from None
+        if created.plural == "workflowruns":
+            self._made(made)
         return Receipt(DeliveryOutcome.CREATED, kind, name)
 
     def _unusable(self, known: KnownWebhook, message: str) -> UnusableRequestError:

@@ -277,10 +277,12 @@ def test_the_memory_of_a_message_includes_its_parts(count: int) -> None:
 
 async def test_calls_that_are_open_when_the_operator_stops_can_be_tried_again() -> None:
     async with serving() as frontend, calling(frontend) as channel:
-        waiting = asyncio.ensure_future(code_of(poll(channel)))
+        waiting = asyncio.ensure_future(poll(channel))
         await frontend.waiting.acquire()
         await frontend.stop()
-        assert await waiting is grpc.StatusCode.UNAVAILABLE
+        with pytest.raises(grpc.aio.AioRpcError, match="this operator stops, try again") as error:
+            await waiting
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_a_caller_that_goes_ends_its_call() -> None:

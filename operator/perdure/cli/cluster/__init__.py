@@ -3,7 +3,7 @@
 The client of the API server is slow to import, so it is imported with the first request, not to show help.
 """
 
-from perdure.cli.cluster.cluster import LOG_STREAMS, Cluster, connect
+from perdure.cli.cluster.cluster import LOG_STREAMS, Cluster, connect, list_kind
 from perdure.cli.cluster.errors import ExistsError, GoneError, NoNamespaceError, UnreachableError
 from perdure.cli.cluster.requests import Object
 
@@ -16,4 +16,5 @@ __all__ = [
     "Object",
     "UnreachableError",
     "connect",
+    "list_kind",
 ]

@@ -241,6 +241,28 @@ async def connect(
         await opened.__aexit__(None, None, None)
 
 
+async def list_kind(
+    plural: str, *, context: str | None, namespace: str | None, program: str, everywhere: bool
+) -> tuple[list[Object], str]:
+    """List the objects of one kind over a connection of their own.
+
+    Args:
+        plural: The resource name of the kind.
+        context: A context of the kubeconfig; None for its current one.
+        namespace: The requested namespace; None for the namespace of the kubeconfig.
+        program: The name of the command, for messages.
+        everywhere: Whether to list the objects of all namespaces.
+
+    Returns:
+        The objects, and the namespace of the connection.
+
+    Raises:
+        CliError: No cluster is configured, or the objects cannot be listed.
+    """
+    async with connect(context=context, namespace=namespace, program=program) as cluster:
+        return await cluster.list(plural, everywhere=everywhere), cluster.namespace
+
+
 def _access(given: Overrides) -> Access:
     inside = os.environ.get("KUBERNETES_SERVICE_HOST", "")
     # A named cluster refers to the kubeconfig, even inside a pod.

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import Object, connect
+from perdure.cli.cluster import list_kind
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption, TimeFormat, TimeOption
 from perdure.cli.terminal import Color, Screen, for_people
@@ -33,7 +33,11 @@ def command(
 ) -> None:
     """List Operations."""
     screen = Screen(color)
-    items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
+    items, asked = asyncio.run(
+        list_kind(
+            "operations", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere
+        )
+    )
     from perdure.cli.view.operations import table
     from perdure.runtime.operation_requests import arrival
 
@@ -46,10 +50,3 @@ def command(
     else:
         page = page_of(context, screen, times=times)
         screen.show(table(items, page, namespaces=everywhere, wide=output == "wide"))
-
-
-async def _read(
-    namespace: str | None, context: str | None, program: str, *, everywhere: bool
-) -> tuple[list[Object], str]:
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.list("operations", everywhere=everywhere), cluster.namespace

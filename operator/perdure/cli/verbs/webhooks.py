@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.cluster import Object, connect
+from perdure.cli.cluster import list_kind
 from perdure.cli.invocation import page_of, program_of
 from perdure.cli.options import ColorOption, ContextOption, NamespaceOption, OutputOption
 from perdure.cli.terminal import Color, Screen, for_people
@@ -32,7 +32,9 @@ def command(
 ) -> None:
     """List Webhooks."""
     screen = Screen(color)
-    items, asked = asyncio.run(_read(namespace, cluster, program_of(context), everywhere=everywhere))
+    items, asked = asyncio.run(
+        list_kind("webhooks", context=cluster, namespace=namespace, program=program_of(context), everywhere=everywhere)
+    )
     if not for_people(output):
         screen.write_objects(output, items)
     elif not items:
@@ -42,10 +44,3 @@ def command(
         from perdure.cli.view.webhooks import table
 
         screen.show(table(items, page_of(context, screen), namespaces=everywhere, wide=output == "wide"))
-
-
-async def _read(
-    namespace: str | None, context: str | None, program: str, *, everywhere: bool
-) -> tuple[list[Object], str]:
-    async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.list("webhooks", everywhere=everywhere), cluster.namespace

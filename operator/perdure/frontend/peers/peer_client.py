@@ -100,7 +100,7 @@ class PeerClient:
             seconds: The timeout; None: no timeout.
             metadata: The headers of the client whose RPC is forwarded.
             principal: The user that made the call.
-            call_id: The ID of the forwarded call.
+            call_id: The ID of a forwarded poll; empty for other calls.
 
         Raises:
             PeerLostError: The member could not be reached or has stopped, or this member has no token.

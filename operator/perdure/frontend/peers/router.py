@@ -100,8 +100,8 @@ class Router:
     async def _forward(self, member: str, rpc: str, request: Any, call: CallContext) -> Any:
         response = response_of(rpc)
         metrics.FLEET_FORWARDED_RPCS.labels(rpc=rpc).inc()
-        call_id = uuid.uuid4().hex
-        if rpc in POLLS:
+        call_id = uuid.uuid4().hex if rpc in POLLS else ""
+        if call_id:
             self._callers[call_id] = call
         try:
             return await self._client.call(
@@ -122,7 +122,7 @@ class Router:
         """Check whether the client of a forwarded poll still waits and may still poll.
 
         Raises:
-            RpcError: It does not, or may not.
+            RpcError: The client no longer waits, or may no longer poll.
         """
         call = self._callers.get(call_id)
         if call is None:
@@ -134,11 +134,11 @@ class Router:
 
         Args:
             member: The member.
-            call_id: The ID that it has given the poll; empty if it is too old to check again.
+            call_id: The ID of the forwarded call; empty if there is nothing to check again.
             began: When the poll arrived, on the monotonic clock, in seconds.
 
         Raises:
-            RpcError: The worker may not poll any more, or the member cannot be reached.
+            RpcError: The worker may no longer poll, or the member cannot be reached.
         """
         if not call_id or monotonic() - began < _CHECKED_SECONDS:
             return

@@ -36,6 +36,7 @@ _RUN: Final = {
     "failures": "run.failure",
     "duration": "(now - run.startTime).getSeconds()",
     "creationTimestamp.s": "int(run.startTime)",
+    "scheduledTime": "schedule.scheduledTime",
 }
 _NOT_NAME: Final = re.compile("[^a-z0-9]+")
 _LONGEST_NAME: Final = 63

@@ -90,10 +90,11 @@ spec:
     entrypoint: main
     arguments: {parameters: [{name: num, value: 1}]}
     templates:
-    - {name: main, container: {image: busybox, command: [echo, "{{workflow.parameters.num}}"]}}
+    - {name: main, container: {image: busybox, command: [echo, "{{workflow.parameters.num}} {{workflow.scheduledTime}}"]}}
 """,
     )
     assert made.complete, made.sentences
+    assert made.step("main")["activity"]["input"]["scheduledTime"] == "${schedule.scheduledTime}"
     definition, schedule = made.manifests
     assert (definition["kind"], definition["spec"]["input"]) == ("Workflow", {"default": {"num": "1"}})
     assert schedule["spec"]["cron"] == ["0 2 * * *"]

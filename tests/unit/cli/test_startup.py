@@ -79,14 +79,14 @@ CALLS: dict[str, list[str]] = {
 
 PROGRAM = """
 import json, os, sys
+from perdure.cli.app import main
+from perdure.kube import light
 calls = json.loads(sys.argv[1])
 for call in calls:
     reader, writer = os.pipe()
     if os.fork() == 0:
         sys.argv = ["perdure", *call]
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        from perdure.cli.app import main
-        from perdure.kube import light
         def report(self, *_):
             os.write(writer, json.dumps(sorted(sys.modules)).encode())
             os._exit(0)

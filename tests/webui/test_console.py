@@ -12,7 +12,7 @@ import pytest
 from perdure.cli.cluster import connect
 from perdure.cli.console.doors import OwnDoor
 from perdure.cli.console.local import serving
-from perdure.cli.console.pages import ConsoleSettings
+from perdure.cli.console.site import ConsoleSettings
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server

@@ -54,7 +54,7 @@ async def test_a_run_is_started_with_the_input_of_the_form(api: ApiServer) -> No
     async with opened() as browser:
         assert f'href="{PATH}"' in await browser.get("/namespaces/shop/workflows")
         page = await browser.get(PATH)
-        assert "Amount (required) In cents A whole number." in shown(page)
+        assert "Amount (required) A whole number. In cents" in shown(page)
         sent = await fields(browser, **ENTERED, workflowId=" order-A-1 ")
         _, leads_to = await browser.post(PATH, sent, 303)
     name = f"order-flow-{sent[0][1]}"

@@ -150,7 +150,8 @@ class InputForm:
             return FilledForm(input=None, problems=problems)
         for name, message in self._problems(value):
             problems.setdefault(name, message)
-        return FilledForm(input=value or None if isinstance(value, dict) else value, problems=problems)
+        ordered = {name: problems[name] for name in (*(field.name for field in self.fields), "") if name in problems}
+        return FilledForm(input=value, problems=ordered)
 
     def _problems(self, value: Any) -> Iterator[tuple[str, str]]:
         """Check a value against the schema; yields names of fields and messages."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from perdure.cli.console.doors import ApiServerDoor
-    from perdure.cli.console.pages import ConsoleSettings
+    from perdure.cli.console.site import ConsoleSettings
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import Any, Final
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import artifact_name
 from perdure.importing.expressions import UntranslatableError, template
-from perdure.importing.fields import Fields, Object
+from perdure.importing.field_reader import Fields, Object
 from perdure.importing.programs import not_expanded
 
 _IMAGE: Final = "alpine/git:v2.45.2"

@@ -9,7 +9,7 @@ import yaml
 from perdure.importing.argo_scope import ROOTS, PodScope
 from perdure.importing.computed import Computed, computed, parsed
 from perdure.importing.expressions import TAG, UntranslatableError, template
-from perdure.importing.fields import ConversionReport, Fields, Object
+from perdure.importing.field_reader import ConversionReport, Fields, Object
 from perdure.importing.programs import Returns, not_expanded, option_of, returning
 
 _NOT_EVALUATED: Final = "tags are not evaluated in labels and annotations; write the value here"

@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 from perdure.importing.expressions import TAG, Resolve, tag
-from perdure.importing.fields import Object
+from perdure.importing.field_reader import Object
 
 _KEYS: Final = ("name", "mountPath", "containerPort")
 """The fields by which Perdure merges the items of a list; otherwise a patch replaces the list."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from perdure.importing.fields import Object
+from perdure.importing.field_reader import Object
 
 _KEYS: Final = {
     **dict.fromkeys(("containers", "initContainers", "volumes", "env", "imagePullSecrets"), "name"),

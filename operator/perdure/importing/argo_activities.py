@@ -48,7 +48,6 @@ _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 _ADVICE: Final = {
     "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
-    "daemon": "run the service as a Deployment, or as a sidecar of the activity that uses it",
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",
 }

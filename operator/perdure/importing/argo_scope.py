@@ -52,6 +52,8 @@ class Shape:
     result: bool = False
     """Whether the output is its stdout."""
     is_block: bool = False
+    is_service: bool = False
+    """Whether it is the address and the name of a Pod."""
     optional: frozenset[str] = frozenset()
     """The output artifacts that may not exist."""
 
@@ -123,6 +125,8 @@ class Called:
                 return f"{step}.startTime"
             case ("finishedAt",):
                 return f"{step}.endTime"
+            case ("ip",) if self.shape.is_service:
+                return f"{step}.output.ip"
             case ("outputs", "result"):
                 return self._value(f"{step}.output", "result")
             case ("outputs", "parameters"):

@@ -88,7 +88,7 @@ def _separated(value: Any) -> tuple[Any, Any]:
     if isinstance(value, list) and any(map(_has_computed, value)):
         key = _key(value)
         if key is None:
-            return _NOTHING, _escaped(value)
+            return _NOTHING, escaped(value)
         items = [(each[key], *_separated(each)) for each in value]
         patches = [{key: name, **patch} for name, _, patch in items if patch is not _NOTHING]
         return [constant for _, constant, _ in items], patches
@@ -111,11 +111,12 @@ def _key(items: Iterable[Any]) -> str | None:
     return key if len(set(values)) == len(items) and not any(map(_has_computed, values)) else None
 
 
-def _escaped(value: Any) -> Any:
+def escaped(value: Any) -> Any:
+    """Return a value for a place where all texts are evaluated: texts that are not `Computed` are escaped."""
     if isinstance(value, Computed):
         return str(value)
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, list):
-        return [_escaped(each) for each in value]
-    return {key: _escaped(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return [escaped(each) for each in value]
+    return {key: escaped(each) for key, each in value.items()} if isinstance(value, dict) else value

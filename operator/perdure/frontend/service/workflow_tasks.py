@@ -275,7 +275,7 @@ class WorkflowTasks:
     ) -> ResetStickyTaskQueueResponse:
         """Let any worker of the task queue take the next task."""
         del call
-        entry = self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
         await self._core.runs.demand(entry, inputs.StickinessReset(request_id=uuid.uuid4().hex))
         return ResetStickyTaskQueueResponse()
 

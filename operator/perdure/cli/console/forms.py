@@ -161,8 +161,8 @@ class InputForm:
                 if count == _MAX_PROBLEMS:
                     return
                 path: list[Any] = list(error.instance_path)
-                missing = error.kind.name == "required" and not path
-                key = error.kind.property if missing else path[0] if path else None
+                missing = getattr(error.kind, "property", None) if error.kind.name == "required" and not path else None
+                key = missing or (path[0] if path else None)
                 name = names.get(key, names.get(None, ""))
                 where = path if name == _INPUT or not name else path[1:]
                 written = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)

@@ -58,8 +58,8 @@ async def test_the_selected_dead_letters_run_again(api: ApiServer) -> None:
         page, _ = await browser.post(f"{LETTERS}/redrive", sent, 200)
         await browser.post(f"{LETTERS}/redrive", sent, 200)
     text = shown(page)
-    assert "order-7-charge ✓ Succeeded order-7-charge-redrive-1 it has it" in text
-    assert "order-9-charge ✗ Failed" in text
+    assert "order-7-charge ✓ Accepted order-7-charge-redrive-1 it has it" in text
+    assert "order-9-charge ✗ Refused" in text
     assert NASTY.split(">")[0] in text
     assert [made["spec"] for made in api.created] == [
         {"target": {"kind": "DeadLetter", "name": name}, "redrive": {}} for name in boxes
@@ -94,7 +94,7 @@ async def test_a_signal_has_an_input(api: ApiServer) -> None:
         assert 'name="signal" value="approved"' in page
         sent = [("request", "0123456789"), ("signal", "approved"), ("input", '{"message": "yes"}')]
         page, _ = await browser.post(f"{RUN}/signal", sent, 200)
-        assert "order-42 ✓ Succeeded it has it" in shown(page)
+        assert "order-42 ✓ Accepted it has it" in shown(page)
         await browser.post(f"{RUN}/signal", [*sent[:2], ("input", '"no"')], 409)
         await browser.post(f"{RUN}/signal", [*sent[:2], ("input", "{")], 422)
     (made,) = api.created
@@ -118,7 +118,7 @@ async def test_a_request_that_waits_can_be_looked_at_again(api: ApiServer, monke
         sent = [await request_id(browser, RUN), ("reason", "")]
         assert "Reload the page" in shown((await browser.post(f"{RUN}/cancel", sent, 200))[0])
         api.status = answer
-        assert "order-42 ✓ Succeeded" in shown((await browser.post(f"{RUN}/cancel", sent, 200))[0])
+        assert "order-42 ✓ Accepted" in shown((await browser.post(f"{RUN}/cancel", sent, 200))[0])
     assert [made["spec"]["cancel"] for made in api.created] == [{}]
 
 

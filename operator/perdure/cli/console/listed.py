@@ -12,7 +12,7 @@ from perdure.cli.view.text import read_time
 
 _REDRIVEN = {"True": "Succeeded", "False": "Failed", "Unknown": "Running"}
 
-_ANSWERED = {"Complete": "Succeeded", "Failed": "Failed"}
+_ANSWERED = {"Complete": "Accepted", "Failed": "Refused"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from perdure.cli.console.app import console
 from perdure.cli.errors import CliError
-from perdure.cli.webui.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
+from perdure.cli.webui.loopback_guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

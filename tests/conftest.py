@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 pytest.register_assert_rewrite("kube")  # before it is imported: its assertions tell what they have compared
@@ -15,6 +16,14 @@ from process import Process, operator  # noqa: E402
 # Timing never decides a test, and chance only in `make test-all`, which says how many times longer it tries.
 settings.register_profile("perdure", deadline=None, derandomize="PERDURE_LONGER" not in os.environ)
 settings.load_profile("perdure")
+# By itself, structlog draws each traceback with the variables of each frame: that takes many times as long as the test.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

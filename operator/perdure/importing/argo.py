@@ -344,7 +344,9 @@ def _with_parameters(spec: Object) -> Object:
     """Return a spec with parameters for the inputs of its entrypoint that have no value: whoever starts it passes them."""
     arguments = spec.get("arguments") or {}
     declared = list(arguments.get("parameters") or [])
-    entry = next((each for each in spec.get("templates") or [] if each.get("name") == spec.get("entrypoint")), {})
+    entry: Object = next(
+        (each for each in spec.get("templates") or [] if each.get("name") == spec.get("entrypoint")), {}
+    )
     inputs = (entry.get("inputs") or {}).get("parameters") or []
     missing = [
         {key: each[key] for key in ("name", "description", "enum") if key in each}

@@ -64,7 +64,7 @@ class FlowBuilder:
         for i, stage in enumerate(stages):
             listed = stage if isinstance(stage, list) else [stage]
             known = dict(self._called)
-            ends = []
+            ends: list[str] = []
             for j, each in enumerate(listed):
                 source = Fields(each, f"{template_.at('steps')}[{i}][{j}]", template_.report)
                 needs = self._in_turn(before, ends) if parallel else None

@@ -341,7 +341,7 @@ def _nothing(path: tuple[str, ...]) -> str:
 
 
 def _with_parameters(spec: Object) -> Object:
-    """Return a spec with parameters for the inputs of its entrypoint that have no value: whoever starts it passes them."""
+    """Return a spec with parameters for the inputs of its entrypoint that have no value, which the starter of a run passes."""
     arguments = spec.get("arguments") or {}
     declared = list(arguments.get("parameters") or [])
     entry: Object = next(

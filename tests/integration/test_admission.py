@@ -11,8 +11,8 @@ from kubernetes.client import ApiException
 
 from admission import CASES, assert_part, manifest
 from kube import Cluster
-from perdure.runtime import status_texts
 from objects import refusal
+from perdure.runtime import status_texts
 
 pytestmark = pytest.mark.cluster
 

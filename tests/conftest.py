@@ -23,8 +23,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """If only tests on a cluster run, do not import files without such tests: all files take each process ten seconds."""
+    only = config.option.markexpr.startswith("cluster") and collection_path.match("test_*.py")
+    return True if only and not _mentions_cluster(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    hidden = [path for path in {item.path for item in items if _needs_cluster(item)} if not _mentions_cluster(path)]
+    if hidden:
+        raise pytest.UsageError(
+            f"{hidden} must mark tests with `pytest.mark.cluster`, literally, or they are not found"
+        )
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # one that starts last is waited for
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    return item.get_closest_marker("cluster") is not None
+
+
+def _mentions_cluster(file: Path) -> bool:
+    return "pytest.mark.cluster" in file.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

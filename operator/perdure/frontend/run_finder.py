@@ -50,7 +50,7 @@ class RunFinder:
             if entry is None or not known or execution.workflow_id not in {"", entry.workflow_id}:
                 raise not_found(NOT_FOUND.format(execution.workflow_id))
         else:
-            entry = directory.newest(namespace, execution.workflow_id)
+            entry = directory.current.newest(namespace, execution.workflow_id)
         if entry is None:
             raise not_found(NOT_FOUND.format(execution.workflow_id))
         if first_run_id and entry.first_uid != first_run_id:
@@ -87,7 +87,7 @@ class RunFinder:
 
     def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
         directory = self._manager.directory
-        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
+        entry = directory.get(run_id) if run_id else directory.current.newest(namespace, named, kind=kind)
         if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
             raise not_found(_NOT_FOUND[kind].format(named))
         return entry
@@ -100,7 +100,7 @@ class RunFinder:
         Raises:
             RpcError: The run does not exist, or the next run does not start in time.
         """
-        gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
+        gap = partial(self._manager.directory.current.gap, namespace, execution.workflow_id)
 
         def bridged(before: Entry) -> bool:
             return gap() is not before

@@ -54,6 +54,15 @@ def encode(status: Json) -> Json:
     return _converted(status, _STATUS, _text_of)  # type: ignore[no-any-return]
 
 
+def size_of(status: Json) -> int:
+    """The size of a status in bytes, as it is stored.
+
+    Raises:
+        TypeError: As for `encode`.
+    """
+    return len(orjson.dumps(encode(status)))
+
+
 def decode(run: Json) -> Json:
     """Return a WorkflowRun with the values of its status in place of their texts; other objects are returned unchanged.
 

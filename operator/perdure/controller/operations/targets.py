@@ -53,9 +53,9 @@ class Targets:
     ) -> Entry:
         """The open run of a workflow ID; otherwise the newest closed run, which answers that it is closed."""
         namespace, directory = obj["metadata"]["namespace"], self._runs.directory
-        if directory.open_run(namespace, workflow_id) is None:
+        if directory.current.open_run(namespace, workflow_id) is None:
             await self.look(namespace, workflow_id)
-        entry = directory.open_run(namespace, workflow_id)
+        entry = directory.current.open_run(namespace, workflow_id)
         if entry is not None:
             return entry
         known = directory.runs_of(namespace, workflow_id)
@@ -116,7 +116,7 @@ class Targets:
 
     def continues(self, obj: kube.Object, entry: Entry) -> bool:
         """Whether another run of the workflow ID exists or will exist."""
-        return "signalWithStart" in obj["spec"] or self._runs.directory.continues(entry)
+        return "signalWithStart" in obj["spec"] or self._runs.directory.current.continues(entry)
 
 
 def escaped(value: str) -> str:

@@ -119,7 +119,7 @@ class RunRecord:
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
         status = _composed(sealed.status, transition, facts, now)
-        text, size = encoded(status), len(encoded(status_texts.encode(status)))
+        text, size = encoded(status), status_texts.size_of(status)
         reason = run_status.too_large(size)
         if reason is None:
             stored = await self.blobs.store(text, self.record.status, (transition.events, transition.state))

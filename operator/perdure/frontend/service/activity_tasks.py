@@ -41,7 +41,7 @@ from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.run_finder import NO_ACTIVITY
 from perdure.frontend.run_gateway import not_open
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
-from perdure.frontend.tokens import ActivityToken, pack, unpack
+from perdure.frontend.task_tokens import ActivityToken, pack, unpack
 
 
 class ActivityTasks:

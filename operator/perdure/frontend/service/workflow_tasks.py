@@ -45,7 +45,7 @@ from perdure.frontend.run_gateway import refusal
 from perdure.frontend.service.activity_tasks import handed_out
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
-from perdure.frontend.tokens import QueryToken, WorkflowTaskToken, unpack
+from perdure.frontend.task_tokens import QueryToken, WorkflowTaskToken, unpack
 from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, asked_by
 from perdure.frontend.versions import version_of
 

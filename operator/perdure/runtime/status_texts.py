@@ -21,12 +21,11 @@ Json = dict[str, Any]
 
 _TEXT: Final = "text"
 """An object or a list that is stored as a text."""
-_ANY: Final = "*"
-"""Every member of an object, or every item of a list."""
+_EACH: Final = "each"
+"""An object or a list whose members are stored as texts."""
 
 _Shape: TypeAlias = "str | Mapping[str, _Shape]"
 
-_EACH: Final[_Shape] = {_ANY: _TEXT}
 _CODE: Final[_Shape] = {
     **dict.fromkeys(("memo", "searchAttributes", "versioning", "admitted", "task", "buffered"), _TEXT),
     "updates": _EACH,
@@ -76,21 +75,20 @@ def decode(run: Json) -> Json:
 
 def _converted(value: Any, shape: _Shape, convert: Callable[[Any], Any]) -> Any:
     """Convert the parts of a value that are stored as texts."""
-    if isinstance(shape, str):
+    if shape is _TEXT:
         return convert(value)
-    each = shape.get(_ANY)
     if isinstance(value, list):
-        return value if each is None else [_converted(item, each, convert) for item in value]
+        return [convert(item) for item in value] if shape is _EACH else value
     if not isinstance(value, dict):
         return value
-    if each is not None:
-        return {key: _converted(item, each, convert) for key, item in value.items()}
+    if isinstance(shape, str):
+        return {key: convert(item) for key, item in value.items()}
     changed = {key: _converted(value[key], part, convert) for key, part in shape.items() if key in value}
     return {**value, **changed}
 
 
 def _text_of(value: Any) -> Any:
-    return orjson.dumps(value).decode() if isinstance(value, dict | list) else value
+    return orjson.dumps(value).decode() if isinstance(value, (dict, list)) else value
 
 
 def _value_of(text: Any) -> Any:
@@ -100,4 +98,4 @@ def _value_of(text: Any) -> Any:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-    return value if isinstance(value, dict | list) else text
+    return value if isinstance(value, (dict, list)) else text

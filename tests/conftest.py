@@ -1,10 +1,12 @@
 """Fixtures that all tests share: a real cluster, and a separate namespace in it."""
 
+import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 pytest.register_assert_rewrite("kube")  # before it is imported: its assertions tell what they have compared
@@ -15,12 +17,35 @@ from process import Process, operator  # noqa: E402
 # Timing never decides a test, and chance only in `make test-all`, which says how many times longer it tries.
 settings.register_profile("perdure", deadline=None, derandomize="PERDURE_LONGER" not in os.environ)
 settings.load_profile("perdure")
+# By itself, structlog draws each traceback with the variables of each frame: that takes many times as long as the test.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record", action="store_true", help="write the golden histories anew; see tests/golden/README.md"
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: the garbage collector need not go through it, now and in each test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # at the end, extension modules complain of objects that are left
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -93,8 +93,9 @@ def test_the_keyboard_is_enough(browser: Any) -> None:
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "History, timeline, and actions in the Web UI"
-        page.keyboard.press("Tab")
+        for link in ("Send a signal, or cancel the run", "History, timeline, and more actions in the Web UI"):
+            assert page.evaluate("document.activeElement.textContent") == link
+            page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Graph of the steps"
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")

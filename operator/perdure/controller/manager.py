@@ -295,8 +295,12 @@ class Manager:
         return plural == "workflowruns" and self.runs.take_finished(obj)
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Return whether this process wrote or read exactly this version of a run, so that no handler needs it."""
-        if plural != "workflowruns" or not self.directory.knows(obj):
+        """Take a change of a run that needs no handler; return whether it was taken.
+
+        Either this process wrote or read exactly this version, or another member of the fleet works on the run.
+        """
+        others = self.runs.fleet.others
+        if plural != "workflowruns" or not (self.directory.knows(obj) or obj["metadata"]["uid"] in others):
             return False
         take_in(obj, partial(self.on_run, deleted=False))
         return True

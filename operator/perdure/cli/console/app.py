@@ -13,11 +13,13 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from perdure.cli.console.actions import Actions
 from perdure.cli.console.marks import mark
 from perdure.cli.console.pages import Pages
 from perdure.cli.console.problems import explain
 from perdure.cli.console.site import Site
 from perdure.cli.console.starts import Starts
+from perdure.cli.console.submissions import new_request_id
 from perdure.cli.errors import CliError
 from perdure.cli.view import text
 from perdure.cli.view.notes import note
@@ -58,7 +60,7 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
     templates = Environment(
         loader=PackageLoader("perdure.cli.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    templates.globals |= {"mark": mark, "note": note, "elapsed": elapsed}
+    templates.globals |= {"mark": mark, "note": note, "elapsed": elapsed, "new_request_id": new_request_id}
     templates.filters |= {
         "ago": text.age,
         "duration": text.duration,
@@ -72,13 +74,13 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
     site = Site(door, settings, templates)
 
     def failed(request: Request, error: Exception) -> Response:
-        status, title, message = explain(error)
+        status, title, message = explain(error, "view" if request.method == "GET" else "perdure-on-call")
         return site.show(request, "error.html", status=status, title=title, message=message)
 
     return Starlette(
         routes=[
             Mount("/static", StaticFiles(packages=[("perdure.cli.console", "static")]), name="static"),
-            *([] if settings.read_only else Starts(site).routes()),
+            *([] if settings.read_only else [*Starts(site).routes(), *Actions(site).routes()]),
             *Pages(site).routes(),
         ],
         middleware=[Middleware(SecurityHeaders), *before],

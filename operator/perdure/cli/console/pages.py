@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
-from perdure.api.lenient import mapping
+from perdure.api.lenient import mapping, mappings, text
 from perdure.cli.console import listed
 from perdure.cli.console.logs import text_of
 from perdure.cli.console.placing import place
@@ -40,6 +40,8 @@ PAGE: Final = 50
 """Maximum number of objects on a page of a list."""
 STEPS: Final = 500
 """Maximum number of steps in the table of a run."""
+REDRIVABLE: Final = ("Not re-driven", "Failed")
+"""The states of dead letters that can run again."""
 
 LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
     "runs": ("workflowruns", listed.run),
@@ -100,6 +102,7 @@ class Pages:
             following=following,
             phase=phase,
             phases=list(RunPhase),
+            redrivable=REDRIVABLE,
         )
 
     async def run(self, request: Request) -> Response:
@@ -124,6 +127,7 @@ class Pages:
             more=max(len(steps) - STEPS, 0),
             logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
             unseen=seen is None,
+            awaited=_awaited(found),
             web_ui=self._in_web_ui(shown),
             page=Page(now=now),
         )
@@ -177,6 +181,7 @@ class Pages:
             request,
             "deadletter.html",
             row=listed.dead_letter(found),
+            redrivable=REDRIVABLE,
             input=spec.get("input"),
             failure=_chain(mapping(spec.get("failure")), page),
             again=_chain(mapping(status["failure"]), page) if status.get("failure") else "",
@@ -188,6 +193,12 @@ class Pages:
         async with self._site.open_system(request) as cluster:
             leases = await cluster.leases()
         return self._site.show(request, "fleet.html", members=members_of(leases, clock.now()))
+
+
+def _awaited(run: Json) -> list[str]:
+    """Return the names of the signals that a run waits for."""
+    awaited = mappings(mapping(run.get("status")).get("awaitedSignals"))
+    return list(dict.fromkeys(text(each.get("name")) for each in awaited))
 
 
 def _chain(node: Json, page: Page) -> str:

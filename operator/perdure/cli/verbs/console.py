@@ -15,9 +15,9 @@ HELP = """Open the console in the browser.
 
 Shows what the Web UI (`{program} ui`) cannot: the step graph of a run, live
 logs of its attempts, WorkflowLimits with their holders and waiters, circuit
-breakers, DeadLetters, and the fleet. Starts runs with a form. It runs on this
-computer, with the permissions of your kubeconfig. Only the browser that has
-opened the printed address can use it. Ctrl-C ends it.
+breakers, DeadLetters, and the fleet. Starts runs with a form, and re-drives
+DeadLetters. It runs on this computer, with the permissions of your kubeconfig.
+Only the browser that has opened the printed address can use it. Ctrl-C ends it.
 
 Requires the extra `console`: pip install 'perdure[console]'.
 

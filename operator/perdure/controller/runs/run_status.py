@@ -235,7 +235,7 @@ def message_of(status: Status, reason: ConditionReason) -> str:
 
 
 def too_large(size: int) -> str | None:
-    """Why a status of so many bytes is too large to be stored; None if it is not."""
+    """Why a status of this size in bytes cannot be stored; None if it can."""
     if size <= MAX_STATUS:
         return None
     return (

@@ -48,6 +48,7 @@ from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.runtime import status_texts
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 
@@ -160,7 +161,7 @@ class Manager:
     def on_run(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process a watch event of a WorkflowRun."""
         self._resync.observe_event("workflowruns")
-        self.runs.take(obj, deleted=deleted)
+        self.runs.take(status_texts.decode(obj), deleted=deleted)
 
     def on_pod(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process a watch event of a pod of a run."""

@@ -269,13 +269,11 @@ class DefinitionBuilder:
             flow.steps(source)
         else:
             flow.dag(source)
-        if flow.is_parallel and (limit or self._limit or 1) != 1:
-            path = source.at("parallelism") if limit else "spec.parallelism"
-            self._report.gap(path, "applies to loops only; run the other steps one after the other, with `needs`")
         if source.take("failFast") is False:
             source.note("failFast", "if a step fails, steps that are running are cancelled")
         source.drop("annotations")
-        made: Object = {"steps": flow.made}
+        most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
+        made: Object = {**most, "steps": flow.made}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)

@@ -67,8 +67,7 @@ class FlowBuilder:
             ends: list[str] = []
             for j, each in enumerate(listed):
                 source = Fields(each, f"{template_.at('steps')}[{i}][{j}]", template_.report)
-                needs = self._in_turn(before, ends) if parallel else None
-                step = self._read(source, caught=False, needs=needs)
+                step = self._read(source, caught=False, needs=list(before) if parallel else None)
                 ends.append(self._add(step, known))
             before = ends
         self._stop_services(parallel=parallel)
@@ -106,8 +105,7 @@ class FlowBuilder:
                 skipped=skipped,
                 omitted=(step.called.skipped if not has_when else omitted) if omitted else "",
             )
-            needs = [self._ends[each] for each in of.names if each in self._ends]
-            step.needs = self._in_turn(needs, [step["name"] for step in self.made])
+            step.needs = [self._ends[each] for each in of.names if each in self._ends]
             step.conditions += [targeted[name]] if name in targeted else []
             ancestors = _ancestors(name, depends)
             self._add(step, {each: called for each, called in self._called.items() if each in ancestors})
@@ -137,10 +135,6 @@ class FlowBuilder:
         except UntranslatableError as error:
             task.gap("depends", str(error))
             return Depends(())
-
-    def _in_turn(self, needs: list[str], begun: list[str]) -> list[str]:
-        """Return the needs of a step: also the step before it, if only one may run at a time."""
-        return [*needs, begun[-1]] if self._limit == 1 and begun and begun[-1] not in needs else list(needs)
 
     def _targets(self, dag: Fields, tasks: dict[str, Fields], depends: dict[str, Depends]) -> dict[str, str]:
         """Remove the tasks that the targets of a DAG do not need, or return the condition of each task for computed targets."""

@@ -13,8 +13,8 @@ from perdure.simulation.cluster.storage import Object
 from simulated.world import World
 
 _ONCE = {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}}
-_COLLECTED_SECONDS = 900
-"""After this time without trouble, everything that nothing needs is deleted."""
+_COLLECTED_SECONDS = 5_000
+"""After this time without trouble, everything that nothing needs is deleted, also if the store was down."""
 
 
 def _activity(name: str, **artifacts: Any) -> Object:

@@ -8,7 +8,7 @@ from perdure.importing.argo_artifacts import argument
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import Scope, Shape, artifact_field
 from perdure.importing.expressions import TAG, UntranslatableError, expression, template
-from perdure.importing.fields import Fields, Object, as_text, literal
+from perdure.importing.field_reader import Fields, Object, as_text, literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class CallTarget:
     timeout: str | None = None
     deadline: str = ""
     """The name of the input with the time limit of an attempt."""
+    child: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of a call of a child."""
+    deletion: str = ""
+    """The activity that deletes the Pod that the call leaves."""
     wait: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a step that waits."""
 

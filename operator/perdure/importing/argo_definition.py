@@ -10,12 +10,20 @@ from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, PodDe
 from perdure.importing.argo_artifacts import global_outputs, of_block, optional_outputs, passed, without_source
 from perdure.importing.argo_blocks import ExtraBlocks, waiting
 from perdure.importing.argo_calls import CallTarget, output_of
-from perdure.importing.argo_children import child_manifests, child_spec, child_target, child_workflow
+from perdure.importing.argo_children import (
+    child_manifests,
+    child_spec,
+    child_target,
+    child_workflow,
+    is_list_of_steps,
+    needs_child,
+)
 from perdure.importing.argo_flow import FlowBuilder
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
-from perdure.importing.argo_retry import timeout
-from perdure.importing.argo_scope import Scope, Shape, WorkflowFacts
-from perdure.importing.fields import ConversionReport, Fields, Names, Object, as_text, walk
+from perdure.importing.argo_retry import retries_of_child, timeout
+from perdure.importing.argo_scope import PodScope, Scope, Shape, WorkflowFacts
+from perdure.importing.argo_services import deletion, service
+from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +34,6 @@ _UNSERVED: Final = {
     "plugin": "write the step as an activity",
 }
 _ADVICE: Final = {
-    "retryStrategy": "set it on the templates with containers, or run the steps as a child workflow with a `retryPolicy`",
     "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "metadata": "only pods have labels; set it on the templates with containers",
@@ -36,6 +43,8 @@ _ALL: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['
 _PARSED: Final = re.compile(
     r"""(?:from[jJ](?:SON|son)|jsonpath)\(\s*[\w.'"\[\]-]*?parameters(?:\.|\[\\?['"])([-\w]+)"""
 )
+_RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
+"""The condition of a hook that runs when the workflow starts."""
 _LOOPED: Final = re.compile(r"parameters(?:\.|\[\\?['\"])([-\w]+)")
 
 
@@ -87,7 +96,9 @@ class DefinitionBuilder:
         entry = self._reference(spec, spec.text("entrypoint") or "", "entrypoint")
         made: Object = {}
         main = self._main(entry)
-        handler = self._handler(spec)
+        hooks = spec.part("hooks")
+        main["steps"] += self._running(hooks)
+        handler = self._handler(spec, hooks)
         while self._pending:
             self._pending.pop(0)()
         if self._activities:
@@ -103,11 +114,11 @@ class DefinitionBuilder:
     def _main(self, key: tuple[str, str] | None) -> Object:
         if key is None:
             return {"steps": []}
-        data = self._templates.data(*key)
+        data = self._templates.fields(*key).data
         inputs = (data.get("inputs") or {}).get("parameters") or []
         values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
         simple = all(name in self._workflow.parameters for name in values)
-        simple = simple and not data.keys() & {"timeout", "activeDeadlineSeconds"}
+        simple = simple and not any(data.get(name) for name in ("timeout", "activeDeadlineSeconds", "retryStrategy"))
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
@@ -119,11 +130,20 @@ class DefinitionBuilder:
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
 
-    def _handler(self, spec: Fields) -> Object:
-        hooks = spec.part("hooks")
+    def _running(self, hooks: Fields) -> list[Object]:
+        """Return the steps for the hooks that run when the workflow starts."""
+        flow = FlowBuilder(self, "", Scope("input", self._workflow), self._limit)
+        for name in [each for each in hooks.data if each != "exit"]:
+            hook = hooks.part(name)
+            if not _RUNNING.fullmatch(hook.text("expression") or ""):
+                hook.gap("expression", "only hooks of the status `Running`, and `exit`, have a counterpart; add steps")
+                continue
+            data = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
+            flow.steps(Fields({"steps": [[data]]}, hook.path, hook.report))
+        return [{**step, "needs": []} for step in flow.made]
+
+    def _handler(self, spec: Fields, hooks: Fields) -> Object:
         hook = hooks.take("exit")
-        for each in list(hooks.data):
-            spec.gap(f"hooks.{each}", "only the hook `exit` has a counterpart; add steps to the workflow")
         old = spec.text("onExit")
         data = hook if isinstance(hook, dict) else {"template": old} if old else None
         if data is None:
@@ -171,8 +191,10 @@ class DefinitionBuilder:
                     path, "the ConfigMap is in none of the files; import it together, or pass the value as an input"
                 )
                 defaults[str(each.get("name"))] = ""
-        if "synchronization" in data and key[0] == "":
+        if key[0] == "" and needs_child(self._templates.fields(*key).data):
             return self._child(key, defaults)
+        if data.get("daemon") and data.keys() & {"container", "script"}:
+            return self._service(key, defaults)
         if data.keys() & {"container", "script", "containerSet", "http", "resource"}:
             return self._activity(key, defaults)
         if "steps" in data or "dag" in data:
@@ -201,8 +223,17 @@ class DefinitionBuilder:
             deadline=made.deadline,
         )
 
+    def _service(self, key: tuple[str, str], defaults: Object) -> CallTarget:
+        """Return the target for a daemon: an activity that creates a Pod."""
+        source = self._templates.fields(*key)
+        made = service(self._activity_names.of(*key), source, self._report, self._workflow, self._pods)
+        name = made.definition["name"]
+        delete = deletion(self._activity_names.fresh(f"delete-{name}"), made.definition)
+        self._activities += [{"#": f"template {key[1]}", **made.definition}, delete]
+        return CallTarget(name, "activity", made.shape, defaults, captured=made.captured, deletion=delete["name"])
+
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
-        """Return the target for a template with locks: a Workflow that acquires them."""
+        """Return the target for a template with locks or retries of its own: a separate Workflow."""
         spec = child_spec(self._spec, key[1])
         child = DefinitionBuilder(
             spec,
@@ -219,6 +250,8 @@ class DefinitionBuilder:
         )
         source = self._templates.fields(*key)
         self.children += [*child_manifests(target.name, source, definition, self._library), *child.children]
+        if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
+            return replace(target, child=retries_of_child(source, PodScope(self._workflow, {}, {})))
         return target
 
     def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:
@@ -244,13 +277,11 @@ class DefinitionBuilder:
             flow.steps(source)
         else:
             flow.dag(source)
-        if flow.is_parallel and (limit or self._limit):
-            path = source.at("parallelism") if limit else "spec.parallelism"
-            self._report.gap(path, "applies to loops only; run the other steps one after the other, with `needs`")
         if source.take("failFast") is False:
             source.note("failFast", "if a step fails, steps that are running are cancelled")
         source.drop("annotations")
-        made: Object = {"steps": flow.made}
+        most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
+        made: Object = {**most, "steps": flow.made}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)

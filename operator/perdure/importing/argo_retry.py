@@ -6,7 +6,7 @@ from typing import Final
 from perdure.api.durations import parse_duration
 from perdure.importing.argo_scope import PodScope
 from perdure.importing.expressions import UntranslatableError, condition, constants
-from perdure.importing.fields import Fields, Object
+from perdure.importing.field_reader import Fields, Object
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import compile_condition
 
@@ -67,6 +67,15 @@ def retries(template: Fields, scope: PodScope) -> Object:
         fields |= _conditional(strategy, given, fields)
     strategy.done({})
     return fields
+
+
+def retries_of_child(template: Fields, scope: PodScope) -> Object:
+    """Return the fields of a `childWorkflow` for the `retryStrategy` of its template."""
+    made = retries(template, scope)
+    if "failureTypes" in made:
+        template.gap("retryStrategy.expression", "steps have no exit code; set it on the templates with containers")
+    total = made.get("scheduleToCloseTimeout")
+    return {"retryPolicy": made["retryPolicy"], **({"executionTimeout": total} if total else {})}
 
 
 def _attempts(strategy: Fields, policy: str) -> int:

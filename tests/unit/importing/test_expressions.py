@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.importing.expressions import UntranslatableError, condition, expression, template
-from perdure.importing.fields import member
+from perdure.importing.field_reader import member
 from perdure.language.expressions import compile_condition, compile_template
 
 
@@ -55,6 +55,11 @@ def test_a_condition_keeps_its_meaning(text: str, values: dict[str, object], exp
         ("asFloat(inputs.parameters.x) / 2", "3", 1.5),
         ("asInt(inputs.parameters.x) > 2 ? 'many' : 'few'", "3", "many"),
         ("jsonpath(inputs.parameters.x, '$.a.b[1]')", {"a": {"b": [1, 2]}}, 2),
+        ("jsonpath(inputs.parameters.x, '$.a[*].b')", {"a": [{"b": 1}, {"b": 2}]}, [1, 2]),
+        ("jsonpath(inputs.parameters.x, '$.a[1:].b[0]')", {"a": [{"b": [1]}, {"b": [2]}, {"b": [3]}]}, [2, 3]),
+        ("jsonpath(inputs.parameters.x, '$[0:1]')", [1, 2], [1]),
+        ("jsonpath(inputs.parameters.x, '$[?(@.n==\"b\")].v')", [{"n": "a", "v": 1}, {"n": "b", "v": 2}], [2]),
+        ("jsonpath(inputs.parameters.x, '$[?(@.v>1 && @.v<=2)].v')", [{"v": 1}, {"v": 2}, {"v": 3}], [2]),
         ("filter(inputs.parameters.x, {# > 1})", [1, 2, 3], [2, 3]),
         ("map(inputs.parameters.x, {#.name})", [{"name": "a"}], ["a"]),
         ("sprig.upper(inputs.parameters.x)", "a", "A"),
@@ -76,7 +81,8 @@ def test_an_expression_keeps_its_value(text: str, value: object, expected: objec
         "inputs.parameters.x[",
         "let x = 1; x",
         "inputs.other",
-        "jsonpath(inputs.parameters.x, '$.a[*]')",
+        "jsonpath(inputs.parameters.x, '$..a')",
+        "jsonpath(inputs.parameters.x, '$.a[*].b[*]')",
         "a b",
     ],
 )

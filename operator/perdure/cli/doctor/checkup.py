@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.cluster.errors import ForbiddenError
-from perdure.cli.doctor import deployment, installation, operators, permissions, work
+from perdure.cli.doctor import deployment, installation, operators, permissions, stuck_work
 from perdure.cli.doctor.finding import CheckResult, Result, unknown
 from perdure.kube import clock, paths
 
@@ -25,11 +25,12 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     Args:
         api: Reads the data for the checks.
         system: The namespace of the operator.
-        everywhere: Whether to look for stuck work in all namespaces.
+        everywhere: Whether to check all namespaces.
 
     Raises:
         CliError: The API server does not respond.
     """
+    namespace = None if everywhere else api.namespace
     served = await _explained("CRDs", installation.kinds(api))
     try:
         operator, hidden = await deployment.find(api, system), False
@@ -47,11 +48,10 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     if operator is not None:
         checks.append(_explained("Operator permissions", permissions.of_operator(api, operator)))
         checks.append(_explained("Admission policies", installation.policies(api, operator)))
-        if not everywhere:
-            checks.append(_explained("Namespace", operators.served(operator, api.namespace)))
-    checks.append(_explained("Your permissions", permissions.of_caller(api)))
+        checks.append(_explained("Namespace", operators.served(operator, namespace)))
+    checks.append(_explained("Your permissions", permissions.of_caller(api, namespace)))
     if served.result is Result.OK:
-        checks += _of_work(api, None if everywhere else api.namespace)
+        checks += _of_work(api, namespace)
     first = await _explained("API server", installation.api_server(api))
     return [first, served, found, *await asyncio.gather(*checks)]
 
@@ -59,10 +59,10 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
 def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckResult]]:
     """Yield the checks of runs and their prerequisites. `namespace`: None for all."""
     now = clock.now()
-    yield _explained("Runs", work.runs(api, namespace, now))
+    yield _explained("Runs", stuck_work.runs(api, namespace, now))
     for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "Schedules"):
-        yield _explained(check, work.ready(api, check, check.lower(), namespace))
-    yield _explained("Pods", work.pods(api, namespace, now))
+        yield _explained(check, stuck_work.ready(api, check, check.lower(), namespace))
+    yield _explained("Pods", stuck_work.pods(api, namespace, now))
 
 
 async def _fleet(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from perdure.controller.artifacts.artifact_sets import RunArtifacts
+from perdure.controller.artifacts.run_artifacts import RunArtifacts
 from perdure.controller.payloads.payload_store import Blobs, BlobsOfRun
 from perdure.controller.reconcile.record import Record, Status, encoded
 from perdure.controller.runs import run_status
@@ -14,6 +14,7 @@ from perdure.engine.decider import Decider
 from perdure.engine.state import RunState, apply
 from perdure.engine.step import RunTransition, terminate
 from perdure.kube import client as kube
+from perdure.runtime import status_texts
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.commits import OF_RUNS, Witness
 
@@ -59,7 +60,7 @@ class RunRecord:
         self.artifacts = RunArtifacts(client, run)
         self.segments = Segments(client, run)
         self.size = 0
-        """Size of the status that was committed last, in bytes of JSON; 0 before the first commit of this process."""
+        """Size of the status that was committed last, in bytes, as it is stored; 0 before the first commit of this process."""
         self._witness = Witness(OF_RUNS, run.uid, starts_work=True)
 
     @property
@@ -120,15 +121,15 @@ class RunRecord:
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
         status = _composed(sealed.status, transition, facts, now)
-        text = encoded(status)
-        reason = run_status.too_large(text)
+        text, size = encoded(status), status_texts.size_of(status)
+        reason = run_status.too_large(size)
         if reason is None:
             await self.artifacts.hold(text)
             stored = await self.blobs.store(text, self.record.status, (transition.events, transition.state))
             try:
                 await self.write(status)
                 self.blobs.committed(stored)
-                self.size = len(text)
+                self.size = size
             except kube.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is None:

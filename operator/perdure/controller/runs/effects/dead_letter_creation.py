@@ -2,7 +2,7 @@
 
 import structlog
 
-from perdure.controller.artifacts.artifact_sets import hold_for_letter
+from perdure.controller.artifacts.run_artifacts import hold_for_letter
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.history_segments import past_of
 from perdure.engine import events as ev

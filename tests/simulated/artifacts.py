@@ -13,8 +13,8 @@ from perdure.simulation.cluster.storage import Object
 from simulated.world import World
 
 _ONCE = {"exponential": {"initialInterval": "1s", "maximumAttempts": 1}}
-_COLLECTED_SECONDS = 5_000
-"""After this time without trouble, everything that nothing needs is deleted, also if the store was down."""
+_COLLECTED_SECONDS = 1_500
+"""After this time without trouble, everything that nothing needs is deleted, also if the store was down before."""
 
 
 def _activity(name: str, **artifacts: Any) -> Object:
@@ -157,10 +157,8 @@ async def artifacts(world: World) -> None:
     for name in retried:
         world.operate(f"retry-{name}"[:60], name, retry={})
         _delete(world, name, random, earliest=20)
-    store.down = True
     await world.trouble(40)
     await world.rest()
-    store.down = False
     await _clear(world, store)
 
 
@@ -170,12 +168,16 @@ def _delete(world: World, name: str, random: Random, earliest: float = 1) -> Non
 
 
 async def _clear(world: World, store: Store) -> None:
-    """Delete all runs, and check that all artifacts are deleted, too."""
+    """Delete all runs while the store is down, and check that all artifacts are deleted when it is not."""
+    store.down = True
     for name, run in world.runs().items():
         if run["status"]["phase"] not in {"Completed", "ContinuedAsNew", "Failed"}:
             world.checker.fail(f"{name} is {run['status']['phase']}")
         world.delete("workflowruns", name)
         world.checker.named_again.add(name)
+    await world.trouble(400)
+    await asyncio.sleep(200)
+    store.down = False
     await world.calm(world.loop.time() + _COLLECTED_SECONDS)
     if store.objects:
         world.checker.fail(f"artifacts are left: {sorted(store.objects)[:5]}")

@@ -42,7 +42,7 @@ _INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
-    "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
+    "memoize": "steps are not memoized; let the activity look up and return its earlier result",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "daemon": "run the service as a Deployment, or as a sidecar of the activity that uses it",
     "plugin": "write the step as an activity",

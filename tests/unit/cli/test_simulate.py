@@ -144,7 +144,7 @@ def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
         (("--scenario", "broken.yaml"), "broken.yaml: is not valid YAML"),
         (("--scenario", "two.yaml"), "two.yaml: must be one scenario, but has 2 documents"),
         (("--scenario", "lost.yaml"), "away.yaml: cannot be read"),
-        (("-f", "order.yaml", "-f", "policy.yaml", "--scenario", "endless.yaml"), "let it come to an end"),
+        (("-f", "order.yaml", "-f", "policy.yaml", "--scenario", "endless.yaml"), "make it end"),
         ((), "set a manifest"),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
 
 def test_a_folder_without_scenarios_is_trouble(folder: Path) -> None:
     (folder / "empty").mkdir()
-    for name, want in (("empty", "empty has no scenarios"), ("away", "there is no such folder")):
+    for name, want in (("empty", "empty has no scenarios"), ("away", "no such folder")):
         done = call("test", name)
         assert done.exit_code == 2
         assert want in done.stderr

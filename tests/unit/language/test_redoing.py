@@ -132,7 +132,7 @@ def test_what_cannot_be_retried_is_told() -> None:
     run = Run(f"[{do('a')}]").done("a", ":finally/note")
     with pytest.raises(ValueError, match="nothing failed; name steps in `from`"):
         plan(run)
-    with pytest.raises(ValueError, match="step `x` has not begun in that run; choose one of `a`"):
+    with pytest.raises(ValueError, match="step `x` has not started in that run; choose one of `a`"):
         plan(run, "x")
 
 

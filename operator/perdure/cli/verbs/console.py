@@ -17,7 +17,7 @@ Shows what the Web UI (`{program} ui`) cannot: the step graph of a run, live
 logs of its attempts, WorkflowLimits with their holders and waiters, circuit
 breakers, DeadLetters, and the fleet. It only reads, on this computer, with
 the permissions of your kubeconfig. Only the browser that has opened the
-printed address can use it. Ctrl-C ends it.
+printed address can use it. Press Ctrl-C to stop.
 
 Requires the extra `console`: pip install 'perdure[console]'.
 

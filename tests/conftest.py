@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 pytest.register_assert_rewrite("kube")  # before it is imported: its assertions tell what they have compared
@@ -15,6 +16,14 @@ from process import Process, operator  # noqa: E402
 # Timing never decides a test, and chance only in `make test-all`, which says how many times longer it tries.
 settings.register_profile("perdure", deadline=None, derandomize="PERDURE_LONGER" not in os.environ)
 settings.load_profile("perdure")
+# By itself, structlog draws each traceback with the variables of each frame: that takes many times as long as the test.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,8 +32,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """If only tests on a cluster run, do not import files without such tests: all files take each process ten seconds."""
+    only = config.option.markexpr.startswith("cluster") and collection_path.match("test_*.py")
+    return True if only and not _mentions_cluster(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    hidden = [path for path in {item.path for item in items if _needs_cluster(item)} if not _mentions_cluster(path)]
+    if hidden:
+        raise pytest.UsageError(
+            f"{hidden} must mark tests with `pytest.mark.cluster`, literally, or they are not found"
+        )
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # one that starts last is waited for
+
+
+def _needs_cluster(item: pytest.Item) -> bool:
+    return item.get_closest_marker("cluster") is not None
+
+
+def _mentions_cluster(file: Path) -> bool:
+    return "pytest.mark.cluster" in file.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ import pytest
 from artifacts.gateway import Gateway, free_port, serving
 from artifacts.proxy import proxied
 from perdure.runner.artifacts.errors import ArtifactError
-from perdure.runner.artifacts.inputs import Inputs
-from perdure.runner.artifacts.outputs import Outputs, uploaded
+from perdure.runner.artifacts.input_artifacts import Inputs
+from perdure.runner.artifacts.output_artifacts import Outputs, uploaded
 from perdure.runner.artifacts.packing import PIECE
 from perdure.runner.artifacts.store import ArtifactStore
 
@@ -221,7 +221,7 @@ def test_the_sidecar_uploads_when_it_is_stopped_and_reports_what_it_stored(
     (folder / "out/report").write_text("7")
     wanted = [{"name": "report", "path": "/out/report"}, {"name": "more", "path": "/out/more", "optional": True}]
     environ = sidecar(gateway, folder, tmp_path / "log", wanted)
-    program = [sys.executable, "-m", "perdure.runner.artifacts.outputs"]
+    program = [sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
     before = signal.pthread_sigmask(
         signal.SIG_BLOCK, {signal.SIGTERM}
     )  # the program inherits it, so it cannot miss the signal
@@ -248,13 +248,13 @@ def test_a_large_file_takes_little_memory(gateway: Gateway, folder: Path, tmp_pa
     wanted = [{"name": "report", "path": "/out/report"}]
     environ = {**os.environ, **sidecar(gateway, folder, tmp_path / "log", wanted)}
     (tmp_path / "stop").touch()
-    assert _peak([sys.executable, "-m", "perdure.runner.artifacts.outputs"], environ) < 150 * _MIB
+    assert _peak([sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"], environ) < 150 * _MIB
     at = json.loads((tmp_path / "log").read_text())["at"]
     assert gateway.object(f"{at}/report").stat().st_size == size
     (tmp_path / "volume").mkdir()
     inputs = [{"name": "report", "key": f"{at}/report"}]
     environ |= {"PERDURE_ARTIFACTS": json.dumps(inputs), "PERDURE_ARTIFACTS_FOLDER": str(tmp_path / "volume")}
-    assert _peak([sys.executable, "-m", "perdure.runner.artifacts.inputs"], environ) < 150 * _MIB
+    assert _peak([sys.executable, "-m", "perdure.runner.artifacts.input_artifacts"], environ) < 150 * _MIB
     assert (tmp_path / "volume/report").stat().st_size == size
 
 
@@ -271,7 +271,7 @@ def test_a_failure_is_reported(gateway: Gateway, folder: Path, tmp_path: Path) -
     with pytest.raises(ArtifactError):
         uploaded(environ)
     (tmp_path / "stop").touch()
-    program = [sys.executable, "-m", "perdure.runner.artifacts.outputs"]
+    program = [sys.executable, "-m", "perdure.runner.artifacts.output_artifacts"]
     done = subprocess.run(program, env={**os.environ, **environ}, capture_output=True, check=False, timeout=60)
     assert done.returncode == 1
     error = json.loads((tmp_path / "log").read_text())["error"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import perdure.handlers.main as operator
 from bench.counting import TALLY, CountingClient
 from perdure.kube.access import find_access
-from perdure.observe import logs
+from perdure.observe import json_logs
 
 
 def figures() -> str:
@@ -40,5 +40,5 @@ async def main(namespace: str, port: int) -> None:
 
 if __name__ == "__main__":
     sys.setrecursionlimit(60_000)
-    logs.configure("warning")
+    json_logs.configure("warning")
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -17,7 +17,7 @@ from kube import IMAGE, Cluster, Json, check_history, recorded, run_manifest
 from perdure.engine import events as ev
 from perdure.language.step_failures import as_json
 from perdure.simulation.cast import Manifest
-from perdure.simulation.report import Report
+from perdure.simulation.outcome import Report
 
 pytestmark = pytest.mark.cluster
 

@@ -7,7 +7,7 @@ import pytest
 
 from engine.script import T0, Drive, Reacting, Script, activity, application, seconds, timer
 from perdure.engine import commands as cmd
-from perdure.engine import decisions, limits, recording
+from perdure.engine import decisions, history_limits, recording
 from perdure.engine import events as ev
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import PauseRequested, UnpauseRequested
@@ -241,7 +241,7 @@ def test_a_run_begins_with_the_signals_that_were_carried_to_it_and_may_begin_pau
 def test_52_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(limits, limit, value)
+    monkeypatch.setattr(history_limits, limit, value)
     drive = Drive.by(Reacting((activity(),)))
     while not drive.state.closed:
         heard = len(drive.script.asked)

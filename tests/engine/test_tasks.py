@@ -75,6 +75,7 @@ def test_a_completion_that_is_sent_again_is_answered_as_before_and_changes_nothi
     assert run.complete(timer("t", 5), token=token).ok
     before = run.names
     assert run.complete(timer("t", 5), token=token).ok
+    assert not run.complete(timer("t", 6), token=token, digest="another").ok
     assert run.names == before
 
 

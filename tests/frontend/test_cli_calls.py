@@ -87,9 +87,10 @@ class Payment:
 @pytest.fixture(scope="module")
 def quiet() -> Iterator[None]:
     """Keep the audit log of the frontend out of the output of the command: both are in this process."""
+    before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="module")

@@ -41,12 +41,18 @@ class Wire:
     port: int
     is_cut: bool = False
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a client has closed its connection."""
 
     async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection."""
         from_port, to_port = await asyncio.open_connection("127.0.0.1", self.port)
         self.writers += [writer, to_port]
-        await asyncio.gather(self._carry(reader, to_port), self._carry(from_port, writer))
+        await asyncio.gather(self._carry_from_client(reader, to_port), self._carry(from_port, writer))
+
+    async def _carry_from_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._carry(reader, writer)
+        self.left.set()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -72,44 +78,80 @@ async def wire(port: int) -> AsyncIterator[tuple[Wire, str]]:
         carried.close()
 
 
+@dataclass
+class Called:
+    """A call in progress over a wire."""
+
+    client: PeerClient
+    addresses: dict[str, str]
+    """The members that the client knows."""
+    wire: Wire
+    response: "asyncio.Task[GetSystemInfoResponse]"
+    respond: asyncio.Event
+    """Set to let the member respond."""
+    ended: asyncio.Event
+    """Set once the member has responded, or has given up."""
+
+
+@asynccontextmanager
+async def called(fleet: ServedFleet) -> AsyncIterator[Called]:
+    """Call a member, which waits."""
+    begun, respond, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handler(request: Any, call: CallContext) -> GetSystemInfoResponse:
+        del request, call
+        begun.set()
+        try:
+            await respond.wait()
+        finally:
+            ended.set()
+        return GetSystemInfoResponse(server_version="1")
+
+    (member,) = fleet.fleet.members.values()
+    port = free_port()
+    settings = PeerSettings(member="m", address=f"127.0.0.1:{port}", audience="", token="")
+    async with (
+        asyncio.timeout(30),
+        peered(member.frontend, {"GetSystemInfo": handler}, settings, None, Door(None)),
+        wire(port) as (carried, address),
+    ):
+        addresses = {"m": address}
+        client = PeerClient(PeerIdentity(name="other"), lambda: addresses)
+        response = asyncio.ensure_future(
+            client.call(
+                "m",
+                "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo",
+                GetSystemInfoRequest(),
+                encode=GetSystemInfoRequest.SerializeToString,
+                decode=GetSystemInfoResponse.FromString,
+                seconds=None,
+            )
+        )
+        await begun.wait()
+        yield Called(client, addresses, carried, response, respond, ended)
+        await client.close()
+
+
 def test_both_sides_of_a_call_notice_that_the_other_has_vanished() -> None:
     async def check(fleet: ServedFleet) -> None:
-        called, ended = asyncio.Event(), asyncio.Event()
+        async with called(fleet) as call:
+            call.wire.is_cut = True
+            with pytest.raises(PeerLostError):
+                await call.response
+            await call.ended.wait()
 
-        async def handler(request: Any, call: CallContext) -> GetSystemInfoResponse:
-            del request, call
-            called.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-            raise AssertionError
+    with in_memory_fleet(1) as fleet:
+        fleet.do(check(fleet)).result(90)
 
-        (member,) = fleet.fleet.members.values()
-        port = free_port()
-        settings = PeerSettings(member="m", address=f"127.0.0.1:{port}", audience="", token="")
-        async with (
-            peered(member.frontend, {"GetSystemInfo": handler}, settings, None, Door(None)),
-            wire(port) as (carried, address),
-        ):
-            client = PeerClient(PeerIdentity(name="other"), lambda: {"m": address})
-            call = asyncio.ensure_future(
-                client.call(
-                    "m",
-                    "/temporal.api.workflowservice.v1.WorkflowService/GetSystemInfo",
-                    GetSystemInfoRequest(),
-                    encode=GetSystemInfoRequest.SerializeToString,
-                    decode=GetSystemInfoResponse.FromString,
-                    seconds=None,
-                )
-            )
-            async with asyncio.timeout(30):
-                await called.wait()
-                carried.is_cut = True
-                with pytest.raises(PeerLostError):
-                    await call
-                await ended.wait()
-            await client.close()
+
+def test_the_connection_to_a_member_that_is_gone_closes_once_its_last_call_has_ended() -> None:
+    async def check(fleet: ServedFleet) -> None:
+        async with called(fleet) as call:
+            call.addresses.clear()
+            call.client.close_unused()
+            call.respond.set()
+            assert (await call.response).server_version == "1"
+            await call.wire.left.wait()
 
     with in_memory_fleet(1) as fleet:
         fleet.do(check(fleet)).result(90)

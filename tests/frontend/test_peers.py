@@ -40,8 +40,8 @@ from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.rpc_types import SERVICES, request_of
 from perdure.frontend.server import Frontend
 from perdure.frontend.service.call import CallContext
+from perdure.frontend.task_tokens import NexusToken, WorkflowTaskToken, pack
 from perdure.frontend.tls import Material, Served
-from perdure.frontend.tokens import NexusToken, WorkflowTaskToken, pack
 from perdure.kube.clock import now
 from process import free_port
 

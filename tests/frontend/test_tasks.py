@@ -83,6 +83,17 @@ async def test_an_answer_that_is_sent_again_gets_the_same_task_again(here: Serve
 
 
 @served
+async def test_an_answer_with_other_commands_than_the_first_is_refused(here: Served) -> None:
+    await here.start()
+    task = await here.task()
+    await here.complete(task, timer("t", timedelta(hours=1)))
+    before = names(await here.history())
+    with pytest.raises(RpcError, match=r"Workflow task not found\."):
+        await here.complete(task, timer("u", timedelta(hours=1)))
+    assert names(await here.history()) == before
+
+
+@served
 async def test_a_prolonged_task_asks_for_an_update_once_and_one_that_was_lost_asks_again(here: Served) -> None:
     execution = WorkflowExecution(workflow_id="w")
     await here.start()

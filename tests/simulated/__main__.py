@@ -28,7 +28,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="simulated", description="Run the operator in virtual time, over an API server in memory."
     )
-    parser.add_argument("--scenario", choices=sorted(SCENARIOS), default="mixed")
+    parser.add_argument(
+        "--scenario", nargs="+", choices=sorted(SCENARIOS), default=["mixed"], help="one after the other"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
     parser.add_argument("--operators", type=int, default=1, help="how many run at once")
@@ -42,14 +44,24 @@ def main() -> int:
     options = parser.parse_args()
     level = logging.INFO if options.trace is not None else logging.CRITICAL
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level), cache_logger_on_first_use=True)
+    failed = 0
+    for scenario in options.scenario:
+        failed += _play(scenario, options)
+        if failed and options.until_failure:
+            break
+    return min(failed, 100)
+
+
+def _play(scenario: str, options: argparse.Namespace) -> int:
+    """Run the seeds of a scenario, and print what came of them; how many have failed."""
     began, seeds, failed, runs, virtual = time.monotonic(), 0, 0, 0, 0.0
-    for setting, result in _results(options):
+    for setting, result in _results(scenario, options):
         seeds += 1
         runs += result.runs
         virtual += result.seconds
         if result.violations:
             failed += 1
-            _show(options, setting, result)
+            _show(scenario, setting, result)
             if options.until_failure:
                 break
         elif options.seeds == 1:
@@ -58,21 +70,22 @@ def main() -> int:
                 f"{result.seconds:.0f} s, digest {result.digest}"
             )
     if options.digest:
-        return min(failed, 100)
+        return failed
     took = time.monotonic() - began
     print(
-        f"{options.scenario}: {seeds} seeds, {failed} failed; {took:.1f} s for {runs} runs in {virtual:.0f} s of "
-        f"virtual time: {seeds / took:.2f} seeds and {runs / took:.1f} runs per second"
+        f"{scenario}: {seeds} seeds, {failed} failed; {took:.1f} s for {runs} runs in {virtual:.0f} s of "
+        f"virtual time: {seeds / took:.2f} seeds and {runs / took:.1f} runs per second",
+        flush=True,
     )
-    return min(failed, 100)
+    return failed
 
 
-def _results(options: argparse.Namespace) -> Iterator[tuple[Setting, Result]]:
+def _results(scenario: str, options: argparse.Namespace) -> Iterator[tuple[Setting, Result]]:
     """Yield the result of each seed in order, for any number of processes."""
     seeds = range(options.seed, options.seed + options.seeds)
     common = {name: getattr(options, name) for name in ("operators", "fleet", "faults", "kills")}
     settings = [Setting(seed=seed, **common) for seed in seeds]
-    one = partial(_one, options.scenario, wanted=options.trace)
+    one = partial(_one, scenario, wanted=options.trace)
     if options.jobs == 1:
         yield from zip(settings, map(one, settings), strict=True)
         return
@@ -95,9 +108,9 @@ def _one(scenario: str, setting: Setting, wanted: str | None) -> Result:
         return Result(violations=["the scenario has failed"], seconds=0, runs=0, pods=0, writes=0, digest="")
 
 
-def _show(options: argparse.Namespace, setting: Setting, result: Result) -> None:
-    print(f"seed {setting.seed} of {options.scenario} has failed:", *result.violations, sep="\n  ", flush=True)
-    replay = f"--scenario {options.scenario} --seed {setting.seed} --operators {setting.operators}{' --fleet' * setting.fleet}"
+def _show(scenario: str, setting: Setting, result: Result) -> None:
+    print(f"seed {setting.seed} of {scenario} has failed:", *result.violations, sep="\n  ", flush=True)
+    replay = f"--scenario {scenario} --seed {setting.seed} --operators {setting.operators}{' --fleet' * setting.fleet}"
     print(
         f"  replay: make simulate ARGS='{replay} --faults {setting.faults} --kills {setting.kills} --trace NAME'",
         flush=True,

@@ -1,21 +1,15 @@
 """The console in Chromium: it can be read by everyone, updates itself, and executes nothing that users have written."""
 
-import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
-from perdure.cli.cluster import connect
-from perdure.cli.console.doors import OwnDoor
-from perdure.cli.console.local import serving
-from perdure.cli.console.pages import ConsoleSettings
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
+from webui.tab import SCREENS, check_everyone_can_read, opened
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -32,13 +26,6 @@ PAGES = {
     "deadletter": "/namespaces/shop/deadletters/order-7-charge",
     "fleet": "/fleet",
 }
-SCREENS: dict[str, dict[str, Any]] = {
-    "light": {"viewport": {"width": 1300, "height": 900}},
-    "dark": {"viewport": {"width": 1300, "height": 900}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 375, "height": 760}},
-    # 200 % of a window that is 1280 pixels wide
-    "zoom": {"viewport": {"width": 640, "height": 450}, "device_scale_factor": 2},
-}
 
 
 @pytest.fixture
@@ -54,62 +41,14 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
         yield found
 
 
-@contextmanager
-def served() -> Iterator[str]:
-    """The console, in a thread of its own; its address."""
-    loop = asyncio.new_event_loop()
-    ready: asyncio.Future[str] = loop.create_future()
-    stop = asyncio.Event()
-
-    async def serve() -> None:
-        settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="http://127.0.0.1:8233")
-        async with (
-            connect(context=None, namespace=None, program="perdure") as found,
-            serving(OwnDoor(found), settings, 0) as guard,
-        ):
-            ready.set_result(guard.url())
-            await stop.wait()
-
-    async def started() -> str:
-        return await ready
-
-    thread = Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    try:
-        yield asyncio.run_coroutine_threadsafe(started(), loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
-
-
-@contextmanager
-def opened(browser: Any, **screen: Any) -> Iterator[Any]:
-    """A tab that has opened the address. Scripts that fail, and what the policy of the pages blocks, fail the test."""
-    with served() as url:
-        context = browser.new_context(base_url=url.partition("/?")[0], **screen)
-        context.set_default_timeout(180_000)
-        page, wrong = context.new_page(), list[str]()
-        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
-        page.goto(url)
-        yield page
-        context.close()
-        assert not wrong
-
-
 @pytest.mark.usefixtures("api")
 @pytest.mark.parametrize("screen", SCREENS)
 def test_everyone_can_read_the_pages(browser: Any, screen: str, tmp_path: Path) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python").Axe()
     with opened(browser, **SCREENS[screen]) as page:
         for name, path in PAGES.items():
             page.goto(path)
             page.screenshot(path=tmp_path / f"{name}-{screen}.png", full_page=True)
-            found = axe.run(page)
-            assert found.violations_count == 0, f"{name}: {found.generate_report()}"
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
+            check_everyone_can_read(page, name)
 
 
 def test_a_fan_out_of_200_is_drawn_in_part(browser: Any, api: ApiServer) -> None:
@@ -154,8 +93,9 @@ def test_the_keyboard_is_enough(browser: Any) -> None:
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
-        assert page.evaluate("document.activeElement.textContent") == "History, timeline, and actions in the Web UI"
-        page.keyboard.press("Tab")
+        for link in ("Send a signal, or cancel the run", "History, timeline, and more actions in the Web UI"):
+            assert page.evaluate("document.activeElement.textContent") == link
+            page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Graph of the steps"
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")

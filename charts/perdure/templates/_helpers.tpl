@@ -40,6 +40,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if gt (int (include "perdure.replicas" .)) 1 }}{{ include "perdure.fullname" . }}{{ end }}
 {{- end }}
 
+{{/* Not empty where a single operator serves SDK workers, so that no second one may run at the same time. */}}
+{{- define "perdure.alone" -}}
+{{- if and .Values.temporal.enabled (not (include "perdure.fleet" .)) }}alone{{ end }}
+{{- end }}
+
 {{- define "perdure.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "perdure.fullname" .) .Values.serviceAccount.name }}

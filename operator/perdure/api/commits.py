@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import Field
 
 from perdure.api.common import StatusModel
+from perdure.api.field_rules import Rule
 from perdure.api.fields import Large, Uid
-from perdure.api.rules import Rule
 
 
 def _stays(field: str, message: str) -> Rule:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_serializer, model_validator
 
-from perdure.api.rules import Rule, json_name
+from perdure.api.field_rules import Rule, json_name
 from perdure.api.suggestions import meant_by_field, meant_by_value
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel
 from perdure.api.conditions import Conditions
+from perdure.api.field_rules import Rule, cel_name, exactly_one_of, immutable, listed
 from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import (
     Count,
@@ -23,7 +24,6 @@ from perdure.api.fields import (
     WorkflowId,
 )
 from perdure.api.reset_point import ResetPoint
-from perdure.api.rules import Rule, cel_name, exactly_one_of, immutable, listed
 from perdure.api.schedule import OverlapPolicy
 from perdure.api.workflowrun import RunOptions, StepPath
 

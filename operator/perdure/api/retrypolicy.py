@@ -9,9 +9,9 @@ from pydantic import Field
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import MILLISECOND, DecimalDuration, PositiveDuration, not_longer_cel
+from perdure.api.field_rules import Rule, exactly_one_of
 from perdure.api.field_shapes import atomic_list, set_list
 from perdure.api.fields import Count, FailureTypeName, Large, Positive, ResourceName, Time
-from perdure.api.rules import Rule, exactly_one_of
 
 COEFFICIENT_PATTERN = "^[0-9]{1,6}([.][0-9]{1,9})?$"
 """A decimal number as a string: Kubernetes API conventions forbid floats."""

@@ -11,12 +11,12 @@ from perdure.api.commits import COMMIT_STAYS, STATE_STAYS, STATUS_STAYS, CommitS
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, DurationShape
+from perdure.api.field_rules import Rule, at_most_one_of
 from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import Count, Flag, Json, JsonObject, Large, Text, Time, Uid, WorkflowId
 from perdure.api.labels import RESERVED_PREFIXES
 from perdure.api.names import MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, at_most_one_of
 from perdure.api.workflowrun import Failure, WorkflowRunSpec
 
 MAX_SPECS = 100

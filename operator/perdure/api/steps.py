@@ -10,6 +10,7 @@ from pydantic import Field
 
 from perdure.api.common import SpecModel
 from perdure.api.durations import PositiveDuration
+from perdure.api.field_rules import Rule, exactly_one_of
 from perdure.api.field_shapes import FieldShape, atomic_list, map_list, matching, set_list
 from perdure.api.fields import (
     DurationOrExpression,
@@ -32,7 +33,6 @@ from perdure.api.fields import (
 )
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, exactly_one_of
 from perdure.api.workflow_id_policies import WorkflowIdReusePolicy
 
 MAX_STEPS = 200

@@ -10,11 +10,11 @@ from perdure.api.commits import HISTORY_GROWS, RECORD_STAYS, CommitStatus
 from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusModel, condition_path
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, PositiveDuration
+from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import Count, Flag, Identifier, Json, JsonObject, Large, Positive, Time, Uid, WorkflowId
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import Rule, at_least_one_of, exactly_one_of
 from perdure.api.steps import WorkflowReference
 from perdure.api.workflow import WorkflowSpec
 from perdure.api.workflow_id_policies import WorkflowIdConflictPolicy, WorkflowIdReusePolicy

@@ -5,7 +5,6 @@ import functools
 import inspect
 import json
 import sys
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.labels import API_VERSION
-from perdure.cli.cluster import Cluster, Object, UnreachableError, connect
+from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError, ExitCode
 from perdure.cli.invocation import program_of
@@ -27,11 +25,9 @@ from perdure.cli.options import (
     check_named,
     seconds_of,
 )
+from perdure.cli.requesting import answered, manifest, wait_for_results
 from perdure.cli.starting import wait_for_verdict
 from perdure.cli.terminal import Output, Screen, for_people, reference
-
-_PAUSE = 0.25
-"""Seconds between two reads."""
 
 DONE = {
     "backfill": "backfilled",
@@ -290,30 +286,12 @@ async def _ask(
 ) -> None:
     """Create the Operations and wait for their results; `found` contains the last state of each, even after an error."""
     seconds = seconds_of(how.timeout, "--timeout")
-    said = {key: value for key, value in request.items() if value is not None}
     async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
         for target in await choose(cluster):
-            body = {
-                "apiVersion": API_VERSION,
-                "kind": "Operation",
-                "metadata": {"generateName": f"{verb.lower()}-"},
-                "spec": {"target": target, verb: said},
-            }
-            found.append(await cluster.create("operations", body))
-        deadline = time.monotonic() + seconds
-        while how.wait and not all(map(_answered, found)) and time.monotonic() < deadline:
-            await asyncio.sleep(_PAUSE)
-            await _look(cluster, found)
-
-
-async def _look(cluster: Cluster, found: list[Object]) -> None:
-    """Read the Operations that have no result yet."""
-    for index, each in enumerate(found):
-        if not _answered(each):
-            try:
-                found[index] = await cluster.read("Operation", "operations", each["metadata"]["name"])
-            except UnreachableError:
-                return  # the request exists already: wait for its result
+            made = await cluster.create("operations", manifest(verb, request, target))
+            found.append(made)
+        if how.wait:
+            await wait_for_results(cluster, found, seconds)
 
 
 def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
@@ -327,7 +305,7 @@ def _end(context: typer.Context, found: Iterable[Object], how: How) -> None:
         if doubtful is not None:
             typer.echo(f"Warning: {doubtful.get('message', '')}", err=True)
     failed = [each for each in found if _status(each).get("phase") == "Failed"]
-    late = [each["metadata"]["name"] for each in found if how.wait and not _answered(each)]
+    late = [each["metadata"]["name"] for each in found if how.wait and not answered(each)]
     if late:
         typer.echo(
             f"Error: timed out after {how.timeout} waiting for {', '.join(f'Operation `{name}`' for name in late)}; it stays "
@@ -381,10 +359,6 @@ def _target(operation: Object) -> str:
     target = operation["spec"]["target"]
     name = target.get("name") or _status(operation).get("workflowRun")
     return reference(target["kind"], name) if name else f"workflow ID `{target['workflowId']}`"
-
-
-def _answered(operation: Object) -> bool:
-    return bool(_status(operation).get("completionTime"))
 
 
 def _status(operation: Object) -> Object:

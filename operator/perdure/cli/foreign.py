@@ -9,7 +9,7 @@ from perdure.cli.documents import UnreadableFileError, read
 from perdure.cli.errors import CliError
 from perdure.cli.importing import convert as convert_schedule
 from perdure.cli.linting import lint
-from perdure.importing.fields import Object
+from perdure.importing.field_reader import Object
 from perdure.importing.imported import Imported
 from perdure.importing.writing import COMMENT, write
 from perdure.language.program import Severity

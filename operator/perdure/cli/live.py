@@ -16,9 +16,9 @@ from perdure.cli.view.openings import ChildSight, Seen, Sight
 from perdure.runtime.chains import parent_of
 from perdure.runtime.kubernetes_times import read_time
 from perdure.runtime.leases import heartbeat_details
+from perdure.runtime.pod_waiting import waiting_reason
 from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import PodStatus
-from perdure.runtime.waiting import waiting_reason
 
 Object = Mapping[str, Any]
 

@@ -4,42 +4,13 @@ from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
+from perdure.controller.current_runs import CurrentRuns
+from perdure.controller.finished_tallies import FinishedTallies
 from perdure.controller.run_entries import Entry, Standing, entry_of, is_settled, packed, unpacked
+from perdure.controller.uid_index import UidIndex
 from perdure.controller.workflow_id_claims import WorkflowIdClaims
 from perdure.kube import client as kube
 from perdure.runtime.kinds import RunKind
-from perdure.runtime.retention import Tally
-
-
-class _Index:
-    """UIDs of runs by namespace and key. Most keys have one run, for which a set would cost more memory than everything else."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, dict[str, str | set[str]]] = {}
-
-    def add(self, namespace: str, key: str, uid: str) -> None:
-        keys = self._found.setdefault(namespace, {})
-        known = keys.get(key)
-        if known is None:
-            keys[key] = uid
-        elif isinstance(known, set):
-            known.add(uid)
-        elif known != uid:
-            keys[key] = {known, uid}
-
-    def discard(self, namespace: str, key: str, uid: str) -> None:
-        keys = self._found.get(namespace, {})
-        known = keys.get(key)
-        if isinstance(known, set):
-            known.discard(uid)
-        if known == uid or not known:
-            keys.pop(key, None)
-            if not keys:
-                self._found.pop(namespace, None)
-
-    def get(self, namespace: str, key: str) -> Collection[str]:
-        known = self._found.get(namespace, {}).get(key, ())
-        return (known,) if isinstance(known, str) else known
 
 
 class Directory:
@@ -48,14 +19,14 @@ class Directory:
     def __init__(self) -> None:
         self._by_uid: dict[str, Entry | bytes] = {}
         """The entries by UID; finished runs are packed."""
-        self._by_id = {kind: _Index() for kind in RunKind}
-        self._by_parent = _Index()
+        self._by_id = {kind: UidIndex() for kind in RunKind}
+        self._by_parent = UidIndex()
         """Runs by the namespace and UID of their parent or Schedule: objects of other namespaces cannot claim a run."""
-        self._by_schedule = _Index()
+        self._by_schedule = UidIndex()
         self._by_name: dict[str, dict[str, str]] = {}
         self.claims = WorkflowIdClaims()
-        self._finished: dict[str, Tally] = {}
-        """Counts of finished runs by namespace."""
+        self.current = CurrentRuns(self, self.claims)
+        self.finished = FinishedTallies()
 
     def put(self, obj: kube.Object) -> tuple[Entry | None, Entry]:
         """Update the entry of a run; returns the old and the new entry."""
@@ -72,7 +43,7 @@ class Directory:
             self._by_parent.discard(namespace, before.parent_uid, uid)
         if before is not None and before.schedule_uid != entry.schedule_uid:
             self._by_schedule.discard(namespace, before.schedule_uid, uid)
-        self._count(before, entry)
+        self.finished.count(before, entry)
         self._by_uid[uid] = packed(entry) if is_settled(entry) else entry
         names = self._by_name.setdefault(namespace, {})
         if names.get(entry.name) != uid:  # otherwise the same text would be stored twice
@@ -99,7 +70,7 @@ class Directory:
         entry = self.get(uid)
         if entry is not None:
             del self._by_uid[uid]
-            self._count(entry, None)
+            self.finished.count(entry, None)
             names = self._by_name.get(entry.namespace, {})
             if names.get(entry.name) == uid:
                 del names[entry.name]
@@ -125,45 +96,14 @@ class Directory:
         """The UIDs of all runs."""
         return self._by_uid.keys()
 
-    def finished(self, namespace: str) -> Tally:
-        """The number and the total size of the finished runs of a namespace."""
-        return self._finished.get(namespace) or Tally()
-
     def finished_runs(self, namespace: str) -> list[Entry]:
         """The finished runs of a namespace, in no particular order."""
         found = self._entries(self._by_name.get(namespace, {}).values())
         return [entry for entry in found if entry.standing is Standing.CLOSED]
 
-    def _count(self, before: Entry | None, after: Entry | None) -> None:
-        """Update the counts for a changed entry."""
-        if before is not None and before.standing is Standing.CLOSED:
-            tally = self._finished[before.namespace]
-            tally.remove(before.size)
-            if not tally.runs:
-                del self._finished[before.namespace]
-        if after is not None and after.standing is Standing.CLOSED:
-            self._finished.setdefault(after.namespace, Tally()).add(after.size)
-
     def named(self, namespace: str, name: str) -> Entry | None:
         """The run with a name."""
         return self.get(self._by_name.get(namespace, {}).get(name, ""))
-
-    def newest(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
-        """The open run of a workflow ID or, if there is none, the one that was open last.
-
-        Args:
-            namespace: The namespace.
-            workflow_id: The workflow ID, the activity ID, or the operation ID.
-            kind: The kind of the ID; also for the methods below.
-        """
-        found = self.open_run(namespace, workflow_id, kind=kind)
-        if found is not None:
-            return found
-        return max(
-            (e for e in self.runs_of(namespace, workflow_id, kind=kind) if not e.refused),
-            key=lambda e: (e.closed, e.created, e.uid),
-            default=None,
-        )
 
     def sharing(self, entry: Entry) -> Iterator[Entry]:
         """The other runs of the same workflow ID."""
@@ -184,21 +124,3 @@ class Directory:
 
     def _entries(self, uids: Collection[str]) -> list[Entry]:
         return [entry for entry in map(self.get, uids) if entry is not None]
-
-    def open_run(self, namespace: str, workflow_id: str, *, kind: RunKind = RunKind.WORKFLOW) -> Entry | None:
-        """The open run of a workflow ID, or the next one to open."""
-        found = self.runs_of(namespace, workflow_id, kind=kind)
-        open_ = [entry for entry in found if entry.standing is Standing.OPEN]
-        waiting = sorted((entry for entry in found if entry.standing is Standing.WAITING), key=self.claims.order)
-        return next(iter((*open_, *waiting)), None)
-
-    def gap(self, namespace: str, workflow_id: str) -> Entry | None:
-        """The closed run of a workflow whose next run does not exist yet: the workflow is open, but no run is."""
-        closed = (entry for entry in self.runs_of(namespace, workflow_id) if entry.successor)
-        return next((entry for entry in closed if self.named(namespace, entry.successor) is None), None)
-
-    def continues(self, entry: Entry) -> bool:
-        """Whether another run of the workflow ID exists or will exist."""
-        following = self.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
-        known = self.runs_of(entry.namespace, entry.workflow_id, kind=entry.kind)
-        return any(each.successor for each in known) or (following is not None and following.uid != entry.uid)

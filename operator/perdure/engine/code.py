@@ -93,7 +93,7 @@ class Code(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     closing: bool = False
     """The workflow tried to close, but there were new events: signals are rejected until it has decided about them."""
     completed: str = ""
-    """The token of the last completed task: a repeated report gets the same answer."""
+    """The last completed task and its response: the same response, sent again, gets the same answer."""
 
     @property
     def deciding(self) -> bool:

@@ -13,8 +13,8 @@ from perdure.engine import events as ev
 from perdure.engine.activities.activity_closing import ActivityClosing
 from perdure.engine.decider import Decider, UndecidableError
 from perdure.engine.failures import MAX_MESSAGE
+from perdure.engine.history_limits import terminate_oversized
 from perdure.engine.ledger import Ledger
-from perdure.engine.limits import terminate_oversized
 from perdure.engine.recording import event_of
 from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import TaskFailure

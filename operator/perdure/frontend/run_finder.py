@@ -13,6 +13,7 @@ from perdure.controller.runs.run_status import message_of
 from perdure.frontend import given
 from perdure.frontend.errors import CompletedError, RpcError, invalid, not_found, unavailable
 from perdure.frontend.run_changes import RunChanges
+from perdure.frontend.unseen_runs import UnseenRuns
 from perdure.runtime.kinds import RunKind
 
 NOT_FOUND = "workflow not found for ID: {}"
@@ -32,30 +33,35 @@ class RunFinder:
     def __init__(self, manager: Manager, changes: RunChanges) -> None:
         self._manager = manager
         self._changes = changes
+        self._unseen = UnseenRuns(manager)
 
-    def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
+    async def entry(self, namespace: str, execution: WorkflowExecution, *, first_run_id: str = "") -> Entry:
         """Find a run by run ID, or the newest run of a workflow ID.
 
         Raises:
-            RpcError: The run does not exist.
+            RpcError: The run does not exist, or the API server does not respond.
         """
         if not execution.workflow_id and not execution.run_id:
             raise invalid("WorkflowId is not set on request.")
-        directory = self._manager.directory
-        if execution.run_id:
-            if not given.is_uuid(execution.run_id):
-                raise invalid("Invalid RunId.")
-            entry = directory.get(execution.run_id)
-            known = entry is not None and entry.namespace == namespace and not entry.kind.standalone
-            if entry is None or not known or execution.workflow_id not in {"", entry.workflow_id}:
-                raise not_found(NOT_FOUND.format(execution.workflow_id))
-        else:
-            entry = directory.newest(namespace, execution.workflow_id)
+        if execution.run_id and not given.is_uuid(execution.run_id):
+            raise invalid("Invalid RunId.")
+        entry = self._known(namespace, execution)
+        if entry is None and await self._unseen.look(namespace, execution.workflow_id):
+            entry = self._known(namespace, execution)
         if entry is None:
             raise not_found(NOT_FOUND.format(execution.workflow_id))
         if first_run_id and entry.first_uid != first_run_id:
             raise not_found("workflow execution not found: the newest run belongs to another chain")
         return entry
+
+    def _known(self, namespace: str, execution: WorkflowExecution) -> Entry | None:
+        directory = self._manager.directory
+        if not execution.run_id:
+            return directory.current.newest(namespace, execution.workflow_id)
+        entry = directory.get(execution.run_id)
+        if entry is None or entry.namespace != namespace or entry.kind.standalone:
+            return None
+        return entry if execution.workflow_id in {"", entry.workflow_id} else None
 
     def activity(self, namespace: str, activity_id: str, run_id: str) -> Entry:
         """Find a standalone activity by its run ID, or the newest of an activity ID.
@@ -87,7 +93,7 @@ class RunFinder:
 
     def _standalone(self, namespace: str, named: str, run_id: str, kind: RunKind) -> Entry:
         directory = self._manager.directory
-        entry = directory.get(run_id) if run_id else directory.newest(namespace, named, kind=kind)
+        entry = directory.get(run_id) if run_id else directory.current.newest(namespace, named, kind=kind)
         if entry is None or (entry.kind, entry.namespace, entry.workflow_id) != (kind, namespace, named):
             raise not_found(_NOT_FOUND[kind].format(named))
         return entry
@@ -100,7 +106,7 @@ class RunFinder:
         Raises:
             RpcError: The run does not exist, or the next run does not start in time.
         """
-        gap = partial(self._manager.directory.gap, namespace, execution.workflow_id)
+        gap = partial(self._manager.directory.current.gap, namespace, execution.workflow_id)
 
         def bridged(before: Entry) -> bool:
             return gap() is not before
@@ -108,7 +114,7 @@ class RunFinder:
         while not execution.run_id and (before := gap()) is not None:
             if not await self._changes.wait_until(before.uid, partial(bridged, before), seconds):
                 raise unavailable("the workflow continues in another run, which does not exist yet")
-        entry = self.entry(namespace, execution, first_run_id=first_run_id)
+        entry = await self.entry(namespace, execution, first_run_id=first_run_id)
         if entry.continues:
             await self.has_begun(entry.uid, seconds)
         return entry

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import Final
 
 from perdure.controller.run_entries import Entry
-from perdure.frontend.tokens import WorkflowTaskToken
+from perdure.frontend.task_tokens import WorkflowTaskToken
 
 _SECONDS: Final = 15.0
 """How long tasks count as in transit, which is longer than detecting the loss of a member takes."""

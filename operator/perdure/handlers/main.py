@@ -17,7 +17,7 @@ from perdure.handlers.settings import ForeignTasks, NoMemories, settings
 from perdure.handlers.temporal import Temporal
 from perdure.kube.access import Access, find_access
 from perdure.kube.client import Client
-from perdure.observe import health, logs, python_gc
+from perdure.observe import health, json_logs, python_gc
 
 _DEEPEST = 60_000
 """Python's recursion limit for this process. The API server accepts values that nest 10,000 levels deep. With this limit,
@@ -118,7 +118,7 @@ def main() -> None:
     sys.setrecursionlimit(_DEEPEST)
     sys.setswitchinterval(_SWITCH_SECONDS)
     options = OperatorOptions.from_environment(os.environ)
-    logs.configure(options.log_level)
+    json_logs.configure(options.log_level)
     access = find_access(
         host=os.environ.get("KUBERNETES_SERVICE_HOST", ""), port=os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     )

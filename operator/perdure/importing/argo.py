@@ -11,9 +11,9 @@ from perdure.importing.argo_limits import limits
 from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import WorkflowFacts, artifact_field
 from perdure.importing.expressions import UntranslatableError
-from perdure.importing.fields import Fields, Object, as_text
+from perdure.importing.field_reader import Fields, Object, as_text
+from perdure.importing.foreign_shapes import Shapes
 from perdure.importing.imported import Imported, name_of
-from perdure.importing.shapes import Shapes
 
 KINDS: Final = ("Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow")
 _SHAPES: Final = Shapes(

@@ -10,9 +10,9 @@ from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
 from perdure.importing.argo_scope import PodScope, Shape, WorkflowFacts
 from perdure.importing.argo_work import http, resource
-from perdure.importing.fields import ConversionReport, Fields, Object
-from perdure.importing.patching import strategic
+from perdure.importing.field_reader import ConversionReport, Fields, Object
 from perdure.importing.programs import Output
+from perdure.importing.strategic_merge import strategic
 
 LONGEST: Final = "1d"
 """Maximum time of an attempt whose template has no deadline: Perdure needs one to notice lost attempts."""

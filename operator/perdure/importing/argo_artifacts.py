@@ -7,7 +7,7 @@ from typing import Any, Final
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import artifact_field, artifact_name
 from perdure.importing.expressions import TAG, UntranslatableError, expression, template
-from perdure.importing.fields import Fields, Object, member
+from perdure.importing.field_reader import Fields, Object, member
 
 _PACKED: Final = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 _ELSEWHERE: Final = (

@@ -3,7 +3,7 @@
 from perdure.importing.argo_calls import CallTarget
 from perdure.importing.argo_retry import timeout
 from perdure.importing.argo_scope import Shape
-from perdure.importing.fields import Fields, Names, Object
+from perdure.importing.field_reader import Fields, Names, Object
 
 
 class ExtraBlocks:

@@ -8,7 +8,7 @@ from perdure.importing.argo_artifacts import argument
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import Scope, Shape, artifact_field
 from perdure.importing.expressions import TAG, UntranslatableError, expression, template
-from perdure.importing.fields import Fields, Object, as_text, literal
+from perdure.importing.field_reader import Fields, Object, as_text, literal
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 from perdure.importing.argo_calls import CallTarget
 from perdure.importing.argo_limits import limits
 from perdure.importing.argo_scope import WorkflowFacts
-from perdure.importing.fields import Fields, Object, valid_name
+from perdure.importing.field_reader import Fields, Object, valid_name
 
 
 def child_spec(spec: Object, name: str) -> Object:

@@ -15,7 +15,7 @@ from perdure.importing.argo_flow import FlowBuilder
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
 from perdure.importing.argo_retry import timeout
 from perdure.importing.argo_scope import Scope, Shape, WorkflowFacts
-from perdure.importing.fields import ConversionReport, Fields, Names, Object, as_text, walk
+from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

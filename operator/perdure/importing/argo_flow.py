@@ -12,7 +12,7 @@ from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import Called, Scope, artifact_field, variable
 from perdure.importing.expressions import UntranslatableError, condition
-from perdure.importing.fields import Fields, Names, Object, member, valid_name
+from perdure.importing.field_reader import Fields, Names, Object, member, valid_name
 
 _RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running['\"]\s*")
 """The condition of a hook that runs when its step starts."""

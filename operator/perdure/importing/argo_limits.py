@@ -3,7 +3,7 @@
 from typing import Any
 
 from perdure.importing.argo_library import Library
-from perdure.importing.fields import Fields, Object, valid_name
+from perdure.importing.field_reader import Fields, Object, valid_name
 
 
 def limits(spec: Fields, library: Library) -> tuple[list[Object], list[Object]]:

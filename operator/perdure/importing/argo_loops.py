@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.importing.expressions import TAG, Resolve, UntranslatableError, condition, tag, template
-from perdure.importing.fields import Fields, Object, as_text, literal
+from perdure.importing.field_reader import Fields, Object, as_text, literal
 
 _LONGEST: Final = 200
 """Maximum number of items of a sequence to list explicitly."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from perdure.importing.argo_scope import ROOTS, PodScope
 from perdure.importing.expressions import TAG, UntranslatableError, template
-from perdure.importing.fields import ConversionReport, Fields, Object
+from perdure.importing.field_reader import ConversionReport, Fields, Object
 from perdure.importing.programs import Output, not_expanded, option_of, returning
 
 _NOT_EVALUATED: Final = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from perdure.importing.expressions import UntranslatableError
-from perdure.importing.fields import literal, member
+from perdure.importing.field_reader import literal, member
 
 STATUS: Final = "(run.status == 'Completed' ? 'Succeeded' : 'Failed')"
 """Converts the values of `workflow.status` to those of Perdure."""

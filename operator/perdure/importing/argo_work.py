@@ -8,7 +8,7 @@ import yaml
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import PodScope, Shape
 from perdure.importing.expressions import TAG, UntranslatableError, expression, tag, template
-from perdure.importing.fields import Fields, Object, as_text, literal, member
+from perdure.importing.field_reader import Fields, Object, as_text, literal, member
 
 _ACTIONS: Final = {"create": "Create", "apply": "Apply", "patch": "Patch", "delete": "Delete", "get": "Get"}
 _PATCHES: Final = {"strategic": "Strategic", "merge": "Merge", "json": "Json"}

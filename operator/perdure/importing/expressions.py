@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from perdure.importing.fields import literal, member
+from perdure.importing.field_reader import literal, member
 
 Resolve = Callable[[tuple[str, ...]], str]
 """Translates a reference, such as `("inputs", "parameters", "x")`. Raises `UntranslatableError`."""

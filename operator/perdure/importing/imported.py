@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from perdure.importing.fields import ConversionReport, Object
+from perdure.importing.field_reader import ConversionReport, Object
 
 
 @dataclass(slots=True)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.api.common import API_VERSION
-from perdure.importing.fields import ConversionReport, Fields, Object, as_text, literal, valid_name
+from perdure.importing.field_reader import ConversionReport, Fields, Object, as_text, literal, valid_name
+from perdure.importing.foreign_shapes import Shapes
 from perdure.importing.imported import Imported, name_of
-from perdure.importing.shapes import Shapes
 from perdure.importing.tekton_pipeline import Pipeline, Place
 from perdure.importing.tekton_workspaces import WorkspaceBinding
 

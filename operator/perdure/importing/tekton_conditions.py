@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.importing.expressions import UntranslatableError, condition, tag
-from perdure.importing.fields import Fields, literal
+from perdure.importing.field_reader import Fields, literal
 from perdure.importing.tekton_scope import VARIABLE, path_of, with_tags
 
 Resolve = Callable[[tuple[str, ...]], str]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from perdure.importing.fields import Fields, Object, as_text
+from perdure.importing.field_reader import Fields, Object, as_text
 from perdure.importing.programs import Output, not_expanded, option_of, quoted, returning
 from perdure.importing.tekton_scope import VARIABLE
 from perdure.importing.tekton_values import TaskValues, substituted

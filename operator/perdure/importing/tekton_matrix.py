@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perdure.importing.expressions import UntranslatableError, tag
-from perdure.importing.fields import Fields, Object, literal
+from perdure.importing.field_reader import Fields, Object, literal
 from perdure.importing.tekton_scope import VARIABLE, path_of, translated
 
 Resolve = Callable[[tuple[str, ...]], str]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from perdure.importing.expressions import UntranslatableError
-from perdure.importing.fields import ConversionReport, Fields, Names, Object, as_text, literal, member, valid_name
+from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, literal, member, valid_name
 from perdure.importing.tekton_conditions import conditions
 from perdure.importing.tekton_matrix import items
 from perdure.importing.tekton_scope import VARIABLE, PipelineScope, Ran, results_read, translated

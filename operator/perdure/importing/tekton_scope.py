@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perdure.importing.expressions import UntranslatableError, template
-from perdure.importing.fields import literal, member
+from perdure.importing.field_reader import literal, member
 
 VARIABLE: Final = re.compile(
     r"\$\(((?:params|tasks|context|workspaces|results|steps|step|finally|artifacts)\b[-\w.\[\]'\"*]*)\)"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.importing.fields import Fields, Object, valid_name
+from perdure.importing.field_reader import Fields, Object, valid_name
 from perdure.importing.programs import Output
 from perdure.importing.tekton_containers import ADVICE, TaskContainers
 from perdure.importing.tekton_scope import TaskScope

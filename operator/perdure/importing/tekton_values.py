@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.importing.expressions import UntranslatableError
-from perdure.importing.fields import ConversionReport, Fields, as_text, member
+from perdure.importing.field_reader import ConversionReport, Fields, as_text, member
 from perdure.importing.tekton_scope import VARIABLE, TaskScope, translated
 
 _ARRAY: Final = re.compile(r"\$\(params(?:\.([-\w]+)|\[['\"]([^'\"]+)['\"]\])\[\*\]\)")

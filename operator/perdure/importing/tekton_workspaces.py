@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.importing.fields import Fields, Object
+from perdure.importing.field_reader import Fields, Object
 from perdure.importing.tekton_scope import VARIABLE
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from perdure.importing.fields import Object
+from perdure.importing.field_reader import Object
 
 COMMENT: Final = "#"
 """The key of a comment in a map; the comment is written before the map."""

@@ -43,3 +43,8 @@ def path(
             raise ValueError(f"{part!r} is not the name of an object")
     scope = f"/namespaces/{namespace}" if namespace else ""
     return "/".join(filter(None, (f"{group}{scope}", plural, name, subresource)))
+
+
+def escaped(value: str) -> str:
+    """Escape a value for a field selector (k8s.io/apimachinery/pkg/fields: EscapeValue)."""
+    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")

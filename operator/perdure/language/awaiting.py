@@ -7,8 +7,8 @@ from datetime import datetime
 from perdure.engine.state import PendingTimer
 from perdure.language.compiled_actions import WaitForSignal, WaitUntil
 from perdure.language.memory import Memory
-from perdure.language.paths import Path
 from perdure.language.program import CompiledStep, Program
+from perdure.language.step_paths import Path
 
 
 @dataclass(frozen=True, slots=True, order=True)

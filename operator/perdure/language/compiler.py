@@ -9,12 +9,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from perdure.api.field_rules import json_name
 from perdure.api.retrypolicy import RetryPolicyChoice
-from perdure.api.rules import json_name
 from perdure.api.steps import ActivityCall, Step
 from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.action_compiler import action_of, catches_of, compensation_of, hook_of, loop_of, timeout_of
+from perdure.language.doubtful_results import outputs_read
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import Template, compile_condition, compile_template
 from perdure.language.input_checks import InputCheck, input_check
@@ -27,7 +28,6 @@ from perdure.language.program import (
     InvalidWorkflowError,
     Program,
 )
-from perdure.language.results import outputs_read
 from perdure.language.schemas import InputSchemaError
 from perdure.language.timeouts import OF_ACTIVITY
 

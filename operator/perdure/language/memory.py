@@ -1,8 +1,8 @@
 """The memory of the interpreter between two events; it is stored with the run.
 
 Attributes may be renamed, but not their names in the stored JSON: the next version reads open runs. Keys of maps and entries of
-lists that identify open tasks, steps, loops, or frames are paths (`perdure.language.paths`). Decisions look up maps by path and
-never iterate over them, because the API server returns their keys in a different order.
+lists that identify open tasks, steps, loops, or frames are paths (`perdure.language.step_paths`). Decisions look up maps by path
+and never iterate over them, because the API server returns their keys in a different order.
 """
 
 from datetime import datetime, timedelta

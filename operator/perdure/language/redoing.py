@@ -15,9 +15,9 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.language.interpreter import RunScope
 from perdure.language.memory import Status
-from perdure.language.paths import Path
 from perdure.language.program import Program
 from perdure.language.resuming import last_task, newest_before
+from perdure.language.step_paths import Path
 from perdure.language.step_trace import Traced, Tracer
 
 MAX_KEPT: Final = 256 * 1024

@@ -10,9 +10,9 @@ from perdure.engine.decider import Decision
 from perdure.engine.failures import Failure, FailureKind
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Outcome, Status, load_memory
-from perdure.language.paths import Path
 from perdure.language.program import Program
 from perdure.language.step_failures import child_failure
+from perdure.language.step_paths import Path
 
 
 def last_task(

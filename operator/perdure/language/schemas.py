@@ -98,7 +98,7 @@ class _Size:
             self._known[id(part)] = 1
             inside = list(part.values()) if isinstance(part, dict) else part
             if isinstance(part, dict) and isinstance(part.get("$ref"), str):
-                inside = [*inside, _target(self._root, part["$ref"])]
+                inside = [*inside, target(self._root, part["$ref"])]
             total = 1 + sum(self.of(each, depth + 1) for each in inside)
             self._known[id(part)] = min(total, MAX_SCHEMA + 1)
         return self._known[id(part)]
@@ -149,7 +149,7 @@ class _Reach:
         for keyword in _IN_PLACE_MAPS:
             yield from part[keyword].values() if isinstance(part.get(keyword), dict) else ()
         if isinstance(part.get("$ref"), str):
-            yield _target(self._root, part["$ref"])
+            yield target(self._root, part["$ref"])
 
     def _refuse_elsewhere(self, part: Mapping[str, Any]) -> None:
         for keyword in _ELSEWHERE:
@@ -173,8 +173,8 @@ def _below(part: Mapping[str, Any]) -> Iterator[list[Any]]:
             yield part[keyword] if isinstance(part[keyword], list) else [part[keyword]]
 
 
-def _target(root: Mapping[str, Any], reference: str) -> Any:
-    """The target of a `$ref`; raises SchemaError if it is not within the schema."""
+def target(root: Mapping[str, Any], reference: str) -> Any:
+    """Return the target of a `$ref`; raises InputSchemaError if it is not within the schema."""
     if reference != "#" and not reference.startswith("#/"):
         raise InputSchemaError(
             f"`$ref: {reference}` must be `#` or begin with `#/`; nothing is downloaded: put the schema under `$defs`"

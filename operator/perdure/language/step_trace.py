@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from perdure.engine.failures import Failure
+from perdure.language.doubtful_results import doubt
 from perdure.language.interpreter import Interpreter, RunScope
 from perdure.language.memory import Outcome, Status
-from perdure.language.paths import Path
 from perdure.language.program import Program
-from perdure.language.results import doubt
+from perdure.language.step_paths import Path
 
 
 @dataclass(frozen=True, slots=True)

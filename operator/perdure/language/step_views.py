@@ -21,8 +21,8 @@ from perdure.language.compiled_actions import (
     WaitUntil,
 )
 from perdure.language.memory import Memory, Status
-from perdure.language.paths import Path
 from perdure.language.program import CompiledStep, Program
+from perdure.language.step_paths import Path
 
 PENDING, WAITING, STOPPED, NOT_REACHED = "Pending", "Waiting", "Stopped", "NotReached"
 """Status of a step in addition to those that the memory records."""

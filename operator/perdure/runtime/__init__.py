@@ -13,8 +13,8 @@ from perdure.runtime.attempts import (
 from perdure.runtime.leases import Pulse, build_lease, heartbeat
 from perdure.runtime.outcomes import Outcome, outcome, recheck_time
 from perdure.runtime.ownership import lease_conflict, owns, owns_lease, pod_conflict
+from perdure.runtime.pod_waiting import waiting_reason
 from perdure.runtime.pods import build_pod, main_container_name
-from perdure.runtime.waiting import waiting_reason
 
 __all__ = [
     "Attempt",

@@ -140,7 +140,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
     stored = any("key" in item for each in wanted for item in each.get("items", [each]))
     return {
         "name": ARTIFACTS,
-        "command": ["python", "-m", "perdure.runner.artifacts.inputs"],
+        "command": ["python", "-m", "perdure.runner.artifacts.input_artifacts"],
         "env": [_variable("PERDURE_ARTIFACTS", text), *(_settings(artifacts.store) if stored else ())],
         "volumeMounts": [{"name": ARTIFACTS, "mountPath": ARTIFACTS_PATH}],
     }
@@ -199,7 +199,7 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
     ]
     return {
         "name": OUTPUTS,
-        "command": ["python", "-m", "perdure.runner.artifacts.outputs"],
+        "command": ["python", "-m", "perdure.runner.artifacts.output_artifacts"],
         "restartPolicy": "Always",
         "lifecycle": {"preStop": {"exec": {"command": ["touch", _STOP_FILE]}}},
         "env": [

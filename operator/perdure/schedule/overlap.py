@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from perdure.api.schedule import OverlapPolicy
+from perdure.schedule.buffered_starts import Starter, request_stop
 from perdure.schedule.draft import ScheduleDraft
-from perdure.schedule.starting import Starter, request_stop
 from perdure.schedule.state import Start
 
 

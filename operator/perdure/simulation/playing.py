@@ -18,7 +18,7 @@ from perdure.api.labels import CREATED_BY_ANNOTATION
 from perdure.engine import history
 from perdure.handlers.assembly import OperatorOptions
 from perdure.kube import clock
-from perdure.observe import logs
+from perdure.observe import json_logs
 from perdure.runtime.chains import parent_of
 from perdure.simulation.cast import Cast
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -91,7 +91,7 @@ class Play:
         Raises:
             EndlessError: The simulation does not end.
         """
-        with logs.silent():
+        with json_logs.silent():
             copy_context().run(self._play)
         for run in self.transcript.runs:
             history.retrace(run.events, run.decider)

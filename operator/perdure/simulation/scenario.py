@@ -7,9 +7,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from perdure.api.common import API_VERSION, SpecModel
 from perdure.api.durations import LONGEST, format_decimal_duration, parse_decimal_duration
+from perdure.api.field_rules import Rule, at_least_one_of, listed
 from perdure.api.field_shapes import FieldShape
 from perdure.api.fields import Count, FailureTypeName, Flag, Identifier, Json, Positive, ResourceName, Time
-from perdure.api.rules import Rule, at_least_one_of, listed
 from perdure.api.workflowrun import Phase
 
 SPAN_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`, or a number of seconds"

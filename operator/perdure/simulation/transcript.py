@@ -23,7 +23,7 @@ from perdure.simulation.players import (
     outcome_of,
 )
 from perdure.simulation.scripted_pods import Started
-from perdure.simulation.timeline import Moment, describe_event, length, why
+from perdure.simulation.simulation_timeline import Moment, describe_event, length, why
 
 _MANY = 50
 """The number of attempts or runs from which on they count as the cause of an endless simulation."""

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from perdure.api.rules import json_name
+from perdure.api.field_rules import json_name
 from perdure.api.steps import STEP_KINDS, Step
 from perdure.language.memory import Status
-from perdure.language.paths import Path
 from perdure.language.program import Program
+from perdure.language.step_paths import Path
 from perdure.language.step_trace import Traced
 
 _LAST = re.compile(r"^(.*)([/.:\[][^/.:\[]*)$")

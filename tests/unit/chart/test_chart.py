@@ -177,6 +177,16 @@ def test_a_single_operator_that_serves_sdks_ends_before_the_next_one_begins(rend
     assert strategy("temporal.enabled=false", "replicas=1") == "RollingUpdate"
 
 
+def test_a_single_operator_that_serves_sdks_gets_no_second_pod_of_its_template_when_replicas_are_added(
+    render: Render,
+) -> None:
+    template = named(render("replicas=1"), "Deployment", "perdure")["spec"]["template"]
+    (term,) = template["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/os", "all nodes that can run it have the same value"
+    assert term["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert term["matchLabelKeys"] == ["pod-template-hash"], "pods of the next template are not kept from running"
+
+
 def test_a_stopped_operator_refuses_connections_until_the_service_has_learned_of_it(render: Render) -> None:
     manifests = render()
     pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
@@ -243,9 +253,9 @@ def test_two_operators_share_the_work_by_default(render: Render, settings: tuple
 def test_one_operator_shares_with_nobody(render: Render, settings: tuple[str, ...]) -> None:
     manifests = render(*settings)
     assert "PERDURE_FLEET" not in {each["name"] for each in operator_container(manifests)["env"]}
-    assert not {"affinity", "tolerations", "topologySpreadConstraints"} & {
-        *named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
-    }
+    pod = named(manifests, "Deployment", "perdure")["spec"]["template"]["spec"]
+    assert not {"tolerations", "topologySpreadConstraints"} & {*pod}
+    assert ("affinity" in pod) == ("temporal.enabled=false" not in settings)
     assert "perdure-fleet" not in {each["metadata"]["name"] for each in of_kind(manifests, "Role", "RoleBinding")}
 
 

@@ -42,6 +42,17 @@ def test_it_runs_the_image_of_the_operator_under_the_restricted_standard(render:
     assert context["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_it_can_be_read_only(render: Render) -> None:
+    def read_only(*settings: str) -> str:
+        deployment = named(render("console.enabled=true", *settings), "Deployment", "perdure-console")
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        (found,) = [each["value"] for each in container["env"] if each["name"] == "PERDURE_CONSOLE_READ_ONLY"]
+        return str(found)
+
+    assert read_only() == "false"
+    assert read_only("console.readOnly=true") == "true"
+
+
 def test_the_frontend_links_to_its_address(render: Render) -> None:
     def env(*settings: str) -> dict[str, str | None]:
         return {each["name"]: each.get("value") for each in operator_container(render(*settings))["env"]}

@@ -31,6 +31,19 @@ def test_the_fence_trusts_this_releases_operator(render: Render) -> None:
     assert "== 'system:serviceaccount:perdure-system:op'" in trusted
 
 
+def test_only_the_operators_of_a_release_write_the_leases_by_which_they_find_each_other(render: Render) -> None:
+    manifests = render("replicas=3", 'serviceAccount.name="op"', NAMESPACED)
+    policy = named(manifests, "ValidatingAdmissionPolicy", "perdure-fleet")["spec"]
+    env = {each["name"]: each.get("value") for each in operator_container(manifests)["env"]}
+    constraints = policy["matchConstraints"]
+    assert constraints["objectSelector"]["matchLabels"] == {labels.FLEET_LABEL: env["PERDURE_FLEET"]}
+    assert constraints["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "perdure-system"}
+    assert policy["matchConditions"][0]["expression"].endswith("!= 'system:serviceaccount:perdure-system:op'")
+    assert "matchResources" not in named(manifests, "ValidatingAdmissionPolicyBinding", "perdure-fleet")["spec"]
+    alone = of_kind(render("replicas=1"), "ValidatingAdmissionPolicy")
+    assert "perdure-fleet" not in {each["metadata"]["name"] for each in alone}
+
+
 def test_the_fence_of_pods_trusts_the_operator_and_asks_only_about_what_carries_its_label(render: Render) -> None:
     policy = named(render('serviceAccount.name="op"'), "ValidatingAdmissionPolicy", "perdure-pods")
     (selector,) = policy["spec"]["matchConstraints"]["objectSelector"]["matchExpressions"]
@@ -93,13 +106,13 @@ def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:
     assert [x["spec"]["policyName"] for x in bindings] == [x["metadata"]["name"] for x in bindings]
     assert all(x["spec"]["validationActions"] == ["Deny"] for x in bindings)
     assert not any("matchResources" in x["spec"] for x in bindings)
-    for binding in of_kind(render(NAMESPACED), "ValidatingAdmissionPolicyBinding"):
+    for binding in of_kind(render(NAMESPACED, "replicas=1"), "ValidatingAdmissionPolicyBinding"):
         (selector,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         assert selector["values"] == ["team-a", "team-b"]
 
 
 def test_nothing_is_fenced_in_namespaces_that_are_excluded(render: Render) -> None:
-    manifests = render('excludeNamespaces=["team-*", "bank"]')
+    manifests = render('excludeNamespaces=["team-*", "bank"]', "replicas=1")
     assert {"name": "PERDURE_EXCLUDE_NAMESPACES", "value": "team-*,bank"} in operator_container(manifests)["env"]
     policies = [*of_kind(manifests, "ValidatingAdmissionPolicy"), *of_kind(manifests, "MutatingAdmissionPolicy")]
     assert len(policies) > 5

@@ -90,6 +90,8 @@ class ApiServer:
         if self.refuses(body):
             return 422, {"kind": "Status", "reason": "Invalid", "message": "it must not be"}
         meta = body["metadata"]
+        if meta.get("name") and f"{path}/{meta['name']}" in self.answers:
+            return 409, {"kind": "Status", "reason": "AlreadyExists", "message": f'"{meta["name"]}" already exists'}
         name = meta.get("name") or f"{meta['generateName']}{len(self.created) + 1}"
         made = {**body, "metadata": {**meta, "name": name, "namespace": "shop", "uid": f"uid-of-{name}"}}
         if "dryRun" in query:

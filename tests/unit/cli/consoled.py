@@ -1,12 +1,22 @@
-"""What the console is tried on: runs of the real engine, and the objects of the other lists."""
+"""What the console is tried on: runs of the real engine, and the objects of the other lists. And a browser without scripts."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html.parser import HTMLParser
 from typing import Any
 
+import aiohttp
+
 from perdure.api import labels
+from perdure.cli.cluster import connect
+from perdure.cli.console.doors import OwnDoor
+from perdure.cli.console.local import serving
+from perdure.cli.console.site import ConsoleSettings
 from unit.cli.apiserver import ApiServer, Log, items
 from unit.cli.flow import UID, Flow, charged_after_two_refusals
 
+WEB_UI = "http://127.0.0.1:8233"
 NASTY = """<script>alert(1)</script><img src=x onerror=alert(2)>'"{{ 7*7 }}</title></pre>"""
 """What users may write into any text."""
 PERDURE = "/apis/perdure.dev/v1alpha1/namespaces/shop"
@@ -144,3 +154,62 @@ def fill(api: ApiServer, flow: Flow, *pods: dict[str, Any]) -> None:
 def fanned_out(count: int) -> Flow:
     """A run whose items are half done."""
     return Flow(FAN_OUT, {"items": list(range(count))}, name="album-1").completed(1, [], of="list")
+
+
+class Browser:
+    """A browser that has opened the address that the command prints."""
+
+    def __init__(self, session: aiohttp.ClientSession, origin: str) -> None:
+        self.session = session
+        self.origin = origin
+
+    async def post(self, path: str, fields: list[tuple[str, str]], status: int, **headers: str) -> tuple[str, str]:
+        """Send a form as a page of the console does; returns the page, and where the answer leads to."""
+        sent = {"Sec-Fetch-Site": "same-origin", **headers}
+        asked = self.session.post(self.origin + path, data=fields, headers=sent, allow_redirects=False)
+        async with asked as answer:
+            assert answer.status == status, await answer.text()
+            return await answer.text(), answer.headers.get("Location", "")
+
+    async def get(self, path: str, status: int = 200) -> str:
+        async with self.session.get(self.origin + path) as answer:
+            assert answer.status == status, await answer.text()
+            return await answer.text()
+
+
+@asynccontextmanager
+async def opened(*, read_only: bool = False) -> AsyncIterator[Browser]:
+    jar = aiohttp.CookieJar(unsafe=True)
+    settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI, read_only=read_only)
+    async with (
+        connect(context=None, namespace=None, program="perdure") as found,
+        serving(OwnDoor(found), settings, 0) as guard,
+        aiohttp.ClientSession(cookie_jar=jar) as session,
+    ):
+        async with session.get(guard.url()) as answer:
+            assert answer.status == 200
+        yield Browser(session, f"http://127.0.0.1:{guard.port}")
+
+
+class _Text(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def parsed(html: str) -> _Text:
+    parser = _Text()
+    parser.feed(html)
+    return parser
+
+
+def shown(html: str) -> str:
+    """What stands on a page."""
+    return " ".join(" ".join(parsed(html).parts).split())

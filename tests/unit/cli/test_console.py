@@ -2,9 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from html.parser import HTMLParser
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
-from perdure.cli.cluster import connect
-from perdure.cli.console.doors import OwnDoor
-from perdure.cli.console.local import serving
-from perdure.cli.console.pages import ConsoleSettings
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
-from unit.cli.consoled import NASTY, PERDURE, PODS, fill, pod
+from unit.cli.consoled import NASTY, PERDURE, PODS, WEB_UI, fill, opened, parsed, pod, shown
 
-WEB_UI = "http://127.0.0.1:8233"
 PAGES = (
     "/namespaces/shop/runs",
     "/namespaces/shop/runs/order-42",
@@ -46,57 +39,6 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
         ]
         fill(found, consoled.order(), *attempts)
         yield found
-
-
-class Browser:
-    """A browser that has opened the address that the command prints."""
-
-    def __init__(self, session: aiohttp.ClientSession, origin: str) -> None:
-        self.session = session
-        self.origin = origin
-
-    async def get(self, path: str, status: int = 200) -> str:
-        async with self.session.get(self.origin + path) as answer:
-            assert answer.status == status, await answer.text()
-            return await answer.text()
-
-
-@asynccontextmanager
-async def opened() -> AsyncIterator[Browser]:
-    jar = aiohttp.CookieJar(unsafe=True)
-    settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui=WEB_UI)
-    async with (
-        connect(context=None, namespace=None, program="perdure") as found,
-        serving(OwnDoor(found), settings, 0) as guard,
-        aiohttp.ClientSession(cookie_jar=jar) as session,
-    ):
-        async with session.get(guard.url()) as answer:
-            assert answer.status == 200
-        yield Browser(session, f"http://127.0.0.1:{guard.port}")
-
-
-class _Text(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.parts.append(data)
-
-
-def parsed(html: str) -> _Text:
-    parser = _Text()
-    parser.feed(html)
-    return parser
-
-
-def shown(html: str) -> str:
-    """What stands on a page."""
-    return " ".join(" ".join(parsed(html).parts).split())
 
 
 @pytest.mark.usefixtures("api")
@@ -214,7 +156,7 @@ async def test_the_form_leads_to_another_namespace() -> None:
             assert answer.headers["Location"] == "/namespaces/billing/runs"
 
 
-async def test_it_only_reads_and_only_for_the_browser_that_was_let_in(api: ApiServer) -> None:
+async def test_lists_only_read_and_only_for_the_browser_that_was_let_in(api: ApiServer) -> None:
     async with opened() as browser, aiohttp.ClientSession() as stranger:
         for path in (*PAGES, "/static/console.js"):
             async with stranger.get(browser.origin + path) as answer:

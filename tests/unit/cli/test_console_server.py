@@ -16,12 +16,14 @@ from perdure.cli.console.app import console
 from perdure.cli.console.doors import TokenDoor
 from perdure.cli.console.local import served
 from perdure.cli.console.main import application
-from perdure.cli.console.pages import ConsoleSettings
+from perdure.cli.console.site import ConsoleSettings
 from perdure.kube.access import Access
 from unit.cli.consoled import limit
 
-TOKENS = {"Bearer of-ada": "shop"}
+TOKENS = {"Bearer of-ada": "shop", "Bearer of-eve": "shop"}
 """The namespaces that users may read."""
+WRITERS = {"Bearer of-ada"}
+"""Those who may also create objects."""
 
 
 @pytest.fixture
@@ -39,6 +41,14 @@ def api() -> Iterator[tuple[str, list[str | None]]]:
                 self.reply(403, {"reason": "Forbidden", "message": f"ada cannot get {self.path}"})
             else:
                 self.reply(200, {"metadata": {}, "items": [limit()]})
+
+        def do_POST(self) -> None:
+            seen.append(self.headers.get("Authorization"))
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Authorization") in WRITERS:
+                self.reply(201, json.loads(body))
+            else:
+                self.reply(403, {"reason": "Forbidden", "message": f"the user cannot create {self.path}"})
 
         def reply(self, status: int, body: object) -> None:
             data = json.dumps(body).encode()
@@ -92,6 +102,33 @@ async def test_a_user_sees_what_the_token_allows(api: tuple[str, list[str | None
             assert status == expected
             assert "one-per-customer" not in page
     assert seen == ["Bearer of-ada", "Bearer of-ada", "Bearer of-bob"]
+
+
+async def test_a_form_acts_with_the_token_of_its_user(api: tuple[str, list[str | None]]) -> None:
+    address, seen = api
+    settings = ConsoleSettings(namespace="shop", system_namespace="perdure-system", web_ui="")
+    form = {"request": "0123456789"}
+    async with serving(console(TokenDoor(Access(server=address)), settings)) as (session, origin):
+        path = f"{origin}/namespaces/shop/workflows/order-flow/start"
+        statuses = []
+        for token in ("Bearer of-ada", "Bearer of-eve", None):
+            headers = {"Sec-Fetch-Site": "same-origin", **({"Authorization": token} if token else {})}
+            async with session.post(path, data=form, headers=headers, allow_redirects=False) as answer:
+                statuses.append(answer.status)
+                page = await answer.text()
+                if answer.status == 403:
+                    assert "the user cannot create" in page
+                    assert "role `edit`" in page
+        assert statuses == [303, 403, 401]
+    assert seen == ["Bearer of-ada", "Bearer of-ada", "Bearer of-eve", "Bearer of-eve"]
+
+
+async def test_a_read_only_server_has_no_forms(tmp_path: Path) -> None:
+    environment = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "PERDURE_CONSOLE_READ_ONLY": "true"}
+    async with serving(application(environment, tmp_path / "ca.crt")) as (session, origin):
+        answer = await session.post(f"{origin}/namespaces/shop/workflows/order-flow/start")
+        answer.close()
+        assert answer.status == 404
 
 
 async def test_the_server_needs_no_token_for_its_probe(tmp_path: Path) -> None:

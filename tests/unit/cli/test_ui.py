@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from perdure.cli.app import build
 from perdure.cli.cluster import connect
 from perdure.cli.errors import CliError
+from perdure.cli.frontend.bearer_tokens import AccountToken, KubeconfigToken
 from perdure.cli.frontend.forward import PortForward
-from perdure.cli.frontend.tokens import AccountToken, KubeconfigToken
 from perdure.cli.webui.proxy import Proxy
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer

@@ -169,17 +169,17 @@ def run(uid: str, version: int, status: Any = None) -> kube.Object:
 def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
     directory, going_on = Directory(), {"status": "Failed", "successor": "run-b", "startSuccessor": True}
     directory.put(run("a", 1, {"state": {"successor": "run-b"}}))
-    assert directory.gap("default", "same") is None
+    assert directory.current.gap("default", "same") is None
     directory.put(run("a", 2, {"state": going_on, "completionTime": "2026-01-01T00:01:00Z"}))
     directory.put(run("new", 3))
-    gap = directory.gap("default", "same")
+    gap = directory.current.gap("default", "same")
     assert gap is not None
     assert gap.uid == "a"
     directory.put(run("b", 4))
-    assert directory.gap("default", "same") is None
+    assert directory.current.gap("default", "same") is None
     directory.drop("b")
     directory.put(run("a", 5, {"state": {"successorRefused": "no"}, "completionTime": "2026-01-01T00:01:00Z"}))
-    assert directory.gap("default", "same") is None
+    assert directory.current.gap("default", "same") is None
 
 
 def test_owners_of_another_namespace_do_not_count() -> None:
@@ -217,4 +217,4 @@ def test_a_completion_time_alone_closes_no_run() -> None:
     directory = Directory()
     _, entry = directory.put(run("a", 1, {"state": {"nextEventId": 3}, "completionTime": "2020-01-01T00:00:00Z"}))
     assert (entry.standing, entry.closed) == (Standing.OPEN, "")
-    assert directory.open_run("default", "same") == entry
+    assert directory.current.open_run("default", "same") == entry

@@ -22,7 +22,6 @@ from perdure.runtime.attempts import RunRef
 if TYPE_CHECKING:
     from perdure.controller.reconcile.record import Status
 
-ITEMS = 10_000
 LIMIT = 256 * 1024
 """Bytes."""
 RUN = RunRef(namespace="shop", name="r", uid="u", workflow_id="r")
@@ -31,9 +30,9 @@ WORK = {"name": "work", "container": {"image": "i"}, "startToCloseTimeout": "60s
 
 
 class Long:
-    """A run of a loop over `ITEMS` items, as the controller takes it along: seal, compose, commit."""
+    """A run of a loop over a number of items, as the controller takes it along: seal, compose, commit."""
 
-    def __init__(self, loop: dict[str, Any]) -> None:
+    def __init__(self, loop: dict[str, Any], items: int) -> None:
         spec = {
             "activities": [WORK],
             "steps": [
@@ -42,7 +41,7 @@ class Long:
             ],
         }
         scope = RunScope(name="r", namespace="shop", workflow_id="r", run_id="u", attempt=1)
-        self.decider = Interpreter(compile_program(WorkflowSpec.parse(spec)), scope, input=ITEMS, start_time=T0)
+        self.decider = Interpreter(compile_program(WorkflowSpec.parse(spec)), scope, input=items, start_time=T0)
         self.status: Status = {}
         self.sealed: list[dict[str, Any]] = []
         self.sizes: list[int] = []
@@ -53,7 +52,7 @@ class Long:
             event_time=T0,
             workflow_type="t",
             workflow_id="r",
-            input=ITEMS,
+            input=items,
             original_execution_run_id="u",
             first_execution_run_id="u",
         )
@@ -94,17 +93,17 @@ class Long:
 
 
 @pytest.mark.parametrize(
-    ("loop", "at_once", "output"),
+    ("loop", "items", "at_once", "output"),
     [
-        ({"items": "${lists.range(input)}"}, 25, {"ok": True}),
-        ({"items": "${lists.range(input)}", "maxConcurrency": 20}, 10, "x" * 1024),
+        ({"items": "${lists.range(input)}"}, 10_000, 25, {"ok": True}),
+        ({"items": "${lists.range(input)}", "maxConcurrency": 20}, 3_000, 10, "x" * 1024),
     ],
     ids=["as wide as it gets", "with outputs that nobody asks for"],
 )
-def test_a_loop_over_ten_thousand_items_keeps_only_what_is_open(
-    loop: dict[str, Any], at_once: int, output: Any
+def test_a_loop_over_thousands_of_items_keeps_only_what_is_open(
+    loop: dict[str, Any], items: int, at_once: int, output: Any
 ) -> None:
-    long = Long(loop)
+    long = Long(loop, items)
     long.play(at_once, output)
     assert long.status["phase"] == "Completed"
     assert max(long.sizes) < LIMIT
@@ -115,7 +114,7 @@ def test_a_loop_over_ten_thousand_items_keeps_only_what_is_open(
     assert last < 1.25 * first
     past = long.past()
     assert past.damage == ()
-    assert [event["eventId"] for event in past.events] == list(range(1, 3 * ITEMS + 3))
+    assert [event["eventId"] for event in past.events] == list(range(1, 3 * items + 3))
     folded = history.replay(history.decode_events(past.events), long.decider)
     assert history.encode(folded.memory) == history.encode(long.state.memory)
     assert stored_state(long.status) is not None

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from perdure.api.workflow import WorkflowSpec
 from perdure.controller.operations.operation_status import identity
-from perdure.controller.operations.targets import escaped
 from perdure.controller.runs.answers import answered
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import Answer, SignalRequested
+from perdure.kube.paths import escaped
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.operation_requests import arrival

@@ -30,6 +30,48 @@ SHARED_NAMES = {
 """The names in two rooms that docs/architecture.md explains."""
 
 
+SHARED_FILES = {
+    # What a room has one of, under the name that it has everywhere: its errors, its program, its entry point, its output.
+    "app.py": None,
+    "errors.py": None,
+    "main.py": None,
+    "report.py": None,
+    # The two pure state machines have the same parts.
+    "effects.py": {"engine", "schedule"},
+    "step.py": {"engine", "schedule"},
+    "retry.py": {"engine", "cli/verbs"},  # a verb is called so, too
+    # A subject: its model, how it is built or read, its part of the controller, its RPCs, what describes it to users.
+    "artifacts.py": {"runtime", "language/checks"},
+    "attempts.py": {"runtime", "engine/activities"},
+    "commits.py": {"api", "runtime"},
+    "deadletters.py": {"runtime", "cli/verbs", "cli/view"},
+    "expressions.py": {"language", "importing", "runner"},
+    "history.py": {"engine", "cli/verbs"},
+    "logs.py": {"cli/console", "cli/verbs", "cli/view"},
+    "nexus.py": {"engine", "frontend", "frontend/http", "frontend/service"},
+    "operations.py": {"controller/operations", "cli/verbs", "cli/view"},
+    "pending.py": {"engine/state", "cli/view"},
+    "pods.py": {"runtime", "language/checks"},
+    "resets.py": {"controller/runs", "frontend/service"},
+    "retrypolicy.py": {"api", "cli/verbs"},
+    "runs.py": {"cli/cluster", "cli/view"},
+    "schedule.py": {"api", "cli/verbs"},
+    "schedules.py": {"controller/informers", "cli/view"},
+    "search_attributes.py": {"frontend", "cli/verbs", "cli/view"},
+    "searching.py": {"api", "runtime"},
+    "standalone.py": {"engine", "frontend", "frontend/service"},
+    "starting.py": {"frontend/service", "cli"},
+    "steps.py": {"api", "language/execution"},
+    "tree.py": {"simulation", "cli/view"},
+    "webhooks.py": {"controller/webhooks", "frontend/http", "cli/verbs", "cli/view"},
+    "work.py": {"api", "language/checks"},
+    "workers.py": {"controller", "frontend/service"},
+}
+"""File names in several rooms that mean one thing, with their rooms (None: any), except for the pairs below."""
+PAIRS = [{"cli/verbs", "cli/view"}, {"cli", "cli/verbs"}, {"frontend", "frontend/service"}]
+"""A verb and its output, a verb and what it shares with others, a subject and its RPCs."""
+
+
 @cache
 def classes() -> list[tuple[Path, ast.ClassDef]]:
     files = sorted(OPERATOR.rglob("*.py"))
@@ -44,6 +86,15 @@ def test_no_two_public_classes_have_one_name() -> None:
             found[node.name].append(str(file))
     assert {name: files for name, files in found.items() if len(files) > 1 and name not in SHARED_NAMES} == {}
     assert {name for name in SHARED_NAMES if len(found[name]) != 2} == set()
+
+
+def test_a_file_name_means_one_thing() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in OPERATOR.rglob("*.py"):
+        if not file.name.startswith("__"):
+            found[file.name].add(file.parent.relative_to(OPERATOR).as_posix())
+    several = {name: rooms for name, rooms in found.items() if len(rooms) > 1 and rooms not in PAIRS}
+    assert several == {name: rooms or several.get(name) for name, rooms in SHARED_FILES.items()}
 
 
 def test_no_class_has_more_than_250_lines() -> None:

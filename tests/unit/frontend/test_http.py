@@ -36,7 +36,7 @@ from perdure.frontend.http import shorthand
 from perdure.frontend.http.http_routes import Routes
 from perdure.frontend.http.http_server import serve_http
 from perdure.frontend.http.nexus import NexusGateway
-from perdure.frontend.http.query import from_query
+from perdure.frontend.http.query_parameters import from_query
 from perdure.frontend.rpc import Rpc
 from perdure.frontend.server import Frontend, rpcs
 from perdure.frontend.tls import Material, Served

@@ -11,7 +11,7 @@ from temporalio.api.failure.v1 import Failure as ProtoFailure
 
 from perdure.engine import events as ev
 from perdure.engine.starts import ParentReference, StartExtras, WorkflowStart
-from perdure.frontend import failure_messages, tokens
+from perdure.frontend import failure_messages, task_tokens
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.errors import RpcError, already_started
 from perdure.frontend.history_messages import Historian
@@ -114,17 +114,17 @@ def test_causes_have_one_name_on_both_sides(name: str) -> None:
 
 
 def test_a_token_of_another_namespace_or_none_at_all_is_refused() -> None:
-    token = tokens.WorkflowTaskToken(namespace="a", run_id="r", scheduled=2, started=3, attempt=1, epoch="e")
-    packed = tokens.pack(token)
-    assert tokens.unpack(packed, tokens.WorkflowTaskToken, "a") == token
+    token = task_tokens.WorkflowTaskToken(namespace="a", run_id="r", scheduled=2, started=3, attempt=1, epoch="e")
+    packed = task_tokens.pack(token)
+    assert task_tokens.unpack(packed, task_tokens.WorkflowTaskToken, "a") == token
     refused: list[tuple[bytes, Any, str]] = [
-        (packed, tokens.WorkflowTaskToken, "b"),
-        (packed, tokens.ActivityToken, "a"),
-        (b"garbage", tokens.WorkflowTaskToken, "a"),
+        (packed, task_tokens.WorkflowTaskToken, "b"),
+        (packed, task_tokens.ActivityToken, "a"),
+        (b"garbage", task_tokens.WorkflowTaskToken, "a"),
     ]
     for raw, kind, namespace in refused:
         with pytest.raises(RpcError):
-            tokens.unpack(raw, kind, namespace)
+            task_tokens.unpack(raw, kind, namespace)
 
 
 def test_an_error_carries_its_detail() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.importing.expressions import UntranslatableError, condition, expression, template
-from perdure.importing.fields import member
+from perdure.importing.field_reader import member
 from perdure.language.expressions import compile_condition, compile_template
 
 

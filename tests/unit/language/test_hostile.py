@@ -13,7 +13,7 @@ from hostile import ATTACKS, HOSTILE, WORK
 from perdure.api.workflow import WorkflowSpec
 from perdure.engine.events import WorkflowExecutionStarted
 from perdure.language.cel import Meter
-from perdure.language.cel.limits import BUDGET
+from perdure.language.cel.expression_limits import BUDGET
 from perdure.language.checks import check
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import compile_template

@@ -10,7 +10,7 @@ from perdure.cli.view.hints import hints
 from perdure.cli.view.openings import Seen
 from perdure.cli.view.tree import tree
 from perdure.language.compiler import compile_program
-from perdure.language.results import doubt, no_output
+from perdure.language.doubtful_results import doubt, no_output
 from unit.cli.flow import Flow, plain
 
 ACTIVITIES = """

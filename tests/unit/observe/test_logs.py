@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from perdure.observe.logs import RetryFilter
+from perdure.observe.json_logs import RetryFilter
 
 
 @pytest.mark.parametrize(

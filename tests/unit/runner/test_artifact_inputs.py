@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from perdure.runner.artifacts.errors import ArtifactError
-from perdure.runner.artifacts.inputs import Inputs, main
+from perdure.runner.artifacts.input_artifacts import Inputs, main
 
 _BIG = 256 * 1024 * 1024
 _Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -216,7 +216,7 @@ def test_a_large_file_takes_little_memory(serve: Callable[[_Answer], str], tmp_p
             request.wfile.write(piece)
 
     wanted = [{"name": "big", "url": serve(answer)}]
-    program = [sys.executable, "-m", "perdure.runner.artifacts.inputs"]
+    program = [sys.executable, "-m", "perdure.runner.artifacts.input_artifacts"]
     environ = {"PERDURE_ARTIFACTS": json.dumps(wanted), "PERDURE_ARTIFACTS_FOLDER": str(tmp_path)}
 
     def bound() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from typing import TYPE_CHECKING
 
@@ -79,10 +78,9 @@ class ClusterRuns:
         """Return the runs with a workflow ID (default: the name of the run). Standalone activities and operations have none."""
         from perdure.runtime.kinds import kind_of
 
-        escaped = re.sub(r"([\\,=])", r"\\\1", workflow_id)
         found = {}
         for field in ("spec.workflowId", "metadata.name"):
-            selector = f"{field}={escaped}"
+            selector = f"{field}={paths.escaped(workflow_id)}"
             for run in await self._requests.list_ours("workflowruns", self._requests.namespace, fieldSelector=selector):
                 if kind_of(run["spec"]).standalone:
                     continue

@@ -13,14 +13,17 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from perdure.cli.cluster.errors import ForbiddenError, GoneError, NoNamespaceError, UnreachableError
+from perdure.cli.console.actions import Actions
 from perdure.cli.console.marks import mark
-from perdure.cli.console.pages import ConsoleSettings, Pages, shown
+from perdure.cli.console.pages import Pages
+from perdure.cli.console.problems import explain
+from perdure.cli.console.site import Site
+from perdure.cli.console.starts import Starts
+from perdure.cli.console.submissions import new_request_id
 from perdure.cli.errors import CliError
 from perdure.cli.view import text
 from perdure.cli.view.notes import note
 from perdure.cli.view.page import elapsed
-from perdure.kube.errors import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,18 +33,18 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from perdure.cli.console.doors import ApiServerDoor
+    from perdure.cli.console.site import ConsoleSettings
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # without it, forms have no `Origin`
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TITLES: Final = {401: "Not logged in", 404: "Not found"}
 _LONGEST: Final = 200_000
 """Maximum characters of a value on a page."""
 
@@ -57,7 +60,7 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
     templates = Environment(
         loader=PackageLoader("perdure.cli.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    templates.globals |= {"mark": mark, "note": note, "elapsed": elapsed}
+    templates.globals |= {"mark": mark, "note": note, "elapsed": elapsed, "new_request_id": new_request_id}
     templates.filters |= {
         "ago": text.age,
         "duration": text.duration,
@@ -68,36 +71,21 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
         "value": _value,
     }
 
+    site = Site(door, settings, templates)
+
     def failed(request: Request, error: Exception) -> Response:
-        status, title, message = explain(error)
-        return shown(templates, request, settings, "error.html", status=status, title=title, message=message)
+        status, title, message = explain(error, "view" if request.method == "GET" else "perdure-on-call")
+        return site.show(request, "error.html", status=status, title=title, message=message)
 
     return Starlette(
         routes=[
             Mount("/static", StaticFiles(packages=[("perdure.cli.console", "static")]), name="static"),
-            *Pages(door, settings, templates).routes(),
+            *([] if settings.read_only else [*Starts(site).routes(), *Actions(site).routes()]),
+            *Pages(site).routes(),
         ],
         middleware=[Middleware(SecurityHeaders), *before],
         exception_handlers={CliError: failed, HTTPException: failed},
     )
-
-
-def explain(error: Exception) -> tuple[int, str, str]:
-    """Return the HTTP status of an error, a title, and a message for the user."""
-    if isinstance(error, HTTPException):
-        return error.status_code, _TITLES.get(error.status_code, "Invalid request"), error.detail
-    cause = error.__cause__
-    said = cause.message if isinstance(cause, ApiError) else str(error)
-    match error:
-        case ForbiddenError():
-            return 403, "No permission", f"{said}. Ask your administrator for the role `view` in this namespace."
-        case GoneError() | NoNamespaceError():
-            return 404, "Not found", str(error)
-        case UnreachableError():
-            return 503, "The API server does not respond", str(error)
-    if isinstance(cause, ApiError) and cause.status == 401:  # noqa: PLR2004
-        return 401, "Not logged in", str(error)
-    return 502, "The request failed", str(error)
 
 
 def _value(data: Any) -> str:

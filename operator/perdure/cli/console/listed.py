@@ -12,6 +12,8 @@ from perdure.cli.view.text import read_time
 
 _REDRIVEN = {"True": "Succeeded", "False": "Failed", "Unknown": "Running"}
 
+_ANSWERED = {"Complete": "Accepted", "Failed": "Refused"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedRun:
@@ -96,6 +98,20 @@ def workflow(obj: Json) -> Row:
         "activities": len(mappings(spec.get("activities"))),
     }
     return _row(obj, facts)
+
+
+def operation(obj: Json) -> Row:
+    """Read an Operation."""
+    spec, status = mapping(obj.get("spec")), mapping(obj.get("status"))
+    target, result = mapping(spec.get("target")), mapping(status.get("result"))
+    answer = next((each for each in mappings(status.get("conditions")) if each.get("status") == "True"), {})
+    facts = {
+        "kind": text(target.get("kind")),
+        "target": text(target.get("name")),
+        "run": text(result.get("workflowRun")),
+        "answer": text(answer.get("message")),
+    }
+    return _row(obj, facts, word=_ANSWERED.get(text(status.get("phase")), "Pending"))
 
 
 def run(obj: Json) -> Row:

@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from perdure.cli.console.app import console
 from perdure.cli.errors import CliError
-from perdure.cli.webui.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
+from perdure.cli.webui.loopback_guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from perdure.cli.console.doors import ApiServerDoor
-    from perdure.cli.console.pages import ConsoleSettings
+    from perdure.cli.console.site import ConsoleSettings
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 
 from perdure.cli.console.app import console
 from perdure.cli.console.doors import TokenDoor
-from perdure.cli.console.pages import ConsoleSettings
+from perdure.cli.console.site import ConsoleSettings
 from perdure.kube.access import Access
 
 CA = Path("/var/run/secrets/kubernetes.io/ca/ca.crt")
@@ -41,6 +41,7 @@ def application(environment: "os._Environ[str] | dict[str, str]", ca: Path = CA)
         namespace=environment.get("PERDURE_CONSOLE_NAMESPACE") or "default",
         system_namespace=environment.get("PERDURE_NAMESPACE") or "perdure-system",
         web_ui=web_ui,
+        read_only=environment.get("PERDURE_CONSOLE_READ_ONLY", "") == "true",
     )
 
     async def healthy(_: object) -> PlainTextResponse:

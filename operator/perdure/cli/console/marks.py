@@ -28,6 +28,8 @@ _OTHERS: Final = {
     "Free": ("✓", "good"),
     "Not re-driven": ("○", "idle"),
     "Deleted": ("○", "idle"),
+    "Accepted": ("✓", "good"),
+    "Refused": ("✗", "bad"),
 }
 """Words that the terminal does not show with an icon."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from dataclasses import dataclass
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,10 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
-from perdure.api.lenient import mapping
+from perdure.api.lenient import mapping, mappings, text
 from perdure.cli.console import listed
 from perdure.cli.console.logs import text_of
 from perdure.cli.console.placing import place
+from perdure.cli.console.site import NAME
 from perdure.cli.tracing import trace
 from perdure.cli.view import failure
 from perdure.cli.view.facts import read_run
@@ -27,23 +26,22 @@ from perdure.kube import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractAsyncContextManager
 
-    from jinja2 import Environment
     from starlette.requests import Request
     from starlette.responses import Response
 
     from perdure.api.lenient import Json
     from perdure.cli.cluster.cluster import Cluster
-    from perdure.cli.console.doors import ApiServerDoor
+    from perdure.cli.console.site import Site
     from perdure.cli.view.facts import ShownRun
     from perdure.cli.view.logs import LogOf
 
-_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 PAGE: Final = 50
 """Maximum number of objects on a page of a list."""
 STEPS: Final = 500
 """Maximum number of steps in the table of a run."""
+REDRIVABLE: Final = ("Not re-driven", "Failed")
+"""The states of dead letters that can run again."""
 
 LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
     "runs": ("workflowruns", listed.run),
@@ -55,25 +53,12 @@ LISTS: Final[dict[str, tuple[str, Callable[[Json], listed.Row]]]] = {
 """The resource and the function that converts an object to a row, by the last part of the path."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleSettings:
-    """The settings of the console."""
-
-    namespace: str
-    """The default namespace."""
-    system_namespace: str
-    """The namespace of the operators."""
-    web_ui: str
-    """Address of Temporal's Web UI; empty for no links to it."""
-
-
 class Pages:
     """Serves the pages."""
 
-    def __init__(self, door: ApiServerDoor, settings: ConsoleSettings, templates: Environment) -> None:
-        self._door = door
-        self._settings = settings
-        self._templates = templates
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._settings = site.settings
 
     def routes(self) -> list[Route]:
         """The pages by their paths."""
@@ -96,7 +81,7 @@ class Pages:
     async def go(self, request: Request) -> Response:
         """Redirect to the namespace that the form at the top of each page selects."""
         namespace = request.query_params.get("namespace", "").strip() or self._settings.namespace
-        if not _NAME.fullmatch(namespace):
+        if not NAME.fullmatch(namespace):
             raise HTTPException(404, "No namespace can have this name.")
         return RedirectResponse(str(request.url_for("listing", namespace=namespace, kind="runs").path), status_code=303)
 
@@ -108,20 +93,21 @@ class Pages:
         plural, row = LISTS[kind]
         phase = request.query_params.get("phase", "")
         selectors = {"fieldSelector": f"status.phase={phase}"} if kind == "runs" and phase in set(RunPhase) else {}
-        async with self._open(request) as cluster:
+        async with self._site.open(request) as cluster:
             found, following = await cluster.page(plural, PAGE, request.query_params.get("continue", ""), **selectors)
-        return self._shown(
+        return self._site.show(
             request,
             f"{kind}.html",
             rows=[row(each) for each in found],
             following=following,
             phase=phase,
             phases=list(RunPhase),
+            redrivable=REDRIVABLE,
         )
 
     async def run(self, request: Request) -> Response:
         """Show a run: its steps as a graph and as a table, and the logs of its attempts."""
-        async with self._open(request) as cluster:
+        async with self._site.open(request) as cluster:
             found = await cluster.runs.with_past(await cluster.runs.named(request.path_params["name"]))
             seen = await cluster.runs.seen(found)
             pods = [] if seen is None else await cluster.runs.pods(found)
@@ -132,7 +118,7 @@ class Pages:
         )
         steps = list(shown.every_step())
         logs = [*logs_of(shown, pods), *gone(shown, pods)]
-        return self._shown(
+        return self._site.show(
             request,
             "run.html",
             run=shown,
@@ -141,6 +127,7 @@ class Pages:
             more=max(len(steps) - STEPS, 0),
             logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
             unseen=seen is None,
+            awaited=_awaited(found),
             web_ui=self._in_web_ui(shown),
             page=Page(now=now),
         )
@@ -151,13 +138,13 @@ class Pages:
 
     async def log(self, request: Request) -> Response:
         """Show the log of an attempt."""
-        async with self._open(request) as cluster:
+        async with self._site.open(request) as cluster:
             log = await self._log_of(cluster, request)
-        return self._shown(request, "log.html", log=log)
+        return self._site.show(request, "log.html", log=log)
 
     async def text(self, request: Request) -> Response:
         """Send the log of an attempt as text, as it is written."""
-        opened = self._open(request)
+        opened = self._site.open(request)
         cluster = await opened.__aenter__()
         try:
             log = await self._log_of(cluster, request)
@@ -174,13 +161,6 @@ class Pages:
 
         return StreamingResponse(sent(), media_type="text/plain")
 
-    def _open(self, request: Request) -> AbstractAsyncContextManager[Cluster]:
-        """Connect to the namespace in the path."""
-        for part in ("namespace", "name"):
-            if not _NAME.fullmatch(request.path_params.get(part, "a")):
-                raise HTTPException(404, "No object can have this name.")
-        return self._door.open(request, request.path_params["namespace"])
-
     async def _log_of(self, cluster: Cluster, request: Request) -> LogOf:
         """Find the attempt that has a pod."""
         found = await cluster.runs.named(request.path_params["name"])
@@ -193,14 +173,15 @@ class Pages:
 
     async def dead_letter(self, request: Request) -> Response:
         """Show a dead letter."""
-        async with self._open(request) as cluster:
+        async with self._site.open(request) as cluster:
             found = await cluster.read("DeadLetter", "deadletters", request.path_params["name"])
         spec, status, page = mapping(found.get("spec")), mapping(found.get("status")), Page(now=clock.now(), width=100)
         again = page.perdure(request.path_params["namespace"], "deadletters redrive", found["metadata"]["name"])
-        return self._shown(
+        return self._site.show(
             request,
             "deadletter.html",
             row=listed.dead_letter(found),
+            redrivable=REDRIVABLE,
             input=spec.get("input"),
             failure=_chain(mapping(spec.get("failure")), page),
             again=_chain(mapping(status["failure"]), page) if status.get("failure") else "",
@@ -209,41 +190,17 @@ class Pages:
 
     async def fleet(self, request: Request) -> Response:
         """Show the operators that share the work."""
-        async with self._door.open(request, self._settings.system_namespace) as cluster:
+        async with self._site.open_system(request) as cluster:
             leases = await cluster.leases()
-        return self._shown(request, "fleet.html", members=members_of(leases, clock.now()))
+        return self._site.show(request, "fleet.html", members=members_of(leases, clock.now()))
 
-    def _shown(self, request: Request, template: str, **values: Any) -> Response:
-        return shown(self._templates, request, self._settings, template, **values)
+
+def _awaited(run: Json) -> list[str]:
+    """Return the names of the signals that a run waits for."""
+    awaited = mappings(mapping(run.get("status")).get("awaitedSignals"))
+    return list(dict.fromkeys(text(each.get("name")) for each in awaited))
 
 
 def _chain(node: Json, page: Page) -> str:
     """Format a failure and its causes as text."""
     return dedent("\n".join(line.plain for line in failure.chain(node, page)))
-
-
-def shown(
-    templates: Environment,
-    request: Request,
-    settings: ConsoleSettings,
-    template: str,
-    *,
-    status: int = 200,
-    **values: Any,
-) -> Response:
-    """Fill in a template.
-
-    Args:
-        templates: All templates.
-        request: The request.
-        settings: The settings of the console.
-        template: Name of the template.
-        status: The HTTP status of the response.
-        values: The values for the template.
-    """
-    from starlette.responses import HTMLResponse
-
-    namespace = request.path_params.get("namespace", settings.namespace)
-    known = {"namespace": namespace, "root": request.scope.get("root_path", ""), "settings": settings}
-    now = {"now": clock.now(), "path": request.url.path}
-    return HTMLResponse(templates.get_template(template).render(**{**known, **now, **values}), status_code=status)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perdure.api.labels import FLEET_LABEL
 from perdure.cli.cluster.errors import ForbiddenError
-from perdure.cli.doctor import deployment, installation, operators, permissions, work
+from perdure.cli.doctor import deployment, installation, operators, permissions, stuck_work
 from perdure.cli.doctor.finding import CheckResult, Result, unknown
 from perdure.kube import clock, paths
 
@@ -59,10 +59,10 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
 def _of_work(api: Diagnosis, namespace: str | None) -> Iterator[Awaitable[CheckResult]]:
     """Yield the checks of runs and their prerequisites. `namespace`: None for all."""
     now = clock.now()
-    yield _explained("Runs", work.runs(api, namespace, now))
+    yield _explained("Runs", stuck_work.runs(api, namespace, now))
     for check in ("Workflows", "RetryPolicies", "WorkflowLimits", "Webhooks", "Schedules"):
-        yield _explained(check, work.ready(api, check, check.lower(), namespace))
-    yield _explained("Pods", work.pods(api, namespace, now))
+        yield _explained(check, stuck_work.ready(api, check, check.lower(), namespace))
+    yield _explained("Pods", stuck_work.pods(api, namespace, now))
 
 
 async def _fleet(

@@ -12,8 +12,8 @@ from perdure import __version__
 from perdure.cli.errors import CliError
 from perdure.cli.flags import kubectl_arguments
 from perdure.cli.frontend.api import FrontendApi
+from perdure.cli.frontend.bearer_tokens import AccountToken, KubeconfigToken
 from perdure.cli.frontend.forward import PortForward
-from perdure.cli.frontend.tokens import AccountToken, KubeconfigToken
 from perdure.kube import paths
 from perdure.kube.access import Access
 from perdure.kube.light import LOOPBACK, LightClient

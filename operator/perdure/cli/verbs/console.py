@@ -15,9 +15,10 @@ HELP = """Open the console in the browser.
 
 Shows what the Web UI (`{program} ui`) cannot: the step graph of a run, live
 logs of its attempts, WorkflowLimits with their holders and waiters, circuit
-breakers, DeadLetters, and the fleet. It only reads, on this computer, with
-the permissions of your kubeconfig. Only the browser that has opened the
-printed address can use it. Press Ctrl-C to stop.
+breakers, DeadLetters, and the fleet. Starts runs with a form, and re-drives
+DeadLetters. It runs on this computer, with the permissions of your kubeconfig.
+Only the browser that has opened the printed address can use it. Press Ctrl-C
+to stop.
 
 Requires the extra `console`: pip install 'perdure[console]'.
 
@@ -25,11 +26,13 @@ Requires the extra `console`: pip install 'perdure[console]'.
 Examples:
   {program} console
   {program} console -n shop --port 0 --no-browser
+  {program} console --read-only
 """
 
 WebUIOption = Annotated[
     str, typer.Option("--web-ui", metavar="URL", help="Address of the Web UI, for links to it; empty for none")
 ]
+ReadOnlyOption = Annotated[bool, typer.Option("--read-only", help="Hide all actions, and reject them")]
 
 _CONNECTIONS = 64
 """Maximum number of concurrent requests to the API server; each followed log is one."""
@@ -42,6 +45,7 @@ def command(
     port: LocalPortOption = 8234,
     browser: BrowserOption = True,
     web_ui: WebUIOption = "http://127.0.0.1:8233",
+    read_only: ReadOnlyOption = False,
     system: SystemNamespaceOption = "perdure-system",
     cluster: ContextOption = None,
 ) -> None:
@@ -49,7 +53,7 @@ def command(
     try:
         from perdure.cli.console.doors import OwnDoor
         from perdure.cli.console.local import serving
-        from perdure.cli.console.pages import ConsoleSettings
+        from perdure.cli.console.site import ConsoleSettings
     except ModuleNotFoundError as error:
         raise CliError(f"{error}; install it with `pip install 'perdure[console]'`") from error
     from urllib.parse import urlsplit
@@ -62,7 +66,9 @@ def command(
     async def serve() -> None:
         reached = connect(context=cluster, namespace=namespace, program=program_of(context), connections=_CONNECTIONS)
         async with reached as found:
-            settings = ConsoleSettings(namespace=found.namespace, system_namespace=system, web_ui=web_ui)
+            settings = ConsoleSettings(
+                namespace=found.namespace, system_namespace=system, web_ui=web_ui, read_only=read_only
+            )
             async with serving(OwnDoor(found), settings, port) as guard:
                 url = guard.url(f"/namespaces/{found.namespace}/runs")
                 typer.echo(f"The console is at {url}\nPress Ctrl-C to end it.")

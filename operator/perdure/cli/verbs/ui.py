@@ -42,8 +42,8 @@ def command(
 ) -> None:
     """Serve the Web UI until interrupted."""
     from perdure.cli.flags import kubectl_arguments
+    from perdure.cli.frontend.bearer_tokens import AccountToken, KubeconfigToken
     from perdure.cli.frontend.forward import PortForward
-    from perdure.cli.frontend.tokens import AccountToken, KubeconfigToken
     from perdure.cli.webui.interrupting import interrupted
     from perdure.cli.webui.proxy import Proxy
 

@@ -9,7 +9,7 @@ import msgspec
 from perdure.api.lenient import mapping
 from perdure.cli.view import text
 from perdure.cli.view.failure import summary, task_failure
-from perdure.cli.view.recorded import by_worker
+from perdure.cli.view.recorded_steps import by_worker
 
 Event = Mapping[str, Any]
 Told = list[str | None]

@@ -6,10 +6,10 @@ Their IDs are not paths, and each kind has its own: activity `1` and timer `1` a
 from collections.abc import Iterator
 
 from perdure.cli.view.openings import OpenActivity, OpenOperation
-from perdure.cli.view.recorded import HistoryEntry
+from perdure.cli.view.recorded_steps import HistoryEntry
 from perdure.cli.view.shown_step import ShownStep
 from perdure.cli.view.step_states import Source
-from perdure.cli.view.steps import pods_of
+from perdure.cli.view.step_tree import pods_of
 
 _CHILD, _NEXUS = "childWorkflow", "nexus"
 _PHASES = {

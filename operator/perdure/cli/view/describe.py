@@ -8,8 +8,8 @@ from perdure.cli.view import failure, hints, text
 from perdure.cli.view.facts import OpenRequest, ShownRun
 from perdure.cli.view.page import Page
 from perdure.cli.view.pending import activity_card, child_lines, operation_cards, signal_lines, timer_lines
-from perdure.cli.view.tasks import ShownCode, standing
 from perdure.cli.view.tree import tree
+from perdure.cli.view.workflow_task import ShownCode, standing
 
 _LABEL = 14
 

@@ -17,12 +17,12 @@ from perdure.cli.view.failure import with_cause
 from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
 from perdure.cli.view.page import elapsed
 from perdure.cli.view.phases import CLOSED, RunPhase
-from perdure.cli.view.recorded import ShownHistory, read_history
+from perdure.cli.view.recorded_steps import ShownHistory, read_history
 from perdure.cli.view.shown_step import ShownStep
 from perdure.cli.view.step_states import Source
-from perdure.cli.view.steps import read_steps
-from perdure.cli.view.tasks import ShownCode, read_code
+from perdure.cli.view.step_tree import read_steps
 from perdure.cli.view.text import read_time
+from perdure.cli.view.workflow_task import ShownCode, read_code
 from perdure.language.step_trace import Traced
 from perdure.runtime.chains import reset_of
 

@@ -11,7 +11,7 @@ from perdure.cli.view.facts import ShownRun
 from perdure.cli.view.openings import OpenActivity
 from perdure.cli.view.page import Page
 from perdure.cli.view.shown_step import ShownStep
-from perdure.cli.view.tasks import ShownTask
+from perdure.cli.view.workflow_task import ShownTask
 
 Hint: TypeAlias = tuple[str, str]
 """The purpose, and the command."""

@@ -10,8 +10,8 @@ from rich.text import Text
 from perdure.cli.view import failure, text
 from perdure.cli.view.page import Page, style_of
 from perdure.language.step_failures import as_json
-from perdure.simulation.report import Report
-from perdure.simulation.timeline import Moment, length
+from perdure.simulation.outcome import Report
+from perdure.simulation.simulation_timeline import Moment, length
 from perdure.simulation.tree import Node
 
 _GAP = "  "

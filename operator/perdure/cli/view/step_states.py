@@ -6,7 +6,7 @@ from datetime import datetime
 
 from perdure.api.lenient import Json, mapping, mappings
 from perdure.cli.view.openings import Openings, Seen
-from perdure.cli.view.recorded import HistoryEntry, ShownHistory
+from perdure.cli.view.recorded_steps import HistoryEntry, ShownHistory
 from perdure.cli.view.shown_step import OPEN, ShownStep
 from perdure.engine.failures import FailureKind
 from perdure.language.memory import Status

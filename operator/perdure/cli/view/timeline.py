@@ -8,7 +8,7 @@ from typing import Any
 from perdure.api.labels import ATTEMPT_ANNOTATION, SCHEDULED_EVENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.cli.view.logs import activity_container, activity_state
-from perdure.cli.view.recorded import HistoryEntry, read_history
+from perdure.cli.view.recorded_steps import HistoryEntry, read_history
 from perdure.cli.view.text import read_time
 
 

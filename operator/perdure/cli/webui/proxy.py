@@ -9,7 +9,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from perdure.cli.errors import CliError
-from perdure.cli.webui.guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
+from perdure.cli.webui.loopback_guard import HOST, KEY, Admission, RefusedRequest, RequestGuard
 
 _OF_ONE_HOP = frozenset(
     {

@@ -49,7 +49,7 @@ class GainedRuns:
         for entry in entries:
             gained[entry.namespace].append(entry)
         for namespace, runs in gained.items():
-            if len(runs) < _MANY or self._directory.finished(namespace).runs > _FINISHED_EACH * len(runs):
+            if len(runs) < _MANY or self._directory.finished.of(namespace).runs > _FINISHED_EACH * len(runs):
                 for entry in runs:
                     self._wake(entry)
                 continue

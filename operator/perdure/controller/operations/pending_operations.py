@@ -5,8 +5,8 @@ from operator import itemgetter
 
 from perdure.api.operation import OperationPhase
 from perdure.controller.operations.operation_keys import TargetKey
-from perdure.controller.operations.targets import escaped
 from perdure.kube import client as kube
+from perdure.kube.paths import escaped
 from perdure.runtime.operation_requests import arrival
 
 PENDING = f"status.phase!={OperationPhase.COMPLETE},status.phase!={OperationPhase.FAILED}"

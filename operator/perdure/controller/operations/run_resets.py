@@ -66,7 +66,7 @@ class RunResets:
             RefusedError: Another run is open.
         """
         await self._targets.look(entry.namespace, entry.workflow_id)
-        other = self._peers.directory.open_run(entry.namespace, entry.workflow_id)
+        other = self._peers.directory.current.open_run(entry.namespace, entry.workflow_id)
         if other is not None and other.name not in {entry.name, own}:
             message = f"the run `{other.name}` with workflow ID `{entry.workflow_id}` is open; wait for its end, or terminate it"
             raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)

@@ -60,7 +60,7 @@ class NamespaceRetention:
 
     def observe(self, namespace: str) -> datetime | None:
         """Record that a run of a namespace has finished or was deleted; return when to call `enforce`, or None for never."""
-        tally = self._index.directory.finished(namespace)
+        tally = self._index.directory.finished.of(namespace)
         metrics.show_finished(namespace, tally.runs, tally.size)
         if namespace in self._waiting or not self._limits.exceeded_by(tally):
             return None
@@ -73,7 +73,7 @@ class NamespaceRetention:
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
-        why = self._limits.exceeded_by(self._index.directory.finished(namespace))
+        why = self._limits.exceeded_by(self._index.directory.finished.of(namespace))
         if not why:
             self._waiting.discard(namespace)
             return None

@@ -308,7 +308,7 @@ class RunStarter:
         """
         directory = self._context.peers.directory
         entry = directory.get(self._run.uid) or entry_of(self._record.object)
-        other = directory.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
+        other = directory.current.open_run(entry.namespace, entry.workflow_id, kind=entry.kind)
         if other is not None and other.standing is Standing.OPEN and other.uid != self._run.uid:
             await self._record.confirm(afresh=True)  # only a run that waits now may stop another one
         return claim(self._context.peers, entry, spec, self._context.reset)

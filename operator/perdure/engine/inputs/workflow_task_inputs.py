@@ -74,6 +74,12 @@ class TaskCompleted:
     """How the worker takes the next task with the answer, if one is due; None: it does not wait for one."""
     eager: tuple[str, ...] = ()
     """IDs of scheduled activities that the worker runs itself immediately, without a task queue."""
+    digest: str = ""
+    """The digest of the response. A response to the same task with another digest is not a repeated one."""
+
+    def text(self) -> str:
+        """The task and the response as one word."""
+        return f"{self.token.text()}/{self.digest}"
 
     def fence(self, activity_id: str) -> str:
         """The fence of an activity that the worker runs itself. It is the same if the worker sends its answer again."""

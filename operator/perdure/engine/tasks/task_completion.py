@@ -65,9 +65,9 @@ class TaskCompletion:
         record = self._record
         task = record.held_by(item.token)
         if task is None:
-            return OK if record.code.completed == item.token.text() else TASK_NOT_FOUND
+            return OK if record.code.completed == item.text() else TASK_NOT_FOUND
         if self._leaves_no_events(task, item):
-            record.change(task=None, failure="", completed=item.token.text(), sticky_queue=item.sticky_queue)
+            record.change(task=None, failure="", completed=item.text(), sticky_queue=item.sticky_queue)
             self._keep_stickiness(item)
             self._forget_rejected(item)
             return Answer(ok=True, message=str(record.code.previous_started_event_id))
@@ -114,7 +114,7 @@ class TaskCompletion:
             return OK
         self._keep_stickiness(item)
         self._forget_rejected(item)
-        record.change(failure="", completed=item.token.text())
+        record.change(failure="", completed=item.text())
         self._buffer.flush()
         if item.force_new_task and record.task is None:
             record.schedule(attempt=1, original=task.original_scheduled_time if prolongs else None)

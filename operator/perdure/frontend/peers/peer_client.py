@@ -1,5 +1,6 @@
 """Call other members of the fleet."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,15 @@ class PeerIdentity:
     """The certificate, which all members share; None without encryption."""
 
 
+@dataclass(slots=True)
+class _Connection:
+    """A connection to a member."""
+
+    channel: Any
+    calls: int = 0
+    """The number of calls in progress."""
+
+
 class PeerClient:
     """The connections to other members."""
 
@@ -73,8 +83,9 @@ class PeerClient:
         """`addresses` returns the addresses of the other members by name."""
         self._identity = identity
         self.addresses = addresses
-        self._channels: dict[tuple[str, bytes], Any] = {}
-        """The channels by address and certificate."""
+        self._connections: dict[tuple[str, bytes], _Connection] = {}
+        """By address and certificate."""
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def call(
         self,
@@ -110,15 +121,20 @@ class PeerClient:
         address = self.addresses().get(member, "")
         if not address:
             raise PeerLostError(f"{member} has left the fleet")
-        rpc = self._channel(address).unary_unary(path, request_serializer=encode, response_deserializer=decode)
         try:
             headers = self._headers(metadata, principal, call_id)
         except OSError as error:
             raise PeerLostError(f"the token for other operators cannot be read: {error}") from error
+        connection = self._connection(address)
+        rpc = connection.channel.unary_unary(path, request_serializer=encode, response_deserializer=decode)
+        connection.calls += 1
         try:
             return await rpc(request, timeout=seconds, metadata=headers)
         except grpc.aio.AioRpcError as error:
             raise _failure(member, error) from None
+        finally:
+            connection.calls -= 1
+            self.close_unused()
 
     def _headers(
         self, metadata: tuple[tuple[str, str | bytes], ...], principal: str, call_id: str
@@ -129,13 +145,17 @@ class PeerClient:
             headers.append(("authorization", f"Bearer {self._identity.token.read_text(encoding='ascii').strip()}"))
         return headers
 
-    def _channel(self, address: str) -> Any:
+    def _connection(self, address: str) -> _Connection:
+        key = address, self._certificate
+        connection = self._connections.get(key)
+        if connection is None:
+            self._connections[key] = connection = _Connection(self._open(address))
+        return connection
+
+    @property
+    def _certificate(self) -> bytes:
         served = self._identity.served
-        certificate = served.material.certificate if served is not None else b""
-        channel = self._channels.get((address, certificate))
-        if channel is None:
-            self._channels[address, certificate] = channel = self._open(address)
-        return channel
+        return served.material.certificate if served is not None else b""
 
     def _open(self, address: str) -> Any:
         served = self._identity.served
@@ -145,10 +165,18 @@ class PeerClient:
         credentials = grpc.ssl_channel_credentials(served.trusted)
         return grpc.aio.secure_channel(address, credentials, options=[*_OPTIONS, name])
 
+    def close_unused(self) -> None:
+        """Close the connections to members that are gone, and those with an earlier certificate, once their calls have ended."""
+        used = {(address, self._certificate) for address in self.addresses().values()}
+        for key in [key for key, each in self._connections.items() if key not in used and not each.calls]:
+            closing = asyncio.ensure_future(self._connections.pop(key).channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
     async def close(self) -> None:
         """Close all connections."""
-        for channel in self._channels.values():
-            await channel.close()
+        connections, self._connections = self._connections, {}
+        await asyncio.gather(*(each.channel.close() for each in connections.values()), *self._closing)
 
 
 def _failure(member: str, error: grpc.aio.AioRpcError) -> Exception:

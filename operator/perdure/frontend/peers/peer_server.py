@@ -234,6 +234,7 @@ async def peered(
     def reassign() -> None:
         members.reassign()
         router.reassign()
+        client.close_unused()
         if not shards.active:
             core.forget_tasks()
 

@@ -12,7 +12,7 @@ from perdure.api.schedule import MAX_SCHEDULE_NAME
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import queue_shard
-from perdure.frontend.tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
+from perdure.frontend.task_tokens import ActivityToken, NexusToken, QueryToken, Token, WorkflowTaskToken, unpack
 
 EVERYWHERE: Final = frozenset({"RecordWorkerHeartbeat", "ShutdownWorker"})
 """RPCs for all members, because any of them may have tasks for the worker."""

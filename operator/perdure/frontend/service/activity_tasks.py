@@ -41,7 +41,7 @@ from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.run_finder import NO_ACTIVITY
 from perdure.frontend.run_gateway import not_open
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
-from perdure.frontend.tokens import ActivityToken, pack, unpack
+from perdure.frontend.task_tokens import ActivityToken, pack, unpack
 
 
 class ActivityTasks:
@@ -205,7 +205,7 @@ class ActivityTasks:
             raise invalid("ActivityId is not set on request.")
         if request.workflow_id:
             execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-            entry = self._core.runs.finder.entry(request.namespace, execution)
+            entry = await self._core.runs.finder.entry(request.namespace, execution)
         else:
             entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         state = (await self._core.runs.reader.view(entry)).state

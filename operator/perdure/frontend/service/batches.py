@@ -117,7 +117,7 @@ class Batches:
         if named and request.visibility_query:
             raise invalid("visibility_query: cannot be used together with executions")
         if named:
-            return [runs.finder.entry(request.namespace, each) for each in named]
+            return [await runs.finder.entry(request.namespace, each) for each in named]
         if not request.visibility_query:
             raise invalid("visibility_query: must be set, or executions")
         found, query = await find(self._core, request.namespace, request.visibility_query)

@@ -74,7 +74,7 @@ class Changing:
 
     async def pause_activity(self, request: PauseActivityRequest, call: CallContext) -> PauseActivityResponse:
         """Stop new attempts of an activity."""
-        entry = self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=False):
             pause = inputs.PauseRequested(
                 request_id=uuid.uuid4().hex,
@@ -88,7 +88,7 @@ class Changing:
     async def unpause_activity(self, request: UnpauseActivityRequest, call: CallContext) -> UnpauseActivityResponse:
         """Unpause an activity; on request, restart the count of its attempts."""
         del call
-        entry = self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.unpause_all):
             name, request_id = activity.activity_id, uuid.uuid4().hex
             going: inputs.Request = inputs.UnpauseRequested(
@@ -102,7 +102,7 @@ class Changing:
     async def reset_activity(self, request: ResetActivityRequest, call: CallContext) -> ResetActivityResponse:
         """Restart the count of the attempts of an activity. A running one learns this from its next heartbeat."""
         del call
-        entry = self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
         for activity in await self._activities(entry, request, every=request.match_all):
             reset = inputs.ActivityReset(
                 request_id=uuid.uuid4().hex,
@@ -121,7 +121,7 @@ class Changing:
         del call
         if request.restore_original and request.update_mask.paths:
             raise invalid("restore_original: cannot be used with update_mask")
-        entry = self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
         response = UpdateActivityOptionsResponse()
         for activity in await self._activities(entry, request, every=request.match_all):
             options = None
@@ -224,7 +224,7 @@ class Changing:
         runs = self._core.runs
         if request.workflow_id:
             execution = WorkflowExecution(workflow_id=request.workflow_id, run_id=request.run_id)
-            entry = runs.finder.entry(request.namespace, execution)
+            entry = await runs.finder.entry(request.namespace, execution)
         else:
             entry = runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         state = (await runs.reader.view(entry)).state

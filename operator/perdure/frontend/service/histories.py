@@ -21,7 +21,7 @@ from perdure.frontend.paging import page_size
 from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.task_dispatch import virtual_events
-from perdure.frontend.tokens import PageToken, pack, unpack
+from perdure.frontend.task_tokens import PageToken, pack, unpack
 
 PAGE = 1_000
 _SUCCESSOR_SECONDS = 5.0

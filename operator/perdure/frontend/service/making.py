@@ -160,7 +160,7 @@ class RunMaker:
         """
         manager, name = self._core.runs.manager, body["metadata"]["name"]
         await manager.first_lists.wait()
-        known = manager.directory.newest(body["metadata"]["namespace"], body["spec"]["workflowId"], kind=kind)
+        known = manager.directory.current.newest(body["metadata"]["namespace"], body["spec"]["workflowId"], kind=kind)
         if known is None or (known.name == name and known.standing is Standing.WAITING):
             return None
         if known.name == name:

@@ -49,7 +49,7 @@ from perdure.frontend.matching import Poller
 from perdure.frontend.nexus import HandlerCall
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
-from perdure.frontend.tokens import NexusToken, pack, unpack
+from perdure.frontend.task_tokens import NexusToken, pack, unpack
 
 CALLERS_HEADER = "perdure-allowed-callers"
 """gRPC metadata of CreateNexusEndpoint and UpdateNexusEndpoint: other namespaces that may call it, separated by commas."""

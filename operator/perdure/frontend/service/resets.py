@@ -38,7 +38,7 @@ class Resets:
         if request.workflow_task_finish_event_id > MAX_EVENT:
             raise invalid("WorkflowTaskFinishEventId: no history has that many events")
         overrides = tuple(_overrides(request))
-        entry = self._core.runs.finder.entry(request.namespace, request.workflow_execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.workflow_execution)
         if request.workflow_task_finish_event_id <= 1:
             raise invalid("WorkflowTaskFinishEventId must be > 1.")
         wanted = Reset(

@@ -185,10 +185,11 @@ class Starting:
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:
             return StartedRun(mine, started=True)
-        with suppress(RpcError):  # there is no run yet, or the new run waits for the next run of the chain
+        if directory.current.newest(request.namespace, request.workflow_id) is not None:
             meant = WorkflowExecution(workflow_id=request.workflow_id)
-            await self._core.runs.finder.reach(request.namespace, meant, BEGIN_SECONDS)
-        known = directory.open_run(request.namespace, request.workflow_id)
+            with suppress(RpcError):  # the new run waits for the next run of the chain
+                await self._core.runs.finder.reach(request.namespace, meant, BEGIN_SECONDS)
+        known = directory.current.open_run(request.namespace, request.workflow_id)
         if known is not None and known.name != name:
             if conflict == "UseExisting":
                 return StartedRun(known, started=False)
@@ -224,7 +225,7 @@ class Starting:
         return target in (None, version) and not request.HasField("versioning_override")
 
     async def _may_be_used_again(self, request: Any, reuse: str, name: str) -> None:
-        newest = self._core.runs.manager.directory.newest(request.namespace, request.workflow_id)
+        newest = self._core.runs.manager.directory.current.newest(request.namespace, request.workflow_id)
         if newest is None or newest.name == name or reuse == "AllowDuplicate":
             return
         if reuse == "RejectDuplicate" or newest.phase in {"Completed", "ContinuedAsNew"}:

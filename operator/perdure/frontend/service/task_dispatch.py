@@ -23,8 +23,8 @@ from perdure.frontend.given import name
 from perdure.frontend.matching import Poller
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.frontend.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack
 from perdure.frontend.tasks_in_transit import TasksInTransit
-from perdure.frontend.tokens import PageToken, QueryToken, WorkflowTaskToken, pack
 
 PAGE = 1_000
 """Maximum number of events in a task; workers read the rest with GetWorkflowExecutionHistory."""

@@ -205,7 +205,7 @@ class Updating:
     ) -> PollWorkflowExecutionUpdateResponse:
         """Wait for the outcome of an update."""
         del call
-        entry = self._core.runs.finder.entry(request.namespace, request.update_ref.workflow_execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.update_ref.workflow_execution)
         update = await self._known(entry, request.update_ref.update_id)
         if update is None:
             raise not_found(f"update {request.update_ref.update_id!r} not found")

@@ -1,5 +1,6 @@
 """RPCs of workers about workflow tasks and queries."""
 
+import hashlib
 import uuid
 from dataclasses import replace
 from functools import partial
@@ -45,7 +46,7 @@ from perdure.frontend.run_gateway import refusal
 from perdure.frontend.service.activity_tasks import handed_out
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
-from perdure.frontend.tokens import QueryToken, WorkflowTaskToken, unpack
+from perdure.frontend.task_tokens import QueryToken, WorkflowTaskToken, unpack
 from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, asked_by
 from perdure.frontend.versions import version_of
 
@@ -118,6 +119,7 @@ class WorkflowTasks:
             rejects_only=not request.commands and not answered.completed and not answered.accepted,
             following=following,
             eager=_eager(request),
+            digest=_digest(request),
         )
         answer = await self._core.runs.ask(entry, completed)
         if not answer.ok:
@@ -275,7 +277,7 @@ class WorkflowTasks:
     ) -> ResetStickyTaskQueueResponse:
         """Let any worker of the task queue take the next task."""
         del call
-        entry = self._core.runs.finder.entry(request.namespace, request.execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.execution)
         await self._core.runs.demand(entry, inputs.StickinessReset(request_id=uuid.uuid4().hex))
         return ResetStickyTaskQueueResponse()
 
@@ -302,6 +304,14 @@ def answer_query(query: Query, kind: int, result: Payloads, failure: ProtoFailur
 def _eager(request: RespondWorkflowTaskCompletedRequest) -> tuple[str, ...]:
     said = (command.schedule_activity_task_command_attributes for command in request.commands)
     return tuple(each.activity_id for each in said if each.request_eager_execution)
+
+
+def _digest(request: RespondWorkflowTaskCompletedRequest) -> str:
+    """The digest of a worker's commands and messages: a worker that sends its response again sends the same ones."""
+    digest = hashlib.blake2b(digest_size=8)
+    for each in (*request.commands, *request.messages):
+        digest.update(each.SerializeToString(deterministic=True))
+    return digest.hexdigest()
 
 
 def _worker_version(request: RespondWorkflowTaskCompletedRequest) -> Any:

@@ -197,7 +197,7 @@ class Workflows:
     ) -> DeleteWorkflowExecutionResponse:
         """Remove a run with its history. This stops an open run."""
         del call
-        entry = self._core.runs.finder.entry(request.namespace, request.workflow_execution)
+        entry = await self._core.runs.finder.entry(request.namespace, request.workflow_execution)
         url = kube.path(kube.PERDURE, entry.namespace, "workflowruns", entry.name)
         await self._core.runs.manager.client.delete(url, uid=entry.uid)
         return DeleteWorkflowExecutionResponse()

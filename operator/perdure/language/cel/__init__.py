@@ -13,8 +13,8 @@ from perdure.language.cel.compile import CompiledExpression, compile_source
 from perdure.language.cel.constants import CHECKED_WORK, Failing, failing_parts
 from perdure.language.cel.environment import parse, type_of
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
+from perdure.language.cel.expression_limits import MAX_DEPTH, Meter
 from perdure.language.cel.formats import format_duration, format_timestamp, parse_duration
-from perdure.language.cel.limits import MAX_DEPTH, Meter
 from perdure.language.cel.patterns import pattern_weight
 from perdure.language.cel.values import article, kind
 

@@ -9,7 +9,7 @@ from perdure.language.cel.errors import CompileError, EvaluationError
 from perdure.language.cel.formats import short
 from perdure.language.cel.functions import FUNCTIONS, call, plain_name
 from perdure.language.cel.lookup import find_item, get_item, no_field
-from perdure.language.cel.operators import OPERATORS
+from perdure.language.cel.operator_closures import OPERATORS
 from perdure.language.cel.syntax import Call, Comprehension, Constant, List, Map, Name, Node, Select, spell
 from perdure.language.cel.values import TYPES, Optional, article, kind
 

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from perdure.language.cel.errors import EvaluationError, LimitError
-from perdure.language.cel.limits import MAX_DEPTH, Meter
+from perdure.language.cel.expression_limits import MAX_DEPTH, Meter
 from perdure.language.cel.values import article, kind
 
 

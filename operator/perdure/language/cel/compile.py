@@ -11,7 +11,7 @@ from perdure.language.cel.build import Builder
 from perdure.language.cel.closures import MISSING, Frame, Run
 from perdure.language.cel.environment import translate
 from perdure.language.cel.errors import CompileError, EvaluationError
-from perdure.language.cel.limits import MAX_SOURCE, Meter
+from perdure.language.cel.expression_limits import MAX_SOURCE, Meter
 from perdure.language.cel.references import RESERVED, NameReader
 from perdure.language.cel.values import TYPES
 

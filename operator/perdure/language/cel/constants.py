@@ -9,7 +9,7 @@ from perdure.language.cel.build import Builder
 from perdure.language.cel.closures import MISSING, Frame
 from perdure.language.cel.environment import translate
 from perdure.language.cel.errors import CompileError, EvaluationError, LimitError
-from perdure.language.cel.limits import Meter
+from perdure.language.cel.expression_limits import Meter
 from perdure.language.cel.references import RESERVED, NameReader, parts_of
 from perdure.language.cel.syntax import Call, Comprehension, Constant, Node
 

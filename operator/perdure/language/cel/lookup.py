@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from perdure.language.cel.comparison import map_key, sorted_keys
 from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.expression_limits import Meter
 from perdure.language.cel.formats import short
-from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import NONE, Optional, article, kind
 
 _LISTED: Final = 20

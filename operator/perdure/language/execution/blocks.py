@@ -5,8 +5,8 @@ from perdure.language.compiled_actions import CallBlock, Parallel, Switch
 from perdure.language.execution.context import Location, replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import CANCELLED, Outcome, Status, failed, succeeded
-from perdure.language.paths import Path
 from perdure.language.step_failures import StepError
+from perdure.language.step_paths import Path
 
 
 class Blocks:

@@ -10,8 +10,8 @@ from perdure.engine.failures import MAX_SIZE, Failure, FailureKind, bounded, sho
 from perdure.language.execution.context import replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import CANCELLED, Closing, Outcome, Status, failed
-from perdure.language.paths import MAIN, Path
 from perdure.language.step_failures import StepError, as_variable, timeout
+from perdure.language.step_paths import MAIN, Path
 
 _SMALLEST_SUPPRESSED: Final = 2_048
 """Bytes of JSON that are always allowed for each failure of a compensation or handler."""

@@ -9,9 +9,9 @@ from perdure.language.execution.parts import Parts
 from perdure.language.execution.schedule_activity import schedule_activity
 from perdure.language.expressions import Template
 from perdure.language.memory import Compensation, Outcome, Status, failed
-from perdure.language.paths import Path
 from perdure.language.scope import step_as_json
 from perdure.language.step_failures import StepError
+from perdure.language.step_paths import Path
 
 
 class Compensations:

@@ -11,8 +11,8 @@ from perdure.engine import commands as cmd
 from perdure.engine import events as ev
 from perdure.language.execution.observer import Observer
 from perdure.language.memory import ForEachLoop, Frame, Memory, Task
-from perdure.language.paths import Path
 from perdure.language.program import CompiledStep, Flow, Program
+from perdure.language.step_paths import Path
 
 WORK: Final = 200_000
 """Units of work (see `cel.limits`) after which a decision is split, so that other runs get their turn."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perdure.language.cel import Meter
-from perdure.language.cel.limits import BUDGET
+from perdure.language.cel.expression_limits import BUDGET
 from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.expression_text import ExpressionError
 from perdure.language.expressions import Template

@@ -21,9 +21,9 @@ from perdure.language.execution.tasks import Tasks
 from perdure.language.execution.timers import Timers
 from perdure.language.execution.waits import Waits
 from perdure.language.memory import Memory, Outcome, Stage, failed, succeeded
-from perdure.language.paths import MAIN, Path
 from perdure.language.program import Program
 from perdure.language.step_failures import activity_failure, child_failure, timeout
+from perdure.language.step_paths import MAIN, Path
 
 
 class Execution:

@@ -6,9 +6,9 @@ from perdure.engine.failures import Failure
 from perdure.language.execution.context import replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import Frame, Outcome, Status, failed, succeeded
-from perdure.language.paths import Path
 from perdure.language.program import Flow
 from perdure.language.step_failures import StepError, application
+from perdure.language.step_paths import Path
 
 MAX_DEPTH: Final = 32
 """Maximum nesting of calls of blocks."""

@@ -8,8 +8,8 @@ from perdure.language.coercion import shown
 from perdure.language.execution.context import WORK, WORK_OF_A_START, Location, replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import CANCELLED, ForEachLoop, Outcome, Status, failed, succeeded
-from perdure.language.paths import Path
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
+from perdure.language.step_paths import Path
 
 MAX_OPEN: Final = 250
 """Number of open tasks in a run above which loops start no more items; each loop still has one."""

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from perdure.engine.failures import Failure
 from perdure.language.memory import Outcome
-from perdure.language.paths import Path
+from perdure.language.step_paths import Path
 
 
 class Observer(Protocol):

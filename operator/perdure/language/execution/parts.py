@@ -13,7 +13,7 @@ from perdure.language.execution.context import DecisionContext, Location
 from perdure.language.execution.evaluation import Evaluation
 from perdure.language.execution.timers import Timers
 from perdure.language.memory import Outcome, Task
-from perdure.language.paths import Path
+from perdure.language.step_paths import Path
 
 
 class FramesPart(Protocol):

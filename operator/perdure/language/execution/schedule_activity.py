@@ -6,8 +6,8 @@ from datetime import timedelta
 from perdure.api.steps import ActivityCall
 from perdure.api.workflow import Activity
 from perdure.engine import commands as cmd
-from perdure.language.paths import Path
 from perdure.language.program import Program, retry_policy
+from perdure.language.step_paths import Path
 from perdure.language.timeouts import OF_ACTIVITY
 
 

@@ -3,8 +3,8 @@
 from perdure.language.execution.context import WORK_OF_A_START, replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import CANCELLED, SKIPPED, Outcome, Status, StepRecord, failed
-from perdure.language.paths import Path
 from perdure.language.step_failures import StepError
+from perdure.language.step_paths import Path
 
 
 class Steps:

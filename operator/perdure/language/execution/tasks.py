@@ -10,9 +10,9 @@ from perdure.language.compiled_actions import RunActivity, RunChild, SignalRun, 
 from perdure.language.execution.context import Location, replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import CANCELLED, Outcome, Stage, Status, Task, failed
-from perdure.language.paths import Path
 from perdure.language.program import CompiledStep
 from perdure.language.step_failures import StepError, application, as_json, as_variable, matches
+from perdure.language.step_paths import Path
 
 MAX_WAITING: Final = (MAX_PENDING - 1) // 2
 """Tasks of a run that may wait for something: an activity, a child, a timer, a signal. One more fails its step. Each has at

@@ -7,7 +7,7 @@ from perdure.language import timeouts
 from perdure.language.compiled_actions import Timeout
 from perdure.language.execution.context import DecisionContext, Location, replace
 from perdure.language.execution.evaluation import Evaluation
-from perdure.language.paths import Path
+from perdure.language.step_paths import Path
 
 
 class Timers:

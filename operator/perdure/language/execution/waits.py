@@ -11,8 +11,8 @@ from perdure.language.compiled_actions import Sleep, Timeout, WaitForSignal, Wai
 from perdure.language.execution.context import Location, replace
 from perdure.language.execution.parts import Parts
 from perdure.language.memory import BufferedSignal, Outcome, failed, succeeded
-from perdure.language.paths import Path
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application, timeout
+from perdure.language.step_paths import Path
 
 _TIMEOUT = "waitTimeout"
 """Key under which a task records the timeout of its wait."""

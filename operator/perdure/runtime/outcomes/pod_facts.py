@@ -9,9 +9,9 @@ from perdure.runtime import payloads
 from perdure.runtime.artifacts import references
 from perdure.runtime.attempts import Attempt, KubeObject
 from perdure.runtime.ownership import is_attempt
+from perdure.runtime.pod_waiting import waits_in_vain
 from perdure.runtime.pods import main_container_name
 from perdure.runtime.statuses import EndedContainer, PodStatus
-from perdure.runtime.waiting import waits_in_vain
 
 NODE_SILENCE: Final = timedelta(seconds=30)
 """The time after the grace period of a deleted pod within which a node must report how its containers ended."""

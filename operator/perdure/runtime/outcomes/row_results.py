@@ -20,8 +20,8 @@ from perdure.runtime.outcomes.container_failures import (
     upload_failure,
 )
 from perdure.runtime.outcomes.pod_facts import PodFacts
+from perdure.runtime.pod_waiting import remedy, waiting_reason, waiting_word, waits_in_vain
 from perdure.runtime.pods import main_container_name
-from perdure.runtime.waiting import remedy, waiting_reason, waiting_word, waits_in_vain
 
 Outcome: TypeAlias = AttemptStarted | AttemptCompleted | AttemptFailed | AttemptLost | None
 """The input for the engine; None if there is none yet."""

@@ -108,9 +108,8 @@ class ApiServer(ObjectStore):
             found = self._pages.pop(token)
         else:
             found = self._select(resource, namespace, query)
-        limit = min(
-            int(query.get("limit") or len(found) + 1), self._largest_page if "limit" in query else len(found) + 1
-        )
+        asked = int(query.get("limit") or 0)  # 0: no limit
+        limit = min(asked, self._largest_page) if asked else len(found)
         page, rest = found[:limit], found[limit:]
         meta: Object = {"resourceVersion": str(self.version)}
         if rest:

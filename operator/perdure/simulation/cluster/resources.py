@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+from perdure.api.common import GROUP, VERSION
 from perdure.api.common import Resource as Model
-from perdure.api.crdgen import KINDS, custom_resource_definition
+from perdure.api.crdgen import KINDS
+from perdure.api.schema import structural_schema
 from perdure.simulation.cluster.patching import copy
 
 Default = Callable[[Any], Any]
@@ -72,19 +74,29 @@ def _builtin() -> Iterator[ResourceType]:
 
 
 def _custom(kind: type[Model]) -> ResourceType:
-    spec = custom_resource_definition(kind)["spec"]
-    version = next(each for each in spec["versions"] if each["storage"])
-    fields = {field["jsonPath"].removeprefix(".") for field in version.get("selectableFields", ())}
+    info = kind.info
     return ResourceType(
-        group=spec["group"],
-        version=version["name"],
-        plural=spec["names"]["plural"],
-        kind=spec["names"]["kind"],
+        group=GROUP,
+        version=VERSION,
+        plural=info.plural,
+        kind=kind.__name__,
         has_generation=True,
-        has_status="status" in version.get("subresources", {}),
-        selectable=frozenset({"metadata.name", "metadata.namespace", *fields}),
-        defaults=_defaults(version["schema"]["openAPIV3Schema"]),
+        has_status=info.has_status,
+        selectable=frozenset(
+            {"metadata.name", "metadata.namespace", *(path.removeprefix(".") for path in info.selectable)}
+        ),
+        defaults=partial(_with_defaults, kind),
     )
+
+
+def _with_defaults(kind: type[Model], value: Any) -> Any:
+    return _filler(kind)(value)
+
+
+@cache
+def _filler(kind: type[Model]) -> Default:
+    """The function that fills in the defaults of a kind. Its schema takes a tenth of a second, so it is made when needed."""
+    return _defaults(structural_schema(kind)) or (lambda value: value)
 
 
 def _defaults(schema: dict[str, Any]) -> Default | None:

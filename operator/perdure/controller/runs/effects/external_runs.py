@@ -40,7 +40,7 @@ def ask(context: EffectContext, external: PendingExternal, state: RunState) -> b
         )
 
     def answered(answer: Answer) -> None:
-        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.continues(target)
+        over = answer.reason in OVER and _means_chain(external) and context.peers.directory.current.continues(target)
         if over or answer.reason == inputs.CLOSING:
             context.retry_soon(effect)
             return
@@ -57,7 +57,7 @@ def _miss(context: EffectContext, external: PendingExternal, state: RunState) ->
     namespace, workflow_id, directory = context.run.namespace, external.workflow_id, context.peers.directory
     if any(child.start and child.workflow_id == workflow_id for child in state.children.values()):
         return False  # a child that is being created gets the request once it exists
-    if _means_chain(external) and directory.gap(namespace, workflow_id):
+    if _means_chain(external) and directory.current.gap(namespace, workflow_id):
         context.retry_soon(AskExternal(external.initiated_event_id))
         return True
     message = f"no run of workflow id `{workflow_id}` is open in namespace `{namespace}`"
@@ -79,7 +79,7 @@ def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
         named, meant = directory.get(external.run_id), (namespace, external.workflow_id)
         is_meant = named is not None and not named.kind.standalone and (named.namespace, named.workflow_id) == meant
         return named if is_meant else None
-    return directory.open_run(namespace, external.workflow_id)
+    return directory.current.open_run(namespace, external.workflow_id)
 
 
 def _means_chain(external: PendingExternal) -> bool:

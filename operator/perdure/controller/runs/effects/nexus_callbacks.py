@@ -105,7 +105,7 @@ def _target(context: EffectContext, token: CallbackToken) -> Entry | None:
     found = context.peers.directory.get(token.run_id)
     if found is not None and found.standing is not Standing.CLOSED:
         return found if found.namespace == token.namespace else None
-    return context.peers.directory.open_run(token.namespace, token.workflow_id)
+    return context.peers.directory.current.open_run(token.namespace, token.workflow_id)
 
 
 async def _miss(context: EffectContext, effect: CompleteOperation, token: CallbackToken) -> None:
@@ -121,7 +121,7 @@ async def _miss(context: EffectContext, effect: CompleteOperation, token: Callba
             context.peers.noted(found)
             context.retry_soon(effect)
             return
-    if directory.gap(token.namespace, token.workflow_id) is not None:
+    if directory.current.gap(token.namespace, token.workflow_id) is not None:
         context.retry_soon(effect)
         return
     message = f"no run of workflow ID `{token.workflow_id}` in namespace `{token.namespace}` waits for the operation"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.expression_limits import Meter
 from perdure.language.cel.functions.registry import SIGNATURES, Signature, implement
-from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import number, span
 
 _NUMBERS: Final = ("int int", "int double", "double int", "double double")

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from perdure.language.cel.comparison import sorted_keys
 from perdure.language.cel.errors import EvaluationError, LimitError
+from perdure.language.cel.expression_limits import MAX_DEPTH, Meter
 from perdure.language.cel.formats import format_double, short
 from perdure.language.cel.functions.registry import call, declare_member
-from perdure.language.cel.limits import MAX_DEPTH, Meter
 from perdure.language.cel.values import article, kind
 
 _CLAUSE = re.compile(r"%(?:\.(\d{1,3}))?([sdfeoxXb%])|%", re.ASCII)

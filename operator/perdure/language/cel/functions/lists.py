@@ -6,8 +6,8 @@ from typing import Any
 
 from perdure.language.cel.comparison import comparable, equal
 from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.expression_limits import MAX_DEPTH, Meter
 from perdure.language.cel.functions.registry import declare_function, declare_member, implement
-from perdure.language.cel.limits import MAX_DEPTH, Meter
 from perdure.language.cel.values import NONE, Optional, count, kind
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.expression_limits import Meter
 from perdure.language.cel.functions.registry import implement, plain_name, refuse
-from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import INT_MAX, count, kind, number
 
 

@@ -4,8 +4,8 @@ from datetime import timedelta
 from typing import Any
 
 from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.expression_limits import Meter
 from perdure.language.cel.functions.registry import implement
-from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import NONE, Optional
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from perdure.language.cel.errors import EvaluationError
+from perdure.language.cel.expression_limits import Meter
 from perdure.language.cel.formats import short
 from perdure.language.cel.functions.registry import declare_function, declare_member, implement
-from perdure.language.cel.limits import Meter
 from perdure.language.cel.values import article, kind
 
 

@@ -16,7 +16,7 @@ from perdure.language.step_failures import as_json, matches
 from perdure.simulation.players import ChildPlayer, SimulatedChain, SimulatedRun, Try
 from perdure.simulation.playing import Play
 from perdure.simulation.scenario import Between, Expect
-from perdure.simulation.timeline import length
+from perdure.simulation.simulation_timeline import length
 from perdure.simulation.tree import Node
 
 Json = dict[str, Any]

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from perdure.api.lenient import Json, integer, mapping, mappings
 from perdure.api.names import pod_name
-from perdure.cli.view.recorded import HistoryEntry
+from perdure.cli.view.recorded_steps import HistoryEntry
 from perdure.cli.view.shown_step import OPEN, ShownStep, kind_and_target
 from perdure.cli.view.step_states import LIMIT, Knowledge, Source, States, catches_timeouts
 from perdure.cli.view.text import read_time

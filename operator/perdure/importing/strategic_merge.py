@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import yaml
 
-from perdure.importing.fields import Object
+from perdure.importing.field_reader import Object
 
 _KEYS: Final = {
     **dict.fromkeys(("containers", "initContainers", "volumes", "env", "imagePullSecrets"), "name"),

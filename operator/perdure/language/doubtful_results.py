@@ -7,8 +7,8 @@ from typing import Any, Final
 import orjson
 
 from perdure.language.expressions import Template
-from perdure.language.paths import Path
 from perdure.language.program import CompiledStep, Program
+from perdure.language.step_paths import Path
 
 _READS_OUTPUT = re.compile(r"""\bsteps(?:\.(\w+)|\[\s*(["'])([^"']+)\2\s*\])\.output\b""")
 """An expression that assumes that a step has an output; `.?output` does not."""

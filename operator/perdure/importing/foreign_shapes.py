@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from perdure.importing.fields import ConversionReport, shown
+from perdure.importing.field_reader import ConversionReport, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,105 @@
+"""Requests to runs and dead letters: the console creates Operations as the user, and shows their results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from perdure.cli.cluster.errors import ExistsError
+from perdure.cli.console import listed
+from perdure.cli.console.site import NAME
+from perdure.cli.console.submissions import submitted
+from perdure.cli.requesting import manifest, wait_for_results
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from perdure.api.lenient import Json
+    from perdure.cli.cluster.cluster import Cluster
+    from perdure.cli.console.site import Site
+
+MAX_TARGETS: Final = 50
+"""Maximum number of objects that one form can request something of."""
+_SECONDS: Final = 10.0
+"""Maximum time to wait for results."""
+
+
+class Actions:
+    """Serves the forms that request something."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def routes(self) -> list[Route]:
+        """The destinations of the forms."""
+        space = "/namespaces/{namespace}"
+        return [
+            Route(f"{space}/deadletters/redrive", self.redrive, methods=["POST"]),
+            Route(f"{space}/runs/{{name}}/signal", self.signal, methods=["POST"]),
+            Route(f"{space}/runs/{{name}}/cancel", self.cancel, methods=["POST"]),
+        ]
+
+    async def redrive(self, request: Request) -> Response:
+        """Run activities again: that of the pressed button, or the selected ones."""
+        given = await submitted(request)
+        names = given.all("only") or given.all("name")
+        if not 0 < len(names) <= MAX_TARGETS or not all(map(NAME.fullmatch, names)):
+            raise HTTPException(422, f"Select 1 to {MAX_TARGETS} dead letters.")
+        targets = [{"kind": "DeadLetter", "name": name} for name in names]
+        return await self._ask(request, given.request_id, "redrive", {}, targets)
+
+    async def signal(self, request: Request) -> Response:
+        """Send a signal to a run."""
+        given = await submitted(request)
+        try:
+            value = json.loads(given.text("input") or "null")
+        except (ValueError, RecursionError) as error:
+            raise HTTPException(422, f"The input of the signal is not JSON: {error}.") from error
+        asked = {"name": given.text("signal").strip(), "input": value}
+        return await self._ask(request, given.request_id, "signal", asked, _run(request))
+
+    async def cancel(self, request: Request) -> Response:
+        """Request the cancellation of a run."""
+        given = await submitted(request)
+        asked = {"reason": given.text("reason").strip() or None}
+        return await self._ask(request, given.request_id, "cancel", asked, _run(request))
+
+    async def _ask(
+        self, request: Request, request_id: str, verb: str, asked: Mapping[str, Any], targets: Sequence[Json]
+    ) -> Response:
+        """Create the Operations of a form, once, and show their results."""
+        async with self._site.open(request) as cluster:
+            operations = []
+            for target in targets:
+                # The name identifies the form and the target, so a form that is sent twice creates nothing twice.
+                part = hashlib.sha256(target["name"].encode()).hexdigest()[:10]
+                body = manifest(verb, asked, target, f"{verb}-{request_id}-{part}")
+                operations.append(await _create(cluster, body))
+            await wait_for_results(cluster, operations, _SECONDS)
+        return self._site.show(request, "answers.html", verb=verb, rows=list(map(listed.operation, operations)))
+
+
+def _run(request: Request) -> Sequence[Json]:
+    return [{"kind": "WorkflowRun", "name": request.path_params["name"]}]
+
+
+async def _create(cluster: Cluster, body: Json) -> Json:
+    """Create an Operation, or return it if the same form has created it before.
+
+    Raises:
+        HTTPException: The form has created another one.
+    """
+    try:
+        return await cluster.create("operations", body)
+    except ExistsError:
+        found = await cluster.read("Operation", "operations", body["metadata"]["name"])
+        if any(found["spec"].get(key) != each for key, each in body["spec"].items()):
+            raise HTTPException(409, "This form was sent before, with other values. Open it again.") from None
+        return found

@@ -1,4 +1,4 @@
-"""A versioned worker. The Deployment sets the version: `VERSION` is the build ID and the name of the module with the workflows."""
+"""A versioned worker. The Deployment sets the version: `VERSION` is the build ID and the module with its workflows."""
 
 import asyncio
 import os

@@ -67,12 +67,12 @@ def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> N
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
         (
-            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: activity `dinner` is not defined among the `activities`; "
-            "there are: none"
+            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: activity `dinner` is not defined in `activities`; "
+            "defined: none"
         ),
         (
             "deep/bad.yml:23:14: Warning: spec.workflow.name: there is no Workflow `godd` in the files, did you mean "
-            "`good`; they have: bad, good"
+            "`good`; they define: bad, good"
         ),
         "✗ 3 objects: 1 error, 1 warning",
     ]

@@ -75,9 +75,9 @@ def test_without_a_schema_nothing_is_known_of_the_input() -> None:
     [
         ({"when": "${input.nights}", "sleep": {"duration": "1s"}}, "type int, but must be true or false"),
         ({"forEach": {"items": "${input.guest}"}, "sleep": {"duration": "1s"}}, "must be a list or a map"),
-        ({"sleep": {"duration": "${input.nights}"}}, "must give a duration, such as `duration('30d')`"),
-        ({"sleep": {"until": "${input.rooms}"}}, "must give a time"),
-        ({"waitUntil": {"condition": "${input.guest}", "timeout": "1m"}}, "must give true or false"),
+        ({"sleep": {"duration": "${input.nights}"}}, "must be a duration, such as `duration('30d')`"),
+        ({"sleep": {"until": "${input.rooms}"}}, "must be a time"),
+        ({"waitUntil": {"condition": "${input.guest}", "timeout": "1m"}}, "must be true or false"),
     ],
 )
 def test_what_gives_a_value_of_the_wrong_type_is_told(step: dict[str, Any], want: str) -> None:

@@ -95,7 +95,7 @@ def test_parts_that_have_values_are_left_alone(expression: str) -> None:
     [
         ({"forEach": {"items": 5}, "activity": {"name": "work"}}, "forEach.items: must be a list or a map, not 5"),
         ({"forEach": {"items": "abc"}, "activity": {"name": "work"}}, "forEach.items: must be a list or a map"),
-        ({"forEach": {"items": "${5}"}, "activity": {"name": "work"}}, "must give a list or a map"),
+        ({"forEach": {"items": "${5}"}, "activity": {"name": "work"}}, "must be a list or a map"),
         (
             {"childWorkflow": {"workflow": {"name": "w"}, "workflowId": "w" * 1_001}},
             "childWorkflow.workflowId: has 1,001 characters; the limit is 1,000",

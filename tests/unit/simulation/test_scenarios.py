@@ -96,7 +96,7 @@ NAMED = FLOW.replace("exponential: {maximumAttempts: 2}", "name: standard")
             "0.yaml: spec.limits[0].name: there is no WorkflowLimit `pool` in the files",
         ),
         ([workflow(FLOW), workflow(FLOW, "b")], "s.yaml: the files have `main`, `b`; choose one with `workflow: NAME`"),
-        ([workflow(FLOW), workflow(NAMED)], "1.yaml: Workflow `main` stands in 0.yaml already, and differs"),
+        ([workflow(FLOW), workflow(NAMED)], "1.yaml: Workflow `main` is defined differently in 0.yaml"),
         ([of({"workflow": {"name": "x"}}, name="r")], "0.yaml: spec.workflow: there is no Workflow `x` in the files"),
         (
             [of({"inline": workflow("steps: [{name: a, call: {block: b}}]")["spec"]}, name="r")],

@@ -73,7 +73,7 @@ def test_a_simulation_is_shown_as_timeline_tree_and_outcome(folder: Path) -> Non
         +1s     charge          ● Running     activity charge, attempt 2
         +3s     charge          ✓ Succeeded   "paid"
         +3s     change-of-mind  ◔ Waiting     for 30d
-        +30d3s  change-of-mind  ◔ Waiting     the time is over
+        +30d3s  change-of-mind  ◔ Waiting     the time has passed
         +30d3s  ship[0]         ● Running     child ship "lamp"
         +31d3s  ship[0]         ✓ Succeeded   "shipped"
         +31d3s  -               ✓ Completed   ["shipped"]

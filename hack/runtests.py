@@ -26,8 +26,12 @@ VALUES = ("excludeNamespaces={own-*}", "replicas=1")
 """Of the chart. Tests start operators of their own in these namespaces (`OWN` in tests/kube.py); the installed one is alone."""
 THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "100"}
 """How `make test-all` tries faults for longer, unless the environment says otherwise."""
-BOUNDED = {"PYTEST_ADDOPTS": "-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true"}
-"""How `make test` ends a test that catches its timeout, or hangs outside Python: its process ends, and shows its threads."""
+BOUNDED = {
+    "PYTEST_ADDOPTS": "-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true",
+    "PYTHONHASHSEED": "0",
+}
+"""How `make test` ends a test that catches its timeout, or hangs outside Python: its process ends, and shows its threads. And how
+sets have the same order in each process: chance decides in `make test-all` only."""
 
 
 def main() -> int:

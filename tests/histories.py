@@ -19,6 +19,7 @@ from perdure.cli.view.difference import Difference, show
 from perdure.cli.view.page import Page
 from perdure.engine import history
 from perdure.language.interpreter import Refuser
+from perdure.runtime import status_texts
 from perdure.simulation.cast import Manifest, read_cast, read_scenario
 from perdure.simulation.players import SimulatedChain
 from perdure.simulation.playing import Play
@@ -86,6 +87,7 @@ def recorded(world: Play) -> list[Recorded]:
 
 def exported(runs: Iterable[Json]) -> list[Recorded]:
     """The histories of WorkflowRuns of a cluster, by name."""
+    runs = map(status_texts.decode, runs)
     return [
         Recorded(
             name=run["metadata"]["name"],

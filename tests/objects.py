@@ -10,6 +10,8 @@ from urllib.parse import quote
 from kubernetes import config
 from kubernetes.client import ApiClient, ApiException
 
+from perdure.runtime import status_texts
+
 Json = dict[str, Any]
 
 NOT_FOUND = 404
@@ -17,7 +19,7 @@ _SELECTORS = {"-l": "labelSelector", "--selector": "labelSelector", "--field-sel
 
 
 class Objects:
-    """Reads and writes objects by the names that kubectl knows their kinds by."""
+    """Reads and writes objects by the names that kubectl knows their kinds by. Runs have values in place of texts."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._client: ApiClient = config.new_client_from_config(str(kubeconfig))
@@ -36,7 +38,7 @@ class Objects:
         """The objects that selectors pick, which are written as for kubectl."""
         answer = self._ask("GET", self._path(kind, namespace), **_query(selectors))
         same = {"apiVersion": answer["apiVersion"], "kind": answer["kind"].removesuffix("List")}
-        return [{**same, **item} for item in answer["items"]]
+        return [status_texts.decode({**same, **item}) for item in answer["items"]]
 
     def create(self, namespace: str, manifest: Json, **query: str) -> Json:
         """Create an object, and return it as it is stored.
@@ -108,7 +110,7 @@ class Objects:
         if response.status >= HTTPStatus.BAD_REQUEST:
             raise ApiException(http_resp=response)
         answer: Json = json.loads(response.data)
-        return answer
+        return status_texts.decode(answer)
 
     def _discover(self) -> dict[str, tuple[str, str, bool]]:
         """Where the objects of each kind are; of several groups that have a name, the core's comes first."""

@@ -12,6 +12,7 @@ from kube import Json, run_manifest, temporary_namespace
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.patch import json_patch
+from perdure.runtime import status_texts
 from temporal.server import Operator
 
 OBJECTS = 60
@@ -81,7 +82,8 @@ def _statuses(status: Json) -> list[Json]:
     for number in range(1, WRITES + 1):
         some = events[: max(1, len(events) * number // WRITES)]
         history = {**status["history"], "events": some, "nextEventId": len(some) + 1}
-        found.append({**status, "history": history, "commit": {**status["commit"], "number": number}})
+        changed = {**status, "history": history, "commit": {**status["commit"], "number": number}}
+        found.append(status_texts.encode(changed))
     return found
 
 

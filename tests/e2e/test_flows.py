@@ -14,6 +14,7 @@ pytestmark = pytest.mark.cluster
 FLOWS = [REPOSITORY / "docs" / name for name in ("flows.md", "flows-failures.md", "flows-runs.md")]
 SEEN: dict[str, Json] = {
     "graph": {"phase": "Completed", "output": {"total": 320, "discount": "Skipped"}},
+    "two-at-a-time": {"phase": "Completed", "output": "clean"},
     "branches": {
         "phase": "Completed",
         "output": {

@@ -11,6 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from frontend.served import QUEUE, Served, names, served, timer
 from perdure.frontend.service.histories import as_continued
+from perdure.runtime import status_texts
 from perdure.runtime.segments import MAX_TAIL_EVENTS
 
 CLOSE = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
@@ -97,6 +98,22 @@ async def test_nobody_sees_the_gap_between_a_run_and_the_one_that_it_continues_i
         assert described.workflow_execution_info.execution.run_id != first
         assert names(history)[0] == names(backwards.history.events)[-1] == "WorkflowExecutionStarted"
         assert history[0].workflow_execution_started_event_attributes.continued_execution_run_id
+
+
+@served
+async def test_a_finished_run_of_an_earlier_version_is_read_like_others(here: Served) -> None:
+    await here.start()
+    await here.decide(fail_workflow("one"))
+    execution = WorkflowExecution(workflow_id="w")
+    want = await here.history(), await here.call("DescribeWorkflowExecution", execution=execution)
+    (run,) = here.world.server.of("workflowruns")
+    values = status_texts.decode(run)["status"]
+    assert values != run["status"]
+    await here.world.operators.pop().kill()
+    here.world.edit("workflowruns", run["metadata"]["name"], lambda obj: obj.update(status=values))
+    here.restart()
+    await asyncio.sleep(10)
+    assert (await here.history(), await here.call("DescribeWorkflowExecution", execution=execution)) == want
 
 
 @served

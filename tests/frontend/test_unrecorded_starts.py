@@ -22,7 +22,7 @@ W = WorkflowExecution(workflow_id="w")
 
 
 def run_of(it: Served) -> Object:
-    [run] = it.world.server.of("workflowruns")
+    [run] = it.world.runs().values()
     return run
 
 

@@ -12,6 +12,7 @@ from kubernetes.client import ApiException
 from admission import CASES, assert_part, manifest
 from kube import Cluster
 from objects import refusal
+from perdure.runtime import status_texts
 
 pytestmark = pytest.mark.cluster
 
@@ -160,7 +161,8 @@ def test_a_status_keeps_what_is_free_form(kubectl: Cluster, stored: str) -> None
         "output": [1, "2"],
         "definition": {"steps": []},
     }
-    assert_part(status, try_status(kubectl, stored, status)["status"], "status")
+    for form in (status, status_texts.encode(status)):
+        assert_part(status, try_status(kubectl, stored, form)["status"], "status")
 
 
 def test_a_status_knows_the_phases(kubectl: Cluster, stored: str) -> None:

@@ -124,6 +124,11 @@ def test_a_template_of_a_claim_is_written_only_by_those_who_may_create_claims(sc
         assert not create(scene, EDITOR, obj, "--dry-run=server"), where
     assert not create(scene, OWNER, manifest("Workflow", "written", STEPS | {"workspaces": [existing]}))
     assert "PersistentVolumeClaims" in patch(scene, OWNER, "workflow", {"spec": {"workspaces": [template]}})
+    assert not create(scene, OWNER, run_manifest("written", {"workflow": {"name": "none"}}))
+    with_claim = STEPS | {"workspaces": [template]}
+    for forged in (with_claim, json.dumps(with_claim)):
+        refused = patch(scene, OWNER, "workflowrun", {"status": {"definition": forged}}, "--subresource=status")
+        assert 'status.definition.workspaces: "owner" must be allowed to create PersistentVolumeClaims' in refused
 
 
 def test_a_definition_is_changed_only_by_those_who_may_write_it(scene: Cluster) -> None:
@@ -149,8 +154,9 @@ def test_a_definition_is_changed_only_by_those_who_may_write_it(scene: Cluster) 
 
 def test_a_definition_does_not_get_into_a_status(scene: Cluster) -> None:
     assert not create(scene, OWNER, run_manifest("written", {"workflow": {"name": "none"}}))
-    forged = {"status": {"definition": STEPS}}
-    assert "status.definition" in patch(scene, OWNER, "workflowrun", forged, "--subresource=status")
+    for forged in (json.dumps(STEPS), STEPS):
+        change = {"status": {"definition": forged}}
+        assert "status.definition" in patch(scene, OWNER, "workflowrun", change, "--subresource=status")
 
 
 # --- definitionFence.inlineDefinitions: Deny --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ run that has closed, nothing is left to do for it, and nothing is written any mo
 from collections import Counter
 
 from perdure.api import labels
+from perdure.runtime import status_texts
 from perdure.runtime.chains import first_run_id
 from perdure.runtime.kinds import kind_of
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -105,7 +106,7 @@ class Checker:
             return None
         if "deletionTimestamp" in run["metadata"]:
             return None
-        state = (run.get("status") or {}).get("state") or {}
+        state = (status_texts.decode(run).get("status") or {}).get("state") or {}
         if state.get("status", "Running") != "Running":
             return None
         notes = meta["annotations"]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from perdure.runtime import status_texts
 from perdure.runtime.chains import parent_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.object_store import Write
@@ -43,10 +44,10 @@ class HistoryChecks:
 
     def check_write(self, write: Write) -> None:
         """Check the history in a write of a run."""
-        before = ((write.before or {}).get("status") or {}).get("history") or {}
-        stored = (write.after.get("status") or {}).get("history") or {}
-        if stored != before:
-            self._check(write, write.after["metadata"]["uid"], stored)
+        before, stored = ((each or {}).get("status") or {} for each in (write.before, write.after))
+        if stored.get("history") != before.get("history"):
+            history = status_texts.decode(write.after)["status"].get("history") or {}
+            self._check(write, write.after["metadata"]["uid"], history)
 
     def problems(self, run: Object) -> list[str]:
         """Describe the errors in the history of a closed run."""

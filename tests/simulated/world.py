@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from perdure.frontend.server import Frontend
+from perdure.runtime import status_texts
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit
@@ -119,11 +120,11 @@ class World:
 
     def run(self, name: str) -> Object:
         """A WorkflowRun, as it is now."""
-        return self.server.get(ObjectKey("workflowruns", "default", name))
+        return status_texts.decode(self.server.get(ObjectKey("workflowruns", "default", name)))
 
     def runs(self) -> dict[str, Object]:
         """All WorkflowRuns, by name."""
-        return {obj["metadata"]["name"]: obj for obj in self.server.of("workflowruns")}
+        return {obj["metadata"]["name"]: status_texts.decode(obj) for obj in self.server.of("workflowruns")}
 
     # What happens to operators
 

@@ -173,14 +173,16 @@ def is_qualified_name(text: str) -> bool:
     return bool(name) and is_label_value(name)
 
 
-def schedule_name(schedule_id: str, longest: int) -> str:
+MAX_SCHEDULE_NAME: Final = 220
+"""Maximum length of the name of a Schedule, because its runs append their time."""
+
+
+def schedule_name(schedule_id: str) -> str:
     """Name the Schedule with an ID from a Temporal client: the ID if it is a valid name, otherwise with a hash of it.
 
-    Args:
-        schedule_id: Any text.
-        longest: Maximum length of the name.
+    The name of a Schedule names itself.
     """
-    if len(schedule_id) <= longest and is_name(schedule_id):
+    if len(schedule_id) <= MAX_SCHEDULE_NAME and is_name(schedule_id):
         return schedule_id
     return _readable(schedule_id, "schedule", schedule_id)
 

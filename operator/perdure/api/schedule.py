@@ -15,15 +15,12 @@ from perdure.api.field_rules import Rule, at_most_one_of
 from perdure.api.field_shapes import atomic_list
 from perdure.api.fields import Count, Flag, Json, JsonObject, Large, Text, Time, Uid, WorkflowId
 from perdure.api.labels import RESERVED_PREFIXES
-from perdure.api.names import MAX_WORKFLOW_ID
+from perdure.api.names import MAX_SCHEDULE_NAME, MAX_WORKFLOW_ID
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.workflowrun import Failure, WorkflowRunSpec
 
 MAX_SPECS = 100
 """Maximum number of cron lines, intervals, calendars or exclusions of one Schedule."""
-
-MAX_SCHEDULE_NAME = 220
-"""Maximum length of the name of a Schedule. The names of its runs append the nominal time."""
 
 MAX_TEMPLATE_WORKFLOW_ID = MAX_WORKFLOW_ID - 40
 """Maximum length of the workflow ID in the template. The workflow IDs of runs append the nominal time and a request ID."""

@@ -13,7 +13,7 @@ from perdure.api.conditions import Conditions
 from perdure.api.durations import PositiveDuration
 from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.field_shapes import atomic_list, map_list, set_list
-from perdure.api.fields import FailureTypeName, Flag, Identifier, Json, JsonObject, Large, Name, Reference
+from perdure.api.fields import FailureTypeName, Flag, Identifier, Json, JsonObject, Large, Name, Positive, Reference
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.work import Http, KubernetesResource, Script
@@ -288,6 +288,10 @@ class Block(SpecModel):
     steps: Annotated[list[Step], map_list("name", MAX_BLOCK_STEPS)]
     """The steps, which run in order unless `needs` says otherwise. A block can call itself, to a limited depth."""
 
+    max_concurrency: Positive | None = None
+    """Maximum number of steps of the list that run at the same time; further ones start in the order of the list. A step with
+    `forEach`, and one that calls a block, count as one. Default: no limit."""
+
     output: Json = None
     """Output of the block; any value, with expressions. Default: the output of the last step."""
 
@@ -324,6 +328,10 @@ class WorkflowSpec(SpecModel):
 
     steps: Annotated[list[Step], map_list("name", MAX_STEPS)] = Field(default_factory=list)
     """The steps, which run in order unless `needs` says otherwise."""
+
+    max_concurrency: Positive | None = None
+    """Maximum number of steps of the list that run at the same time; further ones start in the order of the list. A step with
+    `forEach`, and one that calls a block, count as one. Default: no limit."""
 
     blocks: Annotated[list[Block], map_list("name", MAX_BLOCKS)] = Field(default_factory=list)
     """Named sub-flows that steps call."""

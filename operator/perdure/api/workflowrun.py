@@ -11,7 +11,7 @@ from perdure.api.common import Column, KindInfo, Resource, SpecModel, StatusMode
 from perdure.api.conditions import Conditions
 from perdure.api.durations import Duration, PositiveDuration
 from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of
-from perdure.api.field_shapes import atomic_list
+from perdure.api.field_shapes import FieldShape, atomic_list
 from perdure.api.fields import Count, Flag, Identifier, Json, JsonObject, Large, Positive, Time, Uid, WorkflowId
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.api.retrypolicy import RetryPolicyChoice
@@ -331,13 +331,17 @@ class PendingChildStatus(StatusModel):
     """When the child started."""
 
 
+Recorded = Annotated[Any, FieldShape(lambda value: value, {"x-kubernetes-preserve-unknown-fields": True})]
+"""A JSON text that only the operator writes. Earlier versions wrote the value itself."""
+
+
 class History(StatusModel):
     """The event history: its latest events. HistorySegments have the earlier ones."""
 
     rules = (HISTORY_GROWS,)
 
-    events: Annotated[list[JsonObject], atomic_list(10_000)] = Field(default_factory=list)
-    """The latest events, in order. HistorySegments have the earlier ones."""
+    events: Annotated[list[Recorded], atomic_list(10_000)] = Field(default_factory=list)
+    """The latest events, in order, each as a JSON text. HistorySegments have the earlier ones. `perdure history` shows all."""
 
     next_event_id: Large = 1
     """ID of the next event: the number of events plus one."""
@@ -406,14 +410,15 @@ class WorkflowRunStatus(StatusModel):
     pending_children: Annotated[list[PendingChildStatus], atomic_list(MAX_PENDING)] = Field(default_factory=list)
     """Child runs that have not closed."""
 
-    definition: JsonObject | None = None
-    """The Workflow as it was when the run started. Later changes do not affect the run. Not set for `inline`."""
+    definition: Recorded = None
+    """The Workflow as it was when the run started, as a JSON text. Later changes do not affect the run. Not set for `inline`.
+    `perdure describe` shows its steps."""
 
     history: History | None = None
     """The event history; HistorySegments have its earlier events."""
 
     state: JsonObject | None = None
-    """Internal state of the run. Only the operator reads and writes it."""
+    """Internal state of the run, in JSON texts. Only the operator reads and writes it."""
 
     commit: CommitStatus | None = None
     """The commit that wrote this status. The operator reports a status that does not match it as `StateDamaged`."""

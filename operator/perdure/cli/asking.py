@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perdure.api.names import schedule_name
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError, ExitCode
@@ -50,7 +51,11 @@ DONE = {
 ScheduleName = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="Name of the Schedule", show_default=False, autocompletion=names_of("schedules")
+        metavar="NAME",
+        help="Name of the Schedule, or the ID from the Temporal client that created it",
+        parser=schedule_name,
+        show_default=False,
+        autocompletion=names_of("schedules"),
     ),
 ]
 ReasonOption = Annotated[

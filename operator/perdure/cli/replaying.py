@@ -20,6 +20,7 @@ from perdure.engine.events import AnyEvent
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, Refuser, RunScope
 from perdure.language.program import InvalidWorkflowError, Program
+from perdure.runtime import status_texts
 from perdure.schedule.run_manifests import scheduled_by
 
 
@@ -68,7 +69,9 @@ def read_manifest(content: str, source: str, wanted: str) -> dict[str, Any]:
         CliError: The manifest has no definition.
     """
     try:
-        documents = [document for document in yaml.safe_load_all(content) if isinstance(document, dict)]
+        documents = [
+            status_texts.decode(document) for document in yaml.safe_load_all(content) if isinstance(document, dict)
+        ]
     except yaml.YAMLError as error:
         raise CliError(f"{source} is not valid YAML: {error}") from error
     found = [document for document in documents if definition_of(document) is not None]

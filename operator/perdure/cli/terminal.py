@@ -89,6 +89,10 @@ class Screen:
 
     def show(self, lines: "Iterable[Text]") -> None:
         """Print lines without wrapping."""
+        if self.console.color_system is None:  # rich needs 0.1 ms for each line
+            self._file.writelines(f"{line.plain.expandtabs()}\n" for line in lines)
+            self._file.flush()
+            return
         for line in lines:
             self.console.print(line, soft_wrap=True)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perdure.cli.cluster import Cluster
     from perdure.cli.options import TimeFormat
     from perdure.cli.terminal import Screen
-    from perdure.cli.view.facts import ShownRun
+    from perdure.cli.view.listed_run import ListedRun
     from perdure.cli.view.runs import GrowingTable
 
 _PAUSE = 1.0
@@ -85,11 +85,11 @@ class RunWatcher:
         if changed or not runs:
             self._screen.show(table.lines(changed, page))
 
-    def _note(self, run: Object) -> ShownRun | None:
+    def _note(self, run: Object) -> ListedRun | None:
         """Record the contents of the line of a run, and return it; None if it equals the last line."""
-        from perdure.cli.view.facts import read_run
+        from perdure.cli.view.listed_run import read_listed
 
-        shown = read_run(run, now=clock.now())
+        shown = read_listed(run)
         says = (shown.phase, shown.progress, shown.reason, shown.start)
         uid = run["metadata"]["uid"]
         if self._shown.get(uid) == says:

@@ -48,6 +48,7 @@ from perdure.controller.webhooks.webhooks import Webhooks
 from perdure.controller.workflows.readiness import Readiness
 from perdure.kube import client as kube
 from perdure.kube.clock import now
+from perdure.runtime import status_texts
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.retention import Limits
 
@@ -56,12 +57,7 @@ class Manager:
     """Assembles the informers and reconcilers of an operator, and runs them."""
 
     def __init__(
-        self,
-        tools: Tools,
-        served: ServedNamespaces,
-        *,
-        workers: int = 32,
-        kept: Limits | None = None,
+        self, tools: Tools, served: ServedNamespaces, *, workers: int = 32, kept: Limits | None = None
     ) -> None:
         """Create a manager without starting it.
 
@@ -160,7 +156,7 @@ class Manager:
     def on_run(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process a watch event of a WorkflowRun."""
         self._resync.observe_event("workflowruns")
-        self.runs.take(obj, deleted=deleted)
+        self.runs.take(status_texts.decode(obj), deleted=deleted)
 
     def on_pod(self, obj: kube.Object, *, deleted: bool) -> None:
         """Process a watch event of a pod of a run."""
@@ -294,8 +290,12 @@ class Manager:
         return plural == "workflowruns" and self.runs.take_finished(obj)
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Return whether this process wrote or read exactly this version of a run, so that no handler needs it."""
-        if plural != "workflowruns" or not self.directory.knows(obj):
+        """Take a change of a run that needs no handler; return whether it was taken.
+
+        Either this process wrote or read exactly this version, or another member of the fleet works on the run.
+        """
+        others = self.runs.fleet.others
+        if plural != "workflowruns" or not (self.directory.knows(obj) or obj["metadata"]["uid"] in others):
             return False
         take_in(obj, partial(self.on_run, deleted=False))
         return True

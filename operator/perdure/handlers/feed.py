@@ -6,7 +6,8 @@ adapter sits between the API server and kopf's handlers, which remain the entry 
 
 - A kind is listed page by page. Objects that kopf does not need, such as finished runs, are left out (see `ObjectTaker`).
 - The kind is watched from the version of that list. Each event is decoded separately; undecodable objects are reported and
-  left out. An event that only repeats a write of this process is left out too, because there is nothing to handle.
+  left out. An event that only repeats a write of this process, or shows a run of another member of the fleet, is left out
+  too, because there is nothing to handle.
 - Failed requests are retried here. A process that cannot reach the API server stays alive, and its probes report it.
 
 All other requests of kopf pass through unchanged.
@@ -47,7 +48,7 @@ class ObjectTaker(Protocol):
         ...
 
     def knows(self, plural: str, obj: kube.Object) -> bool:
-        """Return whether this process has just written or read this version of an object, so that kopf can skip its event."""
+        """Take a change that no handler needs; return whether it was taken, so that kopf can skip its event."""
         ...
 
 

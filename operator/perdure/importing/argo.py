@@ -8,6 +8,7 @@ from perdure.importing.argo_artifacts import argument
 from perdure.importing.argo_definition import DefinitionBuilder
 from perdure.importing.argo_library import Library, default_of, reads_json, structured
 from perdure.importing.argo_limits import limits
+from perdure.importing.argo_metadata import run_metadata
 from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import WorkflowFacts, artifact_field
 from perdure.importing.expressions import UntranslatableError
@@ -129,12 +130,13 @@ class _Conversion:
         fields = Fields(inline, path, self._report)
         given = self._parameters(fields, needs_values=True)
         options = self._options(fields)
+        metadata = run_metadata(fields.part("workflowMetadata"), given)
         if reference and not spec.keys() & _OF_DEFINITION and not (reference or {}).get("clusterScope"):
             run: Object = {"workflow": {"name": str(reference["name"])}}
         else:
             run = {"inline": self._definition(fields, inline, path)}
         made = {**({"input": given} if given else {}), **options, **run}
-        self._add("WorkflowRun", self._meta(), made)
+        self._add("WorkflowRun", _labeled(self._meta(), metadata), made)
 
     def _resolved(self, spec: Object, path: str) -> Object | None:
         """Merge a spec over the spec of its referenced template."""
@@ -165,6 +167,7 @@ class _Conversion:
 
     def _definition_of(self, metadata: Object, spec: Object, path: str) -> None:
         """Add a Workflow."""
+        spec = _with_parameters(spec)
         fields = Fields(spec, path, self._report)
         declared = [dict(each) for each in (spec.get("arguments") or {}).get("parameters") or []]
         given = self._parameters(fields, needs_values=False)
@@ -335,6 +338,28 @@ class _Conversion:
 def _nothing(path: tuple[str, ...]) -> str:
     """Arguments of a workflow refer to nothing."""
     raise UntranslatableError(f"`{'.'.join(path)}` is not known before the run")
+
+
+def _with_parameters(spec: Object) -> Object:
+    """Return a spec with parameters for the inputs of its entrypoint that have no value, which the starter of a run passes."""
+    arguments = spec.get("arguments") or {}
+    declared = list(arguments.get("parameters") or [])
+    entry: Object = next(
+        (each for each in spec.get("templates") or [] if each.get("name") == spec.get("entrypoint")), {}
+    )
+    inputs = (entry.get("inputs") or {}).get("parameters") or []
+    missing = [
+        {key: each[key] for key in ("name", "description", "enum") if key in each}
+        for each in inputs
+        if not each.keys() & {"value", "default", "valueFrom"}
+        and each.get("name") not in {one.get("name") for one in declared}
+    ]
+    return {**spec, "arguments": {**arguments, "parameters": [*declared, *missing]}} if missing else spec
+
+
+def _labeled(metadata: Object, more: Object) -> Object:
+    """Merge labels and annotations into the metadata of an object."""
+    return {**metadata, **{key: {**metadata.get(key, {}), **values} for key, values in more.items()}}
 
 
 def _workspaces(spec: Fields) -> list[Object]:

@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from perdure.importing.argo_artifacts import artifact_paths, of_activity
+from perdure.importing.argo_artifacts import artifact_paths, copied, of_activity
+from perdure.importing.argo_git import clone, is_from_git
 from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
 from perdure.importing.argo_scope import PodScope, Shape, WorkflowFacts
 from perdure.importing.argo_work import http, resource
+from perdure.importing.computed import separated
 from perdure.importing.field_reader import ConversionReport, Fields, Object
-from perdure.importing.programs import Output
+from perdure.importing.programs import Output, Returns
 from perdure.importing.strategic_merge import strategic
 
 LONGEST: Final = "1d"
@@ -38,13 +40,14 @@ _OF_PODS: Final = frozenset(
 )
 """Fields of a template that need a pod template."""
 
+_CONTAINER: Final = "activity"
+"""The name by which `podSpecPatch` refers to the container of an activity without a pod template."""
 _INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
     "memoize": "steps are not memoized; let the activity look up and return its earlier result",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
-    "daemon": "run the service as a Deployment, or as a sidecar of the activity that uses it",
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",
 }
@@ -95,7 +98,9 @@ class ActivityBuilder:
         paths = artifact_paths(template.data)
         inputs = template.part("inputs")
         self._inputs = {each.text("name") or "": each for each in inputs.parts("parameters")}
-        self._artifacts = inputs.parts("artifacts")
+        artifacts = inputs.parts("artifacts")
+        self._artifacts = [each for each in artifacts if not is_from_git(each)]
+        self._clones = [each for each in artifacts if is_from_git(each)]
         inputs.done({})
         outputs = template.part("outputs")
         self._global_names: dict[str, str] = {}
@@ -125,7 +130,7 @@ class ActivityBuilder:
         if self._pods.retention:
             definition["podRetention"] = self._pods.retention
         if template.data.keys() & {"http", "resource"}:
-            for each in (*self._artifacts, *self._left):
+            for each in (*self._artifacts, *self._clones, *self._left):
                 each.gap("", "only activities with a container have artifacts")
         if "http" in template:
             shape = Shape(result=prints)
@@ -135,8 +140,9 @@ class ActivityBuilder:
             definition["resource"], shape = resource(template.part("resource"), self._scope, account, self._parameters)
         else:
             outputs = [output for each in self._parameters if (output := self._output(each, structured))]
+            copies = copied(self._left)
             definition |= of_activity(self._artifacts, self._left, self._scope.resolve)
-            definition |= self._containered(outputs, prints=prints)
+            definition |= self._containered(Returns(tuple(outputs), prints, copies))
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
         return MadeActivity(definition, shape, self._scope.captured, self._global_names, deadline)
@@ -150,20 +156,22 @@ class ActivityBuilder:
                 return found[1]
         return ""
 
-    def _containered(self, outputs: list[Output], *, prints: bool) -> Object:
+    def _containered(self, returns: Returns) -> Object:
         """Return the work of a template with containers."""
         template = self._template
         if "containerSet" in template:
-            before, main = self._containers.several(template.part("containerSet"), outputs, prints=prints)
+            before, main = self._containers.several(template.part("containerSet"), returns)
             return self._work(main, before)
         if "container" in template:
-            return self._work(self._containers.main(template.part("container"), outputs, prints=prints), [])
-        if not outputs and not template.data.keys() & _OF_PODS and not self._pods.make_pods:
-            script = self._containers.as_script(template.part("script"), prints=prints)
+            return self._work(self._containers.main(template.part("container"), returns), [])
+        needs_pod = returns.outputs or returns.copies or self._clones or self._pods.make_pods
+        if not needs_pod and not template.data.keys() & _OF_PODS:
+            script = self._containers.as_script(template.part("script"), prints=returns.prints)
             user = script.pop("securityContext", None) or {}
             mounts = self._workspaces(script)
-            return {**mounts, "script": {**script, "securityContext": {"runAsNonRoot": False, **user}}}
-        return self._work(self._containers.script(template.part("script"), outputs, prints=prints), [])
+            script, patch = _in_container({**script, "securityContext": {"runAsNonRoot": False, **user}})
+            return {**mounts, "script": script, **patch}
+        return self._work(self._containers.script(template.part("script"), returns), [])
 
     def _output(self, parameter: Fields, structured: frozenset[str]) -> Output | None:
         name = parameter.text("name") or ""
@@ -190,14 +198,17 @@ class ActivityBuilder:
         mounts = self._workspaces(main)
         user = main.pop("securityContext", None) or {}
         if not pod and not metadata and not patch and not self._pods.patch:
-            return {**mounts, "container": {**main, "securityContext": {"runAsNonRoot": False, **user}}}
+            main, of_pod = _in_container({**main, "securityContext": {"runAsNonRoot": False, **user}})
+            return {**mounts, "container": main, **of_pod}
         context = {"runAsNonRoot": False, **(pod.pop("securityContext", None) or {})}
         if user:
             main["securityContext"] = user
         spec = {"securityContext": context, **pod, "containers": [{"name": "main", **main}]}
         spec = self._patched(spec, "spec.podSpecPatch", self._pods.patch)
         spec = self._patched(spec, self._template.at("podSpecPatch"), patch)
-        return {**mounts, "podTemplate": {**({"metadata": metadata} if metadata else {}), "spec": spec}}
+        spec, computed = separated(spec)
+        template = {**({"metadata": metadata} if metadata else {}), "spec": spec}
+        return {**mounts, "podTemplate": template, **({"podSpecPatch": computed} if computed else {})}
 
     def _workspaces(self, main: Object) -> Object:
         """Take the mounts of the workspaces that the main container uses."""
@@ -215,7 +226,7 @@ class ActivityBuilder:
         if patch is None:
             return spec
         try:
-            return strategic(spec, self._containers.fixed(patch, path))
+            return strategic(spec, self._containers.patch(patch, path))
         except ValueError as error:
             self._report.gap(path, f"cannot be applied: {error}; write its fields into `podTemplate`")
             return spec
@@ -226,7 +237,7 @@ class ActivityBuilder:
         for name in POD_FIELDS:
             value = template.take(name)
             if value is not None:
-                made[name] = self._containers.fixed(value, template.at(name))
+                made[name] = self._containers.computed(value, template.at(name))
         resources = template.take("podResources")
         if resources is not None:
             made["resources"] = resources
@@ -238,7 +249,9 @@ class ActivityBuilder:
         if beside:
             template.note("sidecars", "they start before the main container, and stop after it")
         own = {each.get("name"): each for each in template.take("volumes", [])}
-        first = [*first, *before]
+        fetching, fetched = self._fetched(main)
+        own |= fetched
+        first = [*first, *fetching, *before]
         used = self._mounted(main, *first, *beside)
         for mount in [mount for each in [*first, *beside] for mount in each.get("volumeMounts", [])]:
             if mount.get("name") in self._pods.claims:
@@ -247,8 +260,14 @@ class ActivityBuilder:
         if first or beside:
             made["initContainers"] = [*beside, *first]
         if volumes:
-            made["volumes"] = self._containers.fixed(volumes, template.at("volumes"))
+            made["volumes"] = self._containers.computed(volumes, template.at("volumes"))
         return made
+
+    def _fetched(self, main: Object) -> tuple[list[Object], Object]:
+        """Return the init containers that fetch artifacts from Git, and their volumes by name."""
+        found = [clone(each, main.setdefault("volumeMounts", []), self._scope.resolve) for each in self._clones]
+        volumes = {volume["name"]: volume for _, volume in found if volume is not None}
+        return [container for container, _ in found], volumes
 
     def _mounted(self, *containers: Object) -> list[str]:
         mounts = [mount.get("name") for each in containers for mount in each.get("volumeMounts", [])]
@@ -261,3 +280,10 @@ class ActivityBuilder:
         made = {"labels": labels, "annotations": annotations}
         path = given.path
         return {key: self._containers.fixed(value, f"{path}.{key}") for key, value in made.items() if value}
+
+
+def _in_container(container: Object) -> tuple[Object, Object]:
+    """Separate the container of an activity without a pod template into its constant fields, and the `podSpecPatch`."""
+    spec, patch = separated({"containers": [{"name": _CONTAINER, **container}]})
+    made = {key: value for key, value in spec["containers"][0].items() if key != "name"}
+    return made, {"podSpecPatch": patch} if patch else {}

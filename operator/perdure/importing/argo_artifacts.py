@@ -8,16 +8,21 @@ from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import artifact_field, artifact_name
 from perdure.importing.expressions import TAG, UntranslatableError, expression, template
 from perdure.importing.field_reader import Fields, Object, member
+from perdure.importing.programs import FileCopy
 
 _PACKED: Final = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 _ELSEWHERE: Final = (
     "download it in the container of the activity, or keep it in the artifact store; see docs/artifacts.md"
 )
+_COPIES: Final = "/argo-outputs"
+"""The folder with the copies of output artifacts."""
 _OF_IMAGES: Final = {
     f"/{name}" for name in ("bin", "etc", "go", "home", "lib", "opt", "root", "sbin", "usr", "var", "")
 }
 """Folders whose files come from the image."""
-_OTHER_STORES: Final = ("git", "gcs", "azure", "oss", "hdfs", "artifactory", "plugin")
+_BUCKETS: Final = ("s3", "gcs", "oss")
+"""Object stores with an S3-compatible API, which the artifact store can be."""
+_OTHER_STORES: Final = ("git", "azure", "hdfs", "artifactory", "plugin")
 _STORE: Final = "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md"
 Resolve = Callable[[tuple[str, ...]], str]
 """Translates a reference."""
@@ -39,7 +44,7 @@ def passed(template_: Object) -> dict[str, bool]:
 
 
 def _has_source(artifact: Mapping[str, Any]) -> bool:
-    return any(artifact.get(key) is not None for key in ("raw", "http", "s3", *_OTHER_STORES))
+    return any(artifact.get(key) is not None for key in ("raw", "http", *_BUCKETS, *_OTHER_STORES))
 
 
 def global_outputs(template_: Object) -> dict[str, str]:
@@ -96,6 +101,19 @@ def _source(value: Object) -> Object:
     return {"http": {"url": value["url"]}, **packed} if "url" in value else {"key": value["key"], **packed}
 
 
+def copied(artifacts: list[Fields]) -> tuple[FileCopy, ...]:
+    """Take the paths of output artifacts whose folder cannot be a volume: the container copies them into one."""
+    made = []
+    for each in artifacts:
+        source = posixpath.normpath(each.data.get("path") or "")
+        if "{{" in source or posixpath.dirname(source) != "/" or (source not in _OF_IMAGES and "." not in source):
+            continue
+        target = f"{_COPIES}/{artifact_name(str(each.data.get('name')))}"
+        made.append(FileCopy(source, target, bool(each.data.get("optional"))))
+        each.data["path"] = target
+    return tuple(made)
+
+
 def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
     for each in artifacts:
         name, path = each.text("name") or "", each.text("path") or ""
@@ -105,14 +123,11 @@ def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
         folder = posixpath.normpath(path)
         if "{{" in path:
             each.gap("path", "must be known before the run")
-        elif posixpath.dirname(folder) in {"/", ""}:
-            if folder in _OF_IMAGES or "." in folder:
-                message = "must be in a folder, which becomes an empty volume; have the container write it into one"
-                each.gap("path", message)
-            else:
-                each.note("path", "must be a folder; it becomes a volume, and is empty when the container starts")
-        if each.take("s3") is not None:
-            each.note("s3", f"the artifact has a key of its run in the artifact store; {_STORE}")
+        elif posixpath.dirname(folder) == "/":
+            each.note("path", "must be a folder; it becomes a volume, and is empty when the container starts")
+        for kind in _BUCKETS:
+            if each.take(kind) is not None:
+                each.note(kind, f"the artifact has a key of its run in the artifact store; {_STORE}")
         each.drop("archive", "mode", "artifactGC", "globalName", "deleted")
         each.done(dict.fromkeys(_OTHER_STORES, f"artifacts go to an S3-compatible bucket: {_STORE}"))
         yield made
@@ -136,14 +151,18 @@ def argument(artifact: Fields, resolve: Resolve) -> Any:
 
 def _written(artifact: Fields, resolve: Resolve) -> Any:
     plain = (artifact.take("archive") or {}).get("none") is not None
-    for kind, field, key in (("raw", "data", "data"), ("http", "url", "url"), ("s3", "key", "key")):
+    buckets = ((kind, "key", "key") for kind in _BUCKETS)
+    for kind, field, key in (("raw", "data", "data"), ("http", "url", "url"), *buckets):
         if kind not in artifact:
             continue
         source = artifact.part(kind)
         text = source.data.pop(field, None)
-        if kind == "s3":
-            artifact.note("s3", f"the object must be in the artifact store; {_STORE}")
+        if kind in _BUCKETS:
+            artifact.note(kind, f"the object must be in the artifact store; {_STORE}")
             source.data.clear()
+            if isinstance(text, str) and text.endswith("/"):
+                artifact.gap(f"{kind}.key", "is a folder; pack it into one object, such as a `.tar.gz`")
+                return None
         source.done(
             {"headers": "send them in an `http` activity", "auth": "download it in the container of the activity"}
         )

@@ -29,6 +29,8 @@ class CallTarget:
     timeout: str | None = None
     deadline: str = ""
     """The name of the input with the time limit of an attempt."""
+    deletion: str = ""
+    """The activity that deletes the Pod that the call leaves."""
     wait: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a step that waits."""
 

@@ -15,6 +15,7 @@ from perdure.importing.argo_flow import FlowBuilder
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
 from perdure.importing.argo_retry import timeout
 from perdure.importing.argo_scope import Scope, Shape, WorkflowFacts
+from perdure.importing.argo_services import deletion, service
 from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, walk
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _ALL: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['
 _PARSED: Final = re.compile(
     r"""(?:from[jJ](?:SON|son)|jsonpath)\(\s*[\w.'"\[\]-]*?parameters(?:\.|\[\\?['"])([-\w]+)"""
 )
+_RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
+"""The condition of a hook that runs when the workflow starts."""
 _LOOPED: Final = re.compile(r"parameters(?:\.|\[\\?['\"])([-\w]+)")
 
 
@@ -87,7 +90,9 @@ class DefinitionBuilder:
         entry = self._reference(spec, spec.text("entrypoint") or "", "entrypoint")
         made: Object = {}
         main = self._main(entry)
-        handler = self._handler(spec)
+        hooks = spec.part("hooks")
+        main["steps"] += self._running(hooks)
+        handler = self._handler(spec, hooks)
         while self._pending:
             self._pending.pop(0)()
         if self._activities:
@@ -119,11 +124,20 @@ class DefinitionBuilder:
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
 
-    def _handler(self, spec: Fields) -> Object:
-        hooks = spec.part("hooks")
+    def _running(self, hooks: Fields) -> list[Object]:
+        """Return the steps for the hooks that run when the workflow starts."""
+        flow = FlowBuilder(self, "", Scope("input", self._workflow), self._limit)
+        for name in [each for each in hooks.data if each != "exit"]:
+            hook = hooks.part(name)
+            if not _RUNNING.fullmatch(hook.text("expression") or ""):
+                hook.gap("expression", "only hooks of the status `Running`, and `exit`, have a counterpart; add steps")
+                continue
+            data = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
+            flow.steps(Fields({"steps": [[data]]}, hook.path, hook.report))
+        return [{**step, "needs": []} for step in flow.made]
+
+    def _handler(self, spec: Fields, hooks: Fields) -> Object:
         hook = hooks.take("exit")
-        for each in list(hooks.data):
-            spec.gap(f"hooks.{each}", "only the hook `exit` has a counterpart; add steps to the workflow")
         old = spec.text("onExit")
         data = hook if isinstance(hook, dict) else {"template": old} if old else None
         if data is None:
@@ -173,6 +187,8 @@ class DefinitionBuilder:
                 defaults[str(each.get("name"))] = ""
         if "synchronization" in data and key[0] == "":
             return self._child(key, defaults)
+        if data.get("daemon") and data.keys() & {"container", "script"}:
+            return self._service(key, defaults)
         if data.keys() & {"container", "script", "containerSet", "http", "resource"}:
             return self._activity(key, defaults)
         if "steps" in data or "dag" in data:
@@ -200,6 +216,15 @@ class DefinitionBuilder:
             global_outputs(data),
             deadline=made.deadline,
         )
+
+    def _service(self, key: tuple[str, str], defaults: Object) -> CallTarget:
+        """Return the target for a daemon: an activity that creates a Pod."""
+        source = self._templates.fields(*key)
+        made = service(self._activity_names.of(*key), source, self._report, self._workflow, self._pods)
+        name = made.definition["name"]
+        delete = deletion(self._activity_names.fresh(f"delete-{name}"), made.definition)
+        self._activities += [{"#": f"template {key[1]}", **made.definition}, delete]
+        return CallTarget(name, "activity", made.shape, defaults, captured=made.captured, deletion=delete["name"])
 
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
         """Return the target for a template with locks: a Workflow that acquires them."""
@@ -244,13 +269,11 @@ class DefinitionBuilder:
             flow.steps(source)
         else:
             flow.dag(source)
-        if flow.is_parallel and (limit or self._limit):
-            path = source.at("parallelism") if limit else "spec.parallelism"
-            self._report.gap(path, "applies to loops only; run the other steps one after the other, with `needs`")
         if source.take("failFast") is False:
             source.note("failFast", "if a step fails, steps that are running are cancelled")
         source.drop("annotations")
-        made: Object = {"steps": flow.made}
+        most = {"maxConcurrency": limit or self._limit} if flow.is_parallel and (limit or self._limit) else {}
+        made: Object = {**most, "steps": flow.made}
         outputs = source.part("outputs")
         values = {each.text("name") or "": output_of(each, flow.scope) for each in outputs.parts("parameters")}
         values |= of_block(outputs, flow.scope.resolve)

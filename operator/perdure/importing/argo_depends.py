@@ -43,7 +43,7 @@ class Depends:
                 chunks.append([])
             else:
                 chunks[-1].append(token)
-        plain = {chunk[0][0] for chunk in chunks if len(chunk) == 1 and chunk[0][1] in {"", "Succeeded"}}
+        plain = {chunk[0][0] for chunk in chunks if len(chunk) == 1 and chunk[0][1] in {"", "Succeeded", "Daemoned"}}
         return tuple(name for name in self.names if name not in plain)
 
     def condition(self, tasks: Mapping[str, "TaskState"]) -> str:

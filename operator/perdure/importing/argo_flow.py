@@ -11,8 +11,8 @@ from perdure.importing.argo_loops import for_each
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import Called, Scope, artifact_field, variable
-from perdure.importing.expressions import UntranslatableError, condition
-from perdure.importing.field_reader import Fields, Names, Object, member, valid_name
+from perdure.importing.expressions import UntranslatableError, condition, template
+from perdure.importing.field_reader import Fields, Names, Object, literal, member, valid_name
 
 _RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running['\"]\s*")
 """The condition of a hook that runs when its step starts."""
@@ -44,6 +44,8 @@ class FlowBuilder:
         self._called: dict[str, Called] = {}
         self._ends: dict[str, str] = {}
         """The last converted step for each step of Argo: its handler, if it has one."""
+        self._services: list[tuple[Called, Object]] = []
+        """The steps that leave a Pod, with the calls that delete it."""
         self.made: list[Object] = []
         self.is_parallel = False
         """Whether steps of different kinds run at the same time."""
@@ -62,12 +64,13 @@ class FlowBuilder:
         for i, stage in enumerate(stages):
             listed = stage if isinstance(stage, list) else [stage]
             known = dict(self._called)
-            ends = []
+            ends: list[str] = []
             for j, each in enumerate(listed):
                 source = Fields(each, f"{template_.at('steps')}[{i}][{j}]", template_.report)
                 step = self._read(source, caught=False, needs=list(before) if parallel else None)
                 ends.append(self._add(step, known))
             before = ends
+        self._stop_services(parallel=parallel)
 
     def dag(self, template_: Fields) -> None:
         """Convert tasks with dependencies."""
@@ -77,7 +80,7 @@ class FlowBuilder:
             dag.note("failFast", "if a task fails, tasks that are running are cancelled")
         tasks = {str(each.data.get("name")): each for each in dag.parts("tasks")}
         depends = {name: self._depends(each) for name, each in tasks.items()}
-        self._only(dag, tasks, depends)
+        targeted = self._targets(dag, tasks, depends)
         dag.done({})
         self.is_parallel = len(tasks) > 1
         observed = _observed(depends)
@@ -103,9 +106,24 @@ class FlowBuilder:
                 omitted=(step.called.skipped if not has_when else omitted) if omitted else "",
             )
             step.needs = [self._ends[each] for each in of.names if each in self._ends]
+            step.conditions += [targeted[name]] if name in targeted else []
             ancestors = _ancestors(name, depends)
             self._add(step, {each: called for each, called in self._called.items() if each in ancestors})
         self._fail_late(depends, read_, states)
+        self._stop_services(parallel=True)
+
+    def _stop_services(self, *, parallel: bool) -> None:
+        """Add the steps that delete the Pods that steps have left."""
+        ends = [step["name"] for step in self.made]
+        for step, deleted in self._services:
+            self.made.append(
+                {
+                    "name": self._names.fresh(f"delete-{step.name}"),
+                    **({"needs": ends} if parallel else {}),
+                    "when": "${" + f"{step.step}.status == 'Succeeded'" + "}",
+                    "activity": deleted,
+                }
+            )
 
     def _depends(self, task: Fields) -> Depends:
         names = task.take("dependencies", [])
@@ -118,17 +136,23 @@ class FlowBuilder:
             task.gap("depends", str(error))
             return Depends(())
 
-    def _only(self, dag: Fields, tasks: dict[str, Fields], depends: dict[str, Depends]) -> None:
-        """Remove the tasks that the targets of a DAG do not need."""
+    def _targets(self, dag: Fields, tasks: dict[str, Fields], depends: dict[str, Depends]) -> dict[str, str]:
+        """Remove the tasks that the targets of a DAG do not need, or return the condition of each task for computed targets."""
         target = dag.text("target")
         if target is None:
-            return
+            return {}
         if "{{" in target:
-            dag.gap("target", "the tasks to run must be known before the run; use `when` in the tasks")
-            return
+            try:
+                given = template(target, self._scope.resolve, is_tag)[2:-1]
+            except UntranslatableError as error:
+                dag.gap("target", str(error))
+                return {}
+            needed = {name: [each for each in tasks if name in {each, *_ancestors(each, depends)}] for name in tasks}
+            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items()}
         wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
         for name in set(tasks) - wanted:
             del tasks[name], depends[name]
+        return {}
 
     def _fail_late(self, depends: dict[str, Depends], steps: dict[str, _Step], states: dict[str, TaskState]) -> None:
         """Add a step that fails at the end if a failed task prevented a last task from running."""
@@ -187,6 +211,7 @@ class FlowBuilder:
             made["timeout"] = target.timeout
         if step.called.is_caught:
             made["catch"] = [{"call": {"block": self._book.caught(), "input": "${error.type}"}}]
+        made |= self._service(step)
         made |= self._hooks(step, scope)
         self.made.append(made)
         self._called[step.original] = step.called
@@ -194,6 +219,16 @@ class FlowBuilder:
         self._ends[step.original] = end
         source.done({})
         return end
+
+    def _service(self, step: _Step) -> Object:
+        """Return the compensation of a step that leaves a Pod, which is deleted after the last step otherwise."""
+        if not step.target.deletion:
+            return {}
+        if step.called.is_loop:
+            step.source.gap("", "daemons do not run in loops; write a step for each")
+        deleted = {"name": step.target.deletion, "input": {"name": "${" + f"{step.called.step}.output.name" + "}"}}
+        self._services.append((step.called, deleted))
+        return {"compensate": {"activity": deleted}}
 
     def _hooks(self, step: _Step, scope: Scope) -> Object:
         """Return the blocks that run before and after a step."""

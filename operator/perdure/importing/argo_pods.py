@@ -1,17 +1,18 @@
 """Converts the containers of Argo's templates to containers of activities."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import yaml
+
 from perdure.importing.argo_scope import ROOTS, PodScope
+from perdure.importing.computed import Computed, computed, parsed
 from perdure.importing.expressions import TAG, UntranslatableError, template
 from perdure.importing.field_reader import ConversionReport, Fields, Object
-from perdure.importing.programs import Output, not_expanded, option_of, returning
+from perdure.importing.programs import Returns, not_expanded, option_of, returning
 
-_NOT_EVALUATED: Final = (
-    "tags are evaluated in `image`, `args`, `env`, and in the source of a script; write the value here"
-)
+_NOT_EVALUATED: Final = "tags are not evaluated in labels and annotations; write the value here"
 
 
 def is_tag(content: str) -> bool:
@@ -26,27 +27,24 @@ class Containers:
         self._scope = scope
         self._report = report
 
-    def main(self, container: Fields, outputs: Iterable[Output], *, prints: bool) -> Object:
+    def main(self, container: Fields, returns: Returns) -> Object:
         """Return the container of an activity.
 
         Args:
             container: The `container` of a template.
-            outputs: The output parameters.
-            prints: Whether a step reads its stdout.
+            returns: What steps read of it.
         """
-        outputs = tuple(outputs)
         made = self.plain(container)
-        if not outputs and not prints:
+        if not returns:
             return _with_fixed_command(made, container)
         line = [*made.pop("command", []), *made.pop("args", [])]
         if not line:
             container.gap("command", "must be set: to return outputs, a shell starts the command")
             return made
-        return {**made, **returning(line, outputs, prints=prints)}
+        return {**made, **returning(line, returns)}
 
-    def script(self, script: Fields, outputs: Iterable[Output], *, prints: bool) -> Object:
+    def script(self, script: Fields, returns: Returns) -> Object:
         """Return the container of an activity that runs a script."""
-        outputs = tuple(outputs)
         source = self._text(not_expanded(script.text("source") or ""), script.at("source"))
         made = self.plain(script)
         command = [*made.pop("command", ["sh"]), *made.pop("args", [])]
@@ -54,8 +52,8 @@ class Containers:
         if option is None:
             script.gap("command", f"`{command[0]}` has no known option for a program; put the script into the image")
             return {**made, "command": command}
-        if outputs or prints:
-            return {**made, **returning([*command, option, source], outputs, prints=prints)}
+        if returns:
+            return {**made, **returning([*command, option, source], returns)}
         return {**made, "command": command, "args": [option, source]}
 
     def as_script(self, script: Fields, *, prints: bool) -> Object:
@@ -68,9 +66,8 @@ class Containers:
         given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
         return {**made, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
 
-    def several(self, group: Fields, outputs: Iterable[Output], *, prints: bool) -> tuple[list[Object], Object]:
+    def several(self, group: Fields, returns: Returns) -> tuple[list[Object], Object]:
         """Return the containers of a containerSet in dependency order, and the main container, which is the last one."""
-        outputs = tuple(outputs)
         shared = group.take("volumeMounts", [])
         sources = group.parts("containers")
         needs = {str(each.data.get("name")): each.take("dependencies", []) for each in sources}
@@ -84,14 +81,14 @@ class Containers:
         if "main" in ordered and not any("main" in each for each in needs.values()):
             ordered = [*(name for name in ordered if name != "main"), "main"]
         by_name = {str(each.data.get("name")): each for each in sources}
-        if (outputs or prints) and "main" in by_name and ordered[-1] != "main":
+        if returns and "main" in by_name and ordered[-1] != "main":
             group.gap("containers", "outputs are those of the last container; let `main` depend on the others")
         made = []
         for name in ordered:
             source = by_name[name]
             source.drop("name")
             last = name == ordered[-1]
-            container = self.main(source, outputs if last else (), prints=prints and last)
+            container = self.main(source, returns if last else Returns())
             mounts = [*shared, *container.pop("volumeMounts", [])]
             mounts_ = {"volumeMounts": [dict(each) for each in mounts]} if mounts else {}
             made.append({**({} if last else {"name": name}), **container, **mounts_})
@@ -114,11 +111,11 @@ class Containers:
             return [self._text(str(each), f"{path}[{i}]") for i, each in enumerate(value)]
         if key == "env" and isinstance(value, list):
             return [self._variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
-        return self._text(str(value), path) if key == "image" else self.fixed(value, path)
+        return self._text(str(value), path) if key == "image" else self.computed(value, path)
 
     def _variable(self, variable: Any, path: str) -> Any:
         if not isinstance(variable, dict) or variable.get("value") is None:
-            return self.fixed(variable, path)
+            return self.computed(variable, path)
         return {**variable, "value": self._text(str(variable["value"]), f"{path}.value")}
 
     def _text(self, text: str, path: str) -> str:
@@ -128,20 +125,32 @@ class Containers:
             self._report.gap(path, str(error))
             return TAG.sub("", text).replace("${", "$${")
 
+    def patch(self, text: str, path: str) -> Any:
+        """Return a `podSpecPatch`, with `Computed` for texts with tags.
+
+        Raises:
+            ValueError: The text is not a valid patch.
+        """
+        try:
+            return parsed(text, self._scope.resolve, computed)
+        except yaml.YAMLError as error:
+            raise ValueError(" ".join(str(error).split())) from error
+        except UntranslatableError as error:
+            self._report.gap(path, str(error))
+            return {}
+
+    def computed(self, value: Any, path: str) -> Any:
+        """Return the value of a field of a pod, with `Computed` for texts with tags."""
+        return _changed(value, path, lambda text, where: computed(self._text(text, where)))
+
     def fixed(self, value: Any, path: str) -> Any:
-        """Return a value without expressions of Perdure, with constant tags replaced by their values."""
+        """Return the value of a field that is not evaluated. Tags are reported, unless their values are known."""
 
         def change(text: str, where: str) -> str:
-            if "{{" not in text:
-                return text
-            try:
-                made = template(text, self._scope.resolve, is_tag)
-            except UntranslatableError as error:
-                self._report.gap(where, str(error))
-                return text
-            if "${" in made.replace("$${", ""):
+            made = computed(self._text(text, where))
+            if isinstance(made, Computed):
                 self._report.gap(where, _NOT_EVALUATED)
-            return made.replace("$${", "${")
+            return str(made)
 
         return _changed(value, path, change)
 

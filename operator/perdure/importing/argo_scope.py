@@ -36,6 +36,7 @@ _RUN: Final = {
     "failures": "run.failure",
     "duration": "(now - run.startTime).getSeconds()",
     "creationTimestamp.s": "int(run.startTime)",
+    "scheduledTime": "schedule.scheduledTime",
 }
 _NOT_NAME: Final = re.compile("[^a-z0-9]+")
 _LONGEST_NAME: Final = 63
@@ -51,6 +52,8 @@ class Shape:
     result: bool = False
     """Whether the output is its stdout."""
     is_block: bool = False
+    is_service: bool = False
+    """Whether it is the address and the name of a Pod."""
     optional: frozenset[str] = frozenset()
     """The output artifacts that may not exist."""
 
@@ -122,6 +125,8 @@ class Called:
                 return f"{step}.startTime"
             case ("finishedAt",):
                 return f"{step}.endTime"
+            case ("ip",) if self.shape.is_service:
+                return f"{step}.output.ip"
             case ("outputs", "result"):
                 return self._value(f"{step}.output", "result")
             case ("outputs", "parameters"):

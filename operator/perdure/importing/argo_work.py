@@ -1,13 +1,14 @@
 """Converts Argo's `http` and `resource` templates to the same kinds of work on Perdure."""
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_scope import PodScope, Shape
-from perdure.importing.expressions import TAG, UntranslatableError, expression, tag, template
+from perdure.importing.computed import parsed
+from perdure.importing.expressions import UntranslatableError, expression, template
 from perdure.importing.field_reader import Fields, Object, as_text, literal, member
 
 _ACTIONS: Final = {"create": "Create", "apply": "Apply", "patch": "Patch", "delete": "Delete", "get": "Get"}
@@ -15,8 +16,11 @@ _PATCHES: Final = {"strategic": "Strategic", "merge": "Merge", "json": "Json"}
 _REQUIREMENT: Final = re.compile(r"\s*(!?)([A-Za-z_][-.\w]*)\s*(?:(==|=|!=|>|<)\s*(.*?)|(in|notin)\s*\(([^)]*)\))?\s*")
 _MISSING: Final[Object] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}}
 """A placeholder for an object that was not imported."""
-_MARK: Final = "perdure-tag-"
-_MARKED: Final = re.compile(_MARK + r"(whole|part)-([0-9]+)-")
+_USUAL: Final = {
+    True: frozenset({"--ignore-not-found", "--ignore-not-found=true", "--wait", "--wait=true"}),
+    False: frozenset({"--validate=false"}),
+}
+"""Flags of kubectl for what a `resource` always does, for `delete` and for other actions."""
 _PATH: Final = re.compile(r"\.([A-Za-z_][-\w]*)|\[([0-9]+)\]")
 
 
@@ -113,6 +117,7 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
         made |= {"manifest": identity, "patch": manifest, "patchType": _PATCHES.get(strategy, "Merge")}
     else:
         made["manifest"] = manifest
+    _drop_usual_flags(source, given)
     if source.take("setOwnerReference", False):
         made["owned"] = True
     for name in ("successCondition", "failureCondition"):
@@ -134,21 +139,17 @@ def resource(source: Fields, scope: PodScope, account: str, outputs: list[Fields
     return made, shape
 
 
+def _drop_usual_flags(source: Fields, action: str) -> None:
+    if _USUAL[action == "delete"].issuperset(map(str, source.data.get("flags") or [])):
+        source.drop("flags")
+
+
 def _manifest(source: Fields, scope: PodScope) -> Object:
     """Return the object of a `resource`. Tags become expressions after the YAML is parsed."""
     given = source.take("manifest", "")
     text = given if isinstance(given, str) else as_text(given)
-    tags: list[str] = []
-
-    def mark(found: re.Match[str]) -> str:
-        tags.append(found[1])
-        before, after = text[: found.start()], text[found.end() :]
-        whole = re.search(r"(?:[:-]|^)\s+\Z", before) and re.match(r"\s*(?:\n|\Z)", after)
-        return f"{_MARK}{'whole' if whole else 'part'}-{len(tags) - 1}-"
-
     try:
-        data = yaml.safe_load(TAG.sub(mark, text))
-        made = _unmarked(data, tags, scope)
+        made = parsed(text, scope.resolve, str)
     except (yaml.YAMLError, UntranslatableError) as error:
         source.gap("manifest", " ".join(str(error).split()))
         return dict(_MISSING)
@@ -161,26 +162,6 @@ def _manifest(source: Fields, scope: PodScope) -> Object:
 def _metadata(manifest: Object) -> Object:
     found = manifest.get("metadata")
     return found if isinstance(found, dict) else {}
-
-
-def _unmarked(value: Any, tags: list[str], scope: PodScope) -> Any:
-    if isinstance(value, dict):
-        return {key: _unmarked(each, tags, scope) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_unmarked(each, tags, scope) for each in value]
-    if not isinstance(value, str):
-        return value
-
-    def expressed(found: re.Match[str]) -> str:
-        made = tag(tags[int(found[2])], scope.resolve)
-        constant = re.fullmatch(r"'([^'\\]*)'", made)
-        if constant:
-            return constant[1]
-        if found[1] == "whole" and made.startswith("input"):  # a plain scalar, which YAML may read as a number
-            return "${" + f"type({made}) == string && {made}.matches('^-?[0-9]+$') ? int({made}) : {made}" + "}"
-        return "${" + made + "}"
-
-    return _MARKED.sub(expressed, value.replace("${", "$${"))
 
 
 def _requirements(text: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from perdure.importing.field_reader import literal, member
+from perdure.importing.json_paths import ITEM, selected
 
 Resolve = Callable[[tuple[str, ...]], str]
 """Translates a reference, such as `("inputs", "parameters", "x")`. Raises `UntranslatableError`."""
@@ -65,8 +66,6 @@ _ROOTS: Final = frozenset(
     {"inputs", "outputs", "steps", "tasks", "workflow", "item", "lastRetry", "retries", "node", "pod"}
 ) | {*("response", "params", "context", "workspaces", "results", "cronworkflow", "status", "exitCode")}
 """Names that references begin with."""
-
-_JSON_PATH: Final = re.compile(r"\$?(?:\.([A-Za-z_][-A-Za-z0-9_]*)|\[([0-9]+)\]|\['([^']*)'\])")
 
 
 class UntranslatableError(Exception):
@@ -334,7 +333,7 @@ class _Parser:
         if name in _IDENTITY and terms:
             return Term(terms[0].text, "reference", terms[0].atom)
         if name == "jsonpath" and len(terms) == 2:  # noqa: PLR2004 (the value and the path)
-            return Term(terms[0].closed + _json_path(terms[1].text), "reference")
+            return _selected(terms[0], terms[1].text.strip("'"))
         if name in _CALLS and terms:
             return Term(f"{_CALLS[name]}({terms[0].text})", "text" if name == "string" else "value")
         if name in _METHODS and terms:
@@ -397,16 +396,23 @@ def _number(term: Term) -> str:
     return f"double({term.text})"
 
 
-def _json_path(text: str) -> str:
-    path, made, end = text.strip("'"), "", 0
-    for found in _JSON_PATH.finditer(path):
-        if found.start() != end:
-            break
-        made += f"[{found[2]}]" if found[2] else member("", found[1] or found[3])
-        end = found.end()
-    if end != len(path):
+def _selected(value: Term, path: str) -> Term:
+    made = selected(value.closed, path, _test)
+    if made is None:
         raise UntranslatableError(f"the JSON path `{path}` cannot be translated; select the fields in CEL")
-    return made
+    return Term(made, "reference")
+
+
+def _test(text: str) -> str:
+    """Translate a condition on the item `@` of a list."""
+
+    def resolve(path: tuple[str, ...]) -> str:
+        made = ITEM
+        for name in path[1:]:
+            made = member(made, name)
+        return made
+
+    return _truth(_Parser(text.replace("@", "item"), resolve, words=False).parse())
 
 
 def template(text: str, resolve: Resolve, known: Callable[[str], bool] = lambda _: True) -> str:

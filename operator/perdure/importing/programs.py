@@ -38,6 +38,30 @@ class Output:
     """Whether the file contains JSON for expressions instead of text."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileCopy:
+    """A file or a folder to copy to the volume of an output artifact after the command line."""
+
+    source: str
+    target: str
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    """What a container returns."""
+
+    outputs: tuple[Output, ...] = ()
+    """The files with the values to return."""
+    prints: bool = False
+    """Whether stdout is also a value."""
+    copies: tuple[FileCopy, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether a shell must run the command line."""
+        return bool(self.outputs or self.prints or self.copies)
+
+
 def option_of(interpreter: str) -> str | None:
     """Return the option of an interpreter for a program, such as `-c`; None if it has no such option."""
     return _OPTIONS.get(PurePosixPath(interpreter).name.rstrip("0123456789."))
@@ -48,25 +72,30 @@ def not_expanded(text: str) -> str:
     return _EXPANDED.sub("$$", text)
 
 
-def returning(line: Iterable[str], outputs: Iterable[Output], *, prints: bool) -> Object:
+def returning(line: Iterable[str], returns: Returns) -> Object:
     """Return the command of a container that runs a command line and then writes the result. The image needs `sh` and `sed`.
 
     Args:
         line: The command line.
-        outputs: The files with the values to return.
-        prints: Whether the stdout of the command line is also a value.
+        returns: What the container returns.
 
     Returns:
         `command` and `args`. A single value is the result itself; several are the fields of an object.
     """
-    outputs = tuple(outputs)
+    outputs, prints = returns.outputs, returns.prints
     program = "set -e\n" + (_PRINTED if prints else '"$@"\n')
+    program += "".join(map(_copy, returns.copies))
     program += "".join(f"test -e {quoted(each.path)}\n" for each in outputs if each.default is None)
     if len(outputs) + prints == 1:
         program += f"{_content(outputs[0]) if outputs else _OUT} > /dev/termination-log\n"
-    else:
+    elif outputs:
         program += _JSON + _object(outputs, prints=prints)
     return {"command": ["sh", "-c"], "args": [not_expanded(program), "perdure", *line]}
+
+
+def _copy(copied: FileCopy) -> str:
+    line = f"cp -r {quoted(copied.source)} {quoted(copied.target)}"
+    return f"if [ -e {quoted(copied.source)} ]; then {line}; fi\n" if copied.optional else f"{line}\n"
 
 
 _OUT: Final = """printf %s "$out\""""

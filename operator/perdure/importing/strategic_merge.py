@@ -1,9 +1,6 @@
 """Strategic merge patches of pods, for `podSpecPatch`."""
 
-import json
 from typing import Any, Final
-
-import yaml
 
 from perdure.importing.field_reader import Object
 
@@ -15,19 +12,15 @@ _KEYS: Final = {
 """The key by which Kubernetes merges the entries of a list; other lists are replaced."""
 
 
-def strategic(target: Object, patch: str) -> Object:
-    """Apply a patch, as YAML or JSON, to a pod spec.
+def strategic(target: Object, patch: Any) -> Object:
+    """Apply a patch to a pod spec.
 
     Raises:
-        ValueError: The text is not a valid patch.
+        ValueError: The patch is not a map.
     """
-    try:
-        data = json.loads(patch) if patch.lstrip().startswith("{") else yaml.safe_load(patch)
-    except (ValueError, yaml.YAMLError) as error:
-        raise ValueError(" ".join(str(error).split())) from error
-    if not isinstance(data, dict):
+    if not isinstance(patch, dict):
         raise ValueError("it is not a map")  # noqa: TRY004 (of the caller's text, not of its type)
-    return _merged(target, data)
+    return _merged(target, patch)
 
 
 def _merged(target: Object, patch: Object) -> Object:

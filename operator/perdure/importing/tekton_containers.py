@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from perdure.importing.field_reader import Fields, Object, as_text
-from perdure.importing.programs import Output, not_expanded, option_of, quoted, returning
+from perdure.importing.programs import Output, Returns, not_expanded, option_of, quoted, returning
 from perdure.importing.tekton_scope import VARIABLE
 from perdure.importing.tekton_values import TaskValues, substituted
 
@@ -66,7 +66,7 @@ class TaskContainers:
             if not line:
                 step.gap("command", "must be set: to return results, a shell starts the command")
                 return made
-            made |= returning(line, outputs, prints=False)
+            made |= returning(line, Returns(tuple(outputs)))
         return made
 
     def sidecar(self, sidecar: Fields) -> Object:

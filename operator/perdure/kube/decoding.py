@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from perdure.kube.errors import UnreadableError
+from perdure.runtime import status_texts
 
 _TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _KIND: Final = re.compile(rb'"kind":\s*"([A-Za-z]+)"')
@@ -102,6 +103,16 @@ def decode(raw: bytes | memoryview) -> Any:
         raise UndecodableError(f"it is not JSON: {problem}") from None
 
 
+def decode_object(raw: bytes | memoryview) -> Any:
+    """Decode one object. A WorkflowRun has values in place of the texts in its status.
+
+    Raises:
+        UndecodableError: As for `decode`.
+    """
+    value = decode(raw)
+    return status_texts.decode(value) if isinstance(value, dict) else value
+
+
 def decode_answer(raw: bytes, request: str, unreached: type[Exception]) -> Any:
     """Decode the response to a request.
 
@@ -114,7 +125,7 @@ def decode_answer(raw: bytes, request: str, unreached: type[Exception]) -> Any:
         UnreadableError: The response is an object that cannot be decoded.
     """
     try:
-        return decode(raw)
+        return decode_object(raw)
     except TooDeepError as error:
         raise UnreadableError(200, "Unreadable", f"{request}: the object cannot be decoded: {error}") from error
     except UndecodableError as error:

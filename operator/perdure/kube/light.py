@@ -88,13 +88,13 @@ class LightClient:
         while True:
             query = {"limit": str(limit), **selectors, **({"continue": following} if following else {})}
             raw = await self._read("GET", url, query=query)
-            from perdure.kube.decoding import UndecodableError, decode, decode_page  # noqa: PLC0415 - after the first request
+            from perdure.kube.decoding import UndecodableError, decode_object, decode_page  # noqa: PLC0415 - after the first request
 
             page = decode_page(raw, f"GET {url}", http.client.HTTPException)
             limit = min(_LARGEST_PAGE, max(1, limit * _PAGE_BYTES // max(len(raw), 1)))
             for item in page.items:
                 try:
-                    obj: Object = decode(memoryview(item))
+                    obj: Object = decode_object(memoryview(item))
                 except UndecodableError:
                     continue
                 yield obj

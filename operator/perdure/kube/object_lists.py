@@ -12,7 +12,7 @@ from perdure.kube.decoding import (
     Stored,
     Undecodable,
     UndecodableError,
-    decode,
+    decode_object,
     decode_page,
     metadata_of,
     undecodable,
@@ -61,7 +61,7 @@ class ObjectLists:
         """
         for raw in page.items:
             try:
-                obj: Object = decode(memoryview(raw))
+                obj: Object = decode_object(memoryview(raw))
             except UndecodableError as error:
                 self.skip(undecodable(raw, str(error), kind=page.kind, api_version=page.api_version))
             else:

@@ -12,7 +12,7 @@ from typing import Any
 from perdure.api.field_rules import json_name
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import ActivityCall, Step
-from perdure.api.workflow import Activity, InputSpec, WorkflowSpec
+from perdure.api.workflow import Activity, Block, InputSpec, WorkflowSpec
 from perdure.engine.state import PODS_QUEUE
 from perdure.language.action_compiler import action_of, catches_of, compensation_of, hook_of, loop_of, timeout_of
 from perdure.language.doubtful_results import outputs_read
@@ -75,13 +75,13 @@ class _WorkflowCompiler:
         for i, activity in enumerate(self.spec.activities):
             self.check_activity(f"spec.activities[{i}]", activity)
         checked = self.input("spec.input", self.spec.input)
-        flows = {"": _FlowCompiler(self, "spec", ROOTS).compile(self.spec.steps, self.spec.output)}
+        flows = {"": _FlowCompiler(self, "spec", ROOTS).compile(self.spec)}
         for i, block in enumerate(self.spec.blocks):
             path = f"spec.blocks[{i}]"
             params = self.input(f"{path}.params", block.params)
             if not block.steps:
                 self.found(f"{path}.steps", "there is nothing to do: must have at least one step")
-            flows[block.name] = _FlowCompiler(self, path, ROOTS | {"params"}, params).compile(block.steps, block.output)
+            flows[block.name] = _FlowCompiler(self, path, ROOTS | {"params"}, params).compile(block)
         handlers = {}
         for field, name in HANDLERS.items():
             handler = getattr(self.spec, field)
@@ -110,7 +110,7 @@ class _WorkflowCompiler:
         for handler in handlers.values():
             references = handler.input.references
             asked |= set(main.by_name) if references.every_step else references.steps & set(main.by_name)
-        flows[""] = Flow(main.steps, main.by_name, main.dependants, main.output, frozenset(asked), main.params)
+        flows[""] = replace(main, kept=frozenset(asked))
 
     def check_continuing(self) -> None:
         """Report `continueAsNew` in blocks that run while the run closes."""
@@ -243,7 +243,8 @@ class _FlowCompiler:
         self.params = params or InputCheck()
         self.asked: set[str] = set()
 
-    def compile(self, steps: list[Step], output: Any) -> Flow:
+    def compile(self, given: WorkflowSpec | Block) -> Flow:
+        steps, output = given.steps, given.output
         names = [step.name for step in steps]
         needs = self.needs(steps)
         before = ancestors(needs)
@@ -268,6 +269,7 @@ class _FlowCompiler:
             result,
             frozenset(self.asked & set(names)),
             self.params,
+            given.max_concurrency,
         )
 
     def needs(self, steps: list[Step]) -> dict[str, tuple[str, ...]]:

@@ -108,6 +108,8 @@ class Flow:
     kept: frozenset[str]
     """The steps whose outputs an expression may still read; other outputs are not kept."""
     params: InputCheck
+    max_concurrency: int | None = None
+    """Maximum number of steps that run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)

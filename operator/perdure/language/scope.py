@@ -28,6 +28,7 @@ def ended_as_json(outcome: Outcome) -> dict[str, Any]:
     return {
         "status": outcome.status.value,
         "output": outcome.output,
+        **({} if outcome.artifacts is None else {"artifacts": outcome.artifacts}),
         "failure": None if failure is None else as_variable(failure, []),
     }
 

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 import orjson
 
 from perdure.engine.opaque import referred_to
+from perdure.runtime import status_texts
 from perdure.runtime.segments import size_of
 
 MIB: Final = 1024 * 1024
@@ -98,6 +99,7 @@ def stored_size(run: dict[str, Any]) -> int:
     try:
         tail = history.get("events") or ()
         sealed = max(0, whole - size_of(tail)) if history.get("segments") else 0
-        return len(orjson.dumps(run)) + (sealed or sum(referred_to(orjson.dumps(tail)).values()))
+        stored = {**run, "status": status_texts.encode(run["status"])} if run.get("status") else run
+        return len(orjson.dumps(stored)) + (sealed or sum(referred_to(orjson.dumps(tail)).values()))
     except (TypeError, ValueError):  # nested too deeply, or a number of more than 64 bits
         return whole

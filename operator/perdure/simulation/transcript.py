@@ -8,6 +8,7 @@ from perdure.engine import events as ev
 from perdure.engine import history
 from perdure.engine.state import RunState
 from perdure.language.program import Program
+from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of, parent_of
 from perdure.simulation.cluster.loop import VirtualLoop
 from perdure.simulation.cluster.object_store import Write
@@ -123,7 +124,7 @@ class Transcript:
             self.players.append(chain)
 
     def _committed(self, obj: Object) -> None:
-        meta, status = obj["metadata"], obj.get("status") or {}
+        meta, status = obj["metadata"], status_texts.decode(obj).get("status") or {}
         if "state" not in status:
             return
         state = history.decode_state(status["state"])

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from perdure.cli.app import VERBS, build, program_name, verb_first
-from perdure.runtime import segments
+from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
 from unit.cli.apiserver import ApiServer, items, kubeconfig, use_kubeconfig
 from unit.cli.calling import RUNS, call
@@ -109,6 +109,17 @@ def test_history_as_json_is_what_is_stored_and_can_be_replayed(server: ApiServer
     changed = call("replay", *files)
     assert changed.exit_code == 1
     assert changed.stdout.startswith("does not replay: event 8 differs\n")
+
+
+def test_a_run_is_shown_the_same_however_it_is_stored(server: ApiServer) -> None:
+    flow = charged_after_two_refusals().at(56)
+    shown = []
+    for status in (flow.status, status_texts.encode(flow.status)):
+        stored = {**flow.object, "status": status}
+        server.answers |= {f"{RUNS}/order-42": stored, RUNS: items(stored)}
+        shown.append([call(*words).stdout for words in (("describe", "order-42"), ("history", "order-42"), ("list",))])
+    assert shown[0] == shown[1]
+    assert all("charge" in text or "order-42" in text for text in shown[0])
 
 
 def test_sealed_segments_come_before_the_events_in_the_status(server: ApiServer) -> None:

@@ -293,12 +293,28 @@ def test_without_permission_a_result_is_unknown(healthy: ApiServer, path: str, c
     assert (finding["result"], finding["message"]) == ("Unknown", "user cannot list things")
 
 
-def test_all_namespaces(healthy: ApiServer) -> None:
+@pytest.mark.parametrize(
+    ("watched", "excluded", "served"),
+    [
+        ("", "", "all namespaces"),
+        ("", "own-*", "all namespaces, except `own-*`"),
+        ("a,b", "", "the namespaces `a`, `b`"),
+    ],
+)
+def test_all_namespaces(healthy: ApiServer, watched: str, excluded: str, served: str) -> None:
+    def permits(spec: Json) -> bool:
+        attributes = spec["resourceAttributes"]
+        return "user" in spec or attributes["verb"] != "delete" or attributes["namespace"] == "shop"
+
+    healthy.reviews = permits
+    environment = {"PERDURE_WATCH_NAMESPACES": watched, "PERDURE_EXCLUDE_NAMESPACES": excluded}
+    healthy.answers[DEPLOYMENTS] = items(deployment(**environment))
     healthy.answers |= {f"{OURS}/{kind}": items() for kind in PLURALS}
     healthy.answers |= {"/api/v1/pods": items(), f"{OURS}/workflowruns": items(created(600))}
     found = findings("-A")
     assert "`shop/order` has been pending" in found["Runs"]["message"]
-    assert "Namespace" not in found
+    assert found["Namespace"]["message"] == f"The operator serves {served}"
+    assert found["Your permissions"]["message"] == "You can read, but not delete workflowruns in all namespaces"
 
 
 @pytest.mark.usefixtures("healthy")

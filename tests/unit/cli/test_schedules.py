@@ -6,11 +6,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from perdure.api.labels import SCHEDULE_ID_ANNOTATION
+from perdure.api.names import schedule_name
 from perdure.cli.app import build
 from perdure.cli.view.glyphs import ASCII
 from perdure.cli.view.page import Page
 from perdure.cli.view.schedules import description, table
 from perdure.kube import clock
+from unit.cli.apiserver import ApiServer, items
 
 PAGE = Page(glyphs=ASCII, width=200, now=clock.now(), program="perdure")
 
@@ -77,6 +80,50 @@ def test_the_list_says_that_a_run_cannot_start() -> None:
     )
     assert table([found], PAGE, [PENDING])[1].plain.endswith("  1 (Pending: WorkflowNotFound)")
     assert table([found], PAGE)[1].plain.endswith("  1")
+
+
+def test_a_wide_list_and_the_description_show_the_id_that_a_temporal_client_uses() -> None:
+    found = schedule(NIGHTLY, conditions=[READY])
+    assert table([found], PAGE, wide=True)[1].plain.endswith("  nightly")
+    assert not any(line.startswith("  id ") for line in shown(found).splitlines())
+    found["metadata"]["annotations"] = {SCHEDULE_ID_ANNOTATION: "Nightly_Invoices"}
+    heading, line = (each.plain.split() for each in table([found], PAGE, wide=True))
+    assert (heading[-1], line[-1]) == ("ID", "Nightly_Invoices")
+    assert table([found], PAGE)[0].plain.split()[-1] == "ACTIVE"
+    assert shown(found).splitlines()[1] == "  id        Nightly_Invoices"
+
+
+NAMED = schedule_name("Nightly_Invoices")
+SCHEDULES = "/apis/perdure.dev/v1alpha1/namespaces/shop/schedules"
+
+
+@pytest.fixture
+def invoices(server: ApiServer) -> ApiServer:
+    """A cluster with a Schedule that a Temporal client has created."""
+    made = schedule(NIGHTLY, conditions=[READY])
+    made["metadata"] |= {"name": NAMED, "uid": "u", "annotations": {SCHEDULE_ID_ANNOTATION: "Nightly_Invoices"}}
+    server.answers |= {f"{SCHEDULES}/{NAMED}": made, "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns": items()}
+    return server
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(build("perdure", ["schedule"]), ["schedule", *words], prog_name="perdure")
+
+
+@pytest.mark.usefixtures("invoices")
+@pytest.mark.parametrize("name", ["Nightly_Invoices", NAMED])
+def test_a_schedule_of_a_temporal_client_is_read_by_its_id_or_its_name(name: str) -> None:
+    assert call("describe", name).stdout.startswith(f"{NAMED}  Running\n  id        Nightly_Invoices\n")
+    assert call("next", name, "--count", "1").exit_code == 0
+
+
+def test_requests_to_a_schedule_of_a_temporal_client_name_its_id(invoices: ApiServer) -> None:
+    times = ("--start-time", "2026-11-01", "--end-time", "2026-11-02")
+    for verb, *options in (("pause",), ("unpause",), ("trigger",), ("backfill", *times)):
+        assert call(verb, "Nightly_Invoices", *options, "--no-wait").exit_code == 0
+    assert {each["spec"]["target"]["name"] for each in invoices.created} == {NAMED}
+    assert call("delete", "Nightly_Invoices").exit_code == 0
+    assert invoices.deleted == [NAMED]
 
 
 def create(*arguments: str) -> Result:

@@ -18,7 +18,7 @@ async def client_of_nothing() -> AsyncIterator[Client]:
         yield client
 
 
-def manager_over(client: Client) -> Manager:
-    """A manager, as the operator assembles it."""
-    manager, _ = assemble(client, OperatorOptions(), Frontend(Settings(authentication=False)))
+def manager_over(client: Client, *, fleet: str = "") -> Manager:
+    """A manager, as the operator assembles it. One with a fleet has not joined it, so it holds no shards."""
+    manager, _ = assemble(client, OperatorOptions(fleet=fleet), Frontend(Settings(authentication=False)))
     return manager

@@ -32,6 +32,7 @@ from perdure.kube.client import Client
 from perdure.kube.clock import now
 from perdure.kube.event_recorder import Recorder
 from perdure.observe.metrics import REGISTRY
+from perdure.runtime import status_texts
 from perdure.runtime.attempts import PodSettings
 from perdure.runtime.commits import RESTORED_LABEL
 from perdure.simulation.cluster.patching import json_patch
@@ -44,6 +45,7 @@ TWO_STEPS: Json = {
     "activities": [WORK],
     "steps": [{"name": "first", "activity": {"name": "work"}}, {"name": "second", "activity": {"name": "work"}}],
 }
+KINDS = {"workflowruns": "WorkflowRun", "schedules": "Schedule"}
 LONG_AGO = "2020-01-01T00:00:00Z"
 
 
@@ -68,18 +70,19 @@ class Store:
     def put(self, plural: str, obj: Json) -> Json:
         self._count += 1
         obj["metadata"]["resourceVersion"] = str(self._count)
+        obj["kind"] = KINDS.get(plural, "")
         self.objects[f"{plural}/{obj['metadata']['name']}"] = obj
         self.watch(plural, copy.deepcopy(obj), False)
         return copy.deepcopy(obj)
 
     def edit(self, key: str, change: Callable[[Json], None]) -> None:
         """Change an object as another client does."""
-        obj = copy.deepcopy(self.objects[key])
+        obj = status_texts.decode(copy.deepcopy(self.objects[key]))
         change(obj)
         self.put(key.split("/", maxsplit=1)[0], obj)
 
     def status(self, key: str = "workflowruns/order") -> Json:
-        found: Json = copy.deepcopy(self.objects.get(key, {}).get("status") or {})
+        found: Json = copy.deepcopy(status_texts.decode(self.objects.get(key, {})).get("status") or {})
         return found
 
     def condition(self, key: str = "workflowruns/order") -> Json:
@@ -350,7 +353,7 @@ async def test_the_history_of_a_run_that_was_edited_is_not_continued_by_a_reset(
     store.create("workflowruns", "order", spec={"inline": {"steps": [{"name": "x", "return": {"output": 1}}]}})
     async with operator(store) as manager:
         await until(reason(store, "Completed"))
-        run = copy.deepcopy(store.objects["workflowruns/order"])
+        run = status_texts.decode(store.objects["workflowruns/order"])
         run["status"]["history"]["events"][0]["input"] = "forged"
         with pytest.raises(RefusedError, match="damaged") as caught:
             await reset(manager.client, manager.tools.definitions, run, Reset(event_id=1), request_id="asked")

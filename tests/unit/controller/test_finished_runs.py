@@ -91,6 +91,21 @@ def test_only_a_version_that_this_process_has_written_or_seen_is_taken_without_t
     assert not manager.knows("pods", run)
 
 
+async def test_changes_of_a_run_of_another_member_are_taken_without_the_handlers() -> None:
+    run = finished(1, 0)
+    run["status"] = {}
+    later = {**run, "metadata": {**run["metadata"], "resourceVersion": "10000002"}}
+    async with client_of_nothing() as client:
+        manager = manager_over(client, fleet="perdure")
+        assert not manager.knows("workflowruns", run)  # it may be one that this member works on
+        manager.on_run(run, deleted=False)
+        assert manager.knows("workflowruns", later)
+        known = manager.directory.get(run["metadata"]["uid"])
+        assert known is not None
+        assert known.version == "10000002"
+        assert manager.runs.all() == []
+
+
 def test_an_event_that_was_overtaken_does_not_count_as_what_was_seen_last() -> None:
     early, late = finished(1, 0), finished(2, 0)
     late["metadata"]["uid"] = early["metadata"]["uid"]

@@ -16,7 +16,7 @@ from perdure.engine.step import start, step
 from perdure.kube.patch import json_patch
 from perdure.language.compiler import compile_program
 from perdure.language.interpreter import Interpreter, RunScope
-from perdure.runtime import segments
+from perdure.runtime import segments, status_texts
 from perdure.runtime.attempts import RunRef
 
 if TYPE_CHECKING:
@@ -69,8 +69,9 @@ class Long:
             self.sealed.append(segment)
             before = without_sealed(before, segment)
         after = orjson.loads(orjson.dumps(compose(before, FACTS, self.state, events, self.now)))
-        self.sizes.append(len(orjson.dumps(after)))
-        self.patches.append(len(orjson.dumps(json_patch(self.status, after, "/status"))))
+        old, new = status_texts.encode(self.status), status_texts.encode(after)
+        self.sizes.append(len(orjson.dumps(new)))
+        self.patches.append(len(orjson.dumps(json_patch(old, new, "/status"))))
         self.status = after
 
     def play(self, at_once: int, output: Any) -> None:

@@ -50,7 +50,7 @@ def asked(**spec: Any) -> Schedule:
 
 def made_of(said: Schedule, schedule_id: str = "nightly", **told: Any) -> dict[str, Any]:
     """The object as the API server would have stored it."""
-    name = schedule_name(schedule_id, 220)
+    name = schedule_name(schedule_id)
     obj = schedule_messages.new_schedule(
         said, {"Key": "Keyword"}, namespace="shop", name=name, schedule_id=schedule_id, told=Told(**told), identity="me"
     )

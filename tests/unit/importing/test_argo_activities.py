@@ -254,7 +254,14 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
         ),
         ("- {name: main, memoize: {key: x}, container: {image: a}}", "spec.templates[0].memoize"),
         ("- {name: main, inputs: {artifacts: [{name: a, path: /a}]}, container: {image: a}}", "arguments"),
-        ("- {name: main, container: {image: a, workingDir: '{{workflow.parameters.x}}'}}", "container.workingDir"),
+        (
+            "- {name: main, metadata: {labels: {a: '{{workflow.name}}'}}, container: {image: a}}",
+            "spec.templates[0].metadata.labels.a",
+        ),
+        (
+            "- {name: main, resource: {action: get, flags: [-o], manifest: '{apiVersion: v1, kind: X, metadata: {name: x}}'}}",
+            "spec.templates[0].resource.flags",
+        ),
         ("- {name: main, nodeSelector: {a: b}, script: {image: a, command: [pwsh], source: x}}", "script.command"),
         ("- {name: main, resource: {action: patch, manifest: '{spec: {}}'}}", "spec.templates[0].resource.manifest"),
         ("- {name: main, container: {image: a, args: ['{{pod.name}}']}}", "container.args[0]"),

@@ -114,24 +114,72 @@ def test_arguments_of_the_workflow_are_its_input(tmp_path: Path) -> None:
     assert made.simulate()["phase"] == "Completed"
 
 
+def test_files_next_to_those_of_the_image_are_copied(tmp_path: Path) -> None:
+    template = """- name: main
+  outputs: {artifacts: [{name: top, path: /top.txt}, {name: own, path: /etc, optional: true}]}
+  script: {image: a, command: [sh], source: echo x > top.txt}"""
+    made = argo(tmp_path, workflow(template))
+    assert made.complete, made.sentences
+    activity = made.activity("main")
+    assert activity["artifacts"] == {
+        "outputs": [
+            {"name": "top", "path": "/argo-outputs/top"},
+            {"name": "own", "path": "/argo-outputs/own", "optional": True},
+        ]
+    }
+    program, *line = activity["container"]["args"]
+    assert program.splitlines()[1:] == [
+        '"$@"',
+        "cp -r /top.txt /argo-outputs/top",
+        "if [ -e /etc ]; then cp -r /etc /argo-outputs/own; fi",
+    ]
+    assert line == ["perdure", "sh", "-c", "echo x > top.txt"]
+
+
+def test_buckets_with_the_api_of_s3_are_the_artifact_store(tmp_path: Path) -> None:
+    template = """- name: main
+  inputs: {artifacts: [{name: in, path: /in, gcs: {bucket: b, key: data.tgz}}]}
+  outputs: {artifacts: [{name: out, path: /tmp/x, oss: {bucket: b, key: k}}]}
+  container: {image: a, command: [ls]}"""
+    made = argo(tmp_path, workflow(template))
+    assert made.complete, made.sentences
+    assert made.activity("main")["artifacts"] == {
+        "inputs": [{"name": "in", "path": "/in", "key": "data.tgz", "archive": "Tar"}],
+        "outputs": [{"name": "out", "path": "/tmp/x"}],
+    }
+
+
+def test_hooks_use_the_artifacts_of_their_step(tmp_path: Path) -> None:
+    templates = PASSING.replace(
+        "{name: make, template: make}",
+        "{name: make, template: make, hooks: {exit: {template: use, arguments: {artifacts: ["
+        "{name: message, from: '{{steps.make.outputs.artifacts.hello-art}}'}]}}}}",
+    )
+    made = argo(tmp_path, workflow(templates))
+    assert made.complete, made.sentences
+    given = made.step("make")["onEnd"]["input"]["exit"]["input"]
+    assert given == {"artifact-message": "${step.artifacts['hello-art']}"}
+    assert made.simulate()["phase"] == "Completed"
+
+
 def test_what_has_no_counterpart_is_reported(tmp_path: Path) -> None:
     template = """- name: main
-  inputs: {artifacts: [{name: code, path: /src, git: {repo: "https://shop.test/x.git"}}]}
+  inputs:
+    artifacts:
+    - {name: blob, path: /blob, azure: {container: c, blob: b}}
+    - {name: folder, path: /folder, s3: {key: data/}}
   outputs:
     artifacts:
-    - {name: top, path: /top.txt}
-    - {name: own, path: /etc}
     - {name: dir, path: /out}
-    - {name: cloud, path: /tmp/x, gcs: {bucket: b, key: k}}
+    - {name: cloud, path: /tmp/x, azure: {container: c, blob: b}}
   container: {image: a, command: [ls]}"""
     made = argo(tmp_path, workflow(template, "entrypoint: main"))
     assert not made.complete
     told = "\n".join(made.sentences)
-    assert "inputs.artifacts[0].git: is not imported; download it in the container" in told
-    assert "outputs.artifacts[0].path: must be in a folder" in told
-    assert "outputs.artifacts[1].path: must be in a folder" in told
-    assert "outputs.artifacts[2].path: must be a folder" in told
-    assert "outputs.artifacts[3].gcs: has no counterpart; artifacts go to an S3-compatible bucket" in told
+    assert "inputs.artifacts[0].azure: is not imported; download it in the container" in told
+    assert "inputs.artifacts[1].s3.key: is a folder; pack it into one object" in told
+    assert "outputs.artifacts[0].path: must be a folder" in told
+    assert "outputs.artifacts[1].azure: has no counterpart; artifacts go to an S3-compatible bucket" in told
 
 
 def test_an_artifact_that_nobody_passes_is_reported(tmp_path: Path) -> None:

@@ -264,6 +264,55 @@ def test_exit_handlers_run_whatever_happens(tmp_path: Path, code: int, phase: st
     assert inputs(report)[-1] == {"status": status}
 
 
+def test_the_target_of_a_dag_can_be_a_parameter(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """
+- name: main
+  dag:
+    target: "{{workflow.parameters.target}}"
+    tasks:
+    - {name: a, template: say, arguments: {parameters: [{name: text, value: a}]}}
+    - {name: b, template: say, dependencies: [a], arguments: {parameters: [{name: text, value: b}]}}
+    - {name: c, template: say, dependencies: [a], arguments: {parameters: [{name: text, value: c}]}}
+    - {name: d, template: say, dependencies: [c], arguments: {parameters: [{name: text, value: d}]}}
+"""
+            + SAY,
+            "entrypoint: main\narguments: {parameters: [{name: target, value: b c}]}",
+        ),
+    )
+    assert made.complete, made.sentences
+    assert [each["text"] for each in inputs(made.simulate())] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["steps", "dag"])
+def test_a_parallelism_limits_the_steps_of_a_template(tmp_path: Path, kind: str) -> None:
+    calls = [
+        f"{{name: {each}, template: say, arguments: {{parameters: [{{name: text, value: {each}}}]}}}}" for each in "abc"
+    ]
+    steps = f"steps: [[{', '.join(calls)}]]" if kind == "steps" else f"dag: {{tasks: [{', '.join(calls)}]}}"
+    made = argo(tmp_path, workflow(f"- name: main\n  parallelism: 2\n  {steps}\n{SAY}"))
+    assert made.complete, made.sentences
+    report = made.simulate({"say": [{"after": "10s"}]})
+    assert (report["phase"], report["elapsed"]) == ("Completed", 20)
+
+
+def test_a_hook_of_a_running_workflow_runs_when_it_starts(tmp_path: Path) -> None:
+    spec = """entrypoint: main
+hooks:
+  running: {expression: workflow.status == "Running", template: tell}
+  exit: {template: tell}"""
+    templates = "- {name: main, container: {image: a}}\n- {name: tell, container: {image: b}}"
+    made = argo(tmp_path, workflow(templates, spec))
+    assert made.complete, made.sentences
+    report = made.simulate({"main": [{"after": "9s"}], "tell": [{"fail": {"type": "Deaf"}}, {}]})
+    assert (report["phase"], report["elapsed"]) == ("Completed", 9)
+    assert ran(report, "tell") == ["Failed", "Completed"]
+    late = argo(tmp_path, workflow(templates, spec.replace("Running", "Failed")))
+    assert any("spec.hooks.running.expression: only hooks of the status `Running`" in each for each in late.sentences)
+
+
 def test_hooks_run_before_and_after_a_step(tmp_path: Path) -> None:
     made = argo(
         tmp_path,

@@ -90,15 +90,57 @@ spec:
     entrypoint: main
     arguments: {parameters: [{name: num, value: 1}]}
     templates:
-    - {name: main, container: {image: busybox, command: [echo, "{{workflow.parameters.num}}"]}}
+    - {name: main, container: {image: busybox, command: [echo, "{{workflow.parameters.num}} {{workflow.scheduledTime}}"]}}
 """,
     )
     assert made.complete, made.sentences
+    assert made.step("main")["activity"]["input"]["scheduledTime"] == "${schedule.scheduledTime}"
     definition, schedule = made.manifests
     assert (definition["kind"], definition["spec"]["input"]) == ("Workflow", {"default": {"num": "1"}})
     assert schedule["spec"]["cron"] == ["0 2 * * *"]
     assert schedule["spec"]["overlapPolicy"] == "TerminateOther"
     assert schedule["spec"]["workflowRunTemplate"]["spec"] == {"workflow": {"name": "nightly"}}
+
+
+def test_metadata_of_a_workflow_is_that_of_its_run(tmp_path: Path) -> None:
+    spec = """entrypoint: main
+arguments: {parameters: [{name: team, value: shop}]}
+workflowMetadata:
+  labels: {kind: nightly}
+  annotations: {note: x}
+  labelsFrom: {team: {expression: "workflow.parameters.team + '-a'"}}"""
+    made = argo(tmp_path, workflow("- {name: main, container: {image: busybox}}", spec))
+    assert made.complete, made.sentences
+    (run,) = made.manifests
+    assert run["metadata"]["labels"] == {"kind": "nightly", "team": "shop-a"}
+    assert run["metadata"]["annotations"] == {"note": "x"}
+    unknown = argo(
+        tmp_path, workflow("- {name: main, container: {image: busybox}}", spec.replace("parameters.team", "name"))
+    )
+    assert any("spec.workflowMetadata.labelsFrom.team.expression: " in each for each in unknown.sentences)
+
+
+def test_inputs_of_the_entrypoint_without_a_value_are_required(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        """
+kind: WorkflowTemplate
+metadata: {name: say}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    inputs: {parameters: [{name: text, description: what to say}, {name: end, value: "!"}]}
+    container: {image: busybox, command: [echo, "{{inputs.parameters.text}}{{inputs.parameters.end}}"]}
+""",
+    )
+    assert made.complete, made.sentences
+    assert made.spec["input"]["schema"] == {
+        "type": "object",
+        "properties": {"text": {"description": "what to say"}},
+        "required": ["text"],
+    }
+    assert made.step("main")["activity"]["input"] == {"text": "${input.text}", "end": "!"}
 
 
 def test_locks_of_a_workflow_are_limits(tmp_path: Path) -> None:

@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from perdure.importing.programs import Output, not_expanded, option_of, returning
+from perdure.importing.programs import FileCopy, Output, Returns, not_expanded, option_of, returning
 
 
 def run(folder: Path, program: str, outputs: list[Output], *, prints: bool) -> tuple[int, str, str]:
     """The exit code, what was printed, and the termination message."""
-    made = returning(["sh", "-c", program], outputs, prints=prints)
+    return run_all(folder, program, Returns(tuple(outputs), prints))
+
+
+def run_all(folder: Path, program: str, returns: Returns) -> tuple[int, str, str]:
+    made = returning(["sh", "-c", program], returns)
     line = [
         each.replace("$$", "$").replace("/dev/termination-log", "message") for each in made["command"] + made["args"]
     ]
@@ -52,6 +56,20 @@ def test_several_values_are_an_object(tmp_path: Path, text: str) -> None:
     code, _, message = run(tmp_path, program, outputs, prints=True)
     assert code == 0
     assert json.loads(message) == {"text": text, "list": [1, 2], "result": "done"}
+
+
+def test_files_are_copied_after_the_command(tmp_path: Path) -> None:
+    copies = (FileCopy("a file", "out/a"), FileCopy("folder", "out/b"), FileCopy("missing", "out/c", optional=True))
+    program = "mkdir out folder; echo 5 > 'a file'; echo 6 > folder/x"
+    assert run_all(tmp_path, program, Returns(copies=copies)) == (0, "", "")
+    assert (tmp_path / "out/a").read_text() == "5\n"
+    assert (tmp_path / "out/b/x").read_text() == "6\n"
+    assert not (tmp_path / "out/c").exists()
+
+
+def test_a_missing_file_to_copy_fails_the_activity(tmp_path: Path) -> None:
+    code, _, _ = run_all(tmp_path, "true", Returns(copies=(FileCopy("missing", "copy"),)))
+    assert code != 0
 
 
 def test_kubernetes_expands_nothing() -> None:

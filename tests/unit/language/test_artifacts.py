@@ -48,6 +48,20 @@ output: "${{steps.make.artifacts.?log.orValue(null)}}"
     assert done.result is None
 
 
+def test_the_end_hook_of_a_step_sees_its_artifacts() -> None:
+    play = Play(
+        f"""{MAKE}
+steps:
+- {{name: make, activity: {{name: make}}, onEnd: {{block: tell, input: "${{step.artifacts.report.key}}"}}}}
+blocks:
+- {{name: tell, steps: [{{name: use, activity: {{name: use, input: "${{params}}"}}}}]}}
+"""
+    )
+    (scheduled,) = completed(play, "make", artifacts={"report": REPORT})
+    assert isinstance(scheduled, cmd.ScheduleActivityTask)
+    assert scheduled.input == REPORT["key"]
+
+
 def test_the_artifacts_of_a_loop_are_a_list_in_the_order_of_its_items() -> None:
     play = Play(
         f"""{MAKE}

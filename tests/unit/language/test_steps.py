@@ -36,6 +36,53 @@ output: ${{steps.c.output}}
     assert play.result == "sum"
 
 
+def limited(most: int, *steps: str) -> Play:
+    return Play(f"{{maxConcurrency: {most}, steps: [{', '.join(steps)}]}}")
+
+
+def test_a_limit_starts_ready_steps_in_the_order_of_the_list_as_others_end() -> None:
+    free = [do(name, needs="[]") for name in "abcd"]
+    play = limited(2, *free, do("e", needs="[a]"))
+    assert list(play.scheduled) == ["a", "b"]
+    play.completes("b")
+    assert list(play.scheduled) == ["a", "b", "c"]
+    play.completes("a")
+    assert list(play.scheduled) == ["a", "b", "c", "d"]
+    play.completes("d")
+    assert "e" in play.scheduled
+    play.completes("c")
+    play.completes("e", "last")
+    assert play.result == "last"
+
+
+def test_a_skipped_step_leaves_its_place_to_the_next_one() -> None:
+    play = limited(1, do("a", needs="[]", when="${false}"), do("b", needs="[]"), do("c", needs="[]"))
+    assert list(play.scheduled) == ["b"]
+    play.completes("b")
+    assert list(play.scheduled) == ["b", "c"]
+
+
+def test_a_step_that_waits_for_its_place_does_not_start_after_a_failure() -> None:
+    play = limited(1, do("a", needs="[]"), do("b", needs="[]"))
+    play.fails("a")
+    assert list(play.scheduled) == ["a"]
+    assert play.failure.chain()[-1].type == "Declined"
+
+
+def test_each_call_of_a_block_has_its_own_limit() -> None:
+    play = Play(
+        f"""
+steps:
+- {{name: x, call: {{block: pair}}}}
+- {{name: y, needs: [], call: {{block: pair}}}}
+blocks: [{{name: pair, maxConcurrency: 1, steps: [{do("a", needs="[]")}, {do("b", needs="[]")}]}}]
+"""
+    )
+    assert list(play.scheduled) == ["x/a", "y/a"]
+    play.completes("y/a")
+    assert list(play.scheduled) == ["x/a", "y/a", "y/b"]
+
+
 def test_a_failure_stops_the_other_branches_of_the_graph() -> None:
     play = Play(f"steps: [{do('a')}, {do('b', needs='[]')}, {do('c', needs='[b]')}]")
     play.fails("a")

@@ -113,6 +113,7 @@ class Requests:
         try:
             async for line in self.client.lines(url, **query):
                 from perdure.kube.decoding import UndecodableError, decode
+                from perdure.runtime import status_texts
 
                 try:
                     event = decode(line)
@@ -121,7 +122,7 @@ class Requests:
                 if event["type"] == "ERROR":
                     return
                 if event["type"] != "BOOKMARK":
-                    yield event["type"], event["object"]
+                    yield event["type"], status_texts.decode(event["object"])
         except errors.ApiError as error:
             raise self.refused(error.status, error.message) from error
         except TRANSIENT as error:

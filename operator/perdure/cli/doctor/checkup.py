@@ -25,11 +25,12 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     Args:
         api: Reads the data for the checks.
         system: The namespace of the operator.
-        everywhere: Whether to look for stuck work in all namespaces.
+        everywhere: Whether to check all namespaces.
 
     Raises:
         CliError: The API server does not respond.
     """
+    namespace = None if everywhere else api.namespace
     served = await _explained("CRDs", installation.kinds(api))
     try:
         operator, hidden = await deployment.find(api, system), False
@@ -47,11 +48,10 @@ async def check_all(api: Diagnosis, *, system: str, everywhere: bool) -> list[Ch
     if operator is not None:
         checks.append(_explained("Operator permissions", permissions.of_operator(api, operator)))
         checks.append(_explained("Admission policies", installation.policies(api, operator)))
-        if not everywhere:
-            checks.append(_explained("Namespace", operators.served(operator, api.namespace)))
-    checks.append(_explained("Your permissions", permissions.of_caller(api)))
+        checks.append(_explained("Namespace", operators.served(operator, namespace)))
+    checks.append(_explained("Your permissions", permissions.of_caller(api, namespace)))
     if served.result is Result.OK:
-        checks += _of_work(api, None if everywhere else api.namespace)
+        checks += _of_work(api, namespace)
     first = await _explained("API server", installation.api_server(api))
     return [first, served, found, *await asyncio.gather(*checks)]
 

@@ -82,10 +82,15 @@ async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: S
     return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, and all name the same operators")
 
 
-async def served(deployment: OperatorDeployment, namespace: str) -> CheckResult:
-    """Check that the operator serves a namespace."""
+async def served(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:
+    """Check that the operator serves a namespace; None: only say which ones it serves."""
     from perdure.controller.namespaces import ServedNamespaces
 
+    if namespace is None:
+        which = ", ".join(f"`{each}`" for each in deployment.watched)
+        excluded = ", ".join(f"`{each}`" for each in deployment.excluded)
+        named = f"the namespaces {which}" if which else "all namespaces"
+        return ok("Namespace", f"The operator serves {named}{f', except {excluded}' if excluded else ''}")
     if namespace in ServedNamespaces(deployment.watched, deployment.excluded):
         return ok("Namespace", f"The operator serves namespace `{namespace}`")
     return failed(

@@ -69,11 +69,11 @@ _OF_OPERATOR = (
 )
 
 
-async def of_caller(api: Diagnosis) -> CheckResult:
-    """Check the permissions of the caller in the namespace."""
-    check, where = "Your permissions", f"in namespace `{api.namespace}`"
+async def of_caller(api: Diagnosis, namespace: str | None) -> CheckResult:
+    """Check the permissions of the caller in a namespace; None for all."""
+    check, where = "Your permissions", f"in {_place(namespace)}"
     rights = (*_TO_READ, *_TO_CHANGE)
-    allowed = await asyncio.gather(*(api.allows(right.attributes(api.namespace)) for right in rights))
+    allowed = await asyncio.gather(*(api.allows(right.attributes(namespace or "")) for right in rights))
     missing = [right for right, granted in zip(rights, allowed, strict=True) if not granted]
     named = ", ".join(map(str, missing))
     if set(missing) & set(_TO_READ):
@@ -93,12 +93,14 @@ async def of_operator(api: Diagnosis, deployment: OperatorDeployment) -> CheckRe
         *(api.allows(right.attributes(place), user=deployment.user, groups=deployment.groups) for place, right in asked)
     )
     missing = [
-        f"{right} in {f'namespace `{place}`' if place else 'all namespaces'}"
-        for (place, right), granted in zip(asked, allowed, strict=True)
-        if not granted
+        f"{right} in {_place(place)}" for (place, right), granted in zip(asked, allowed, strict=True) if not granted
     ]
     if missing:
         fix = "set `rbac.create` in the chart, or grant the rules of charts/perdure/templates/rbac-operator.yaml"
         return failed(check, f"`{deployment.user}` cannot {', '.join(missing)}", fix)
     where = ", ".join(f"`{place}`" for place in deployment.watched) or "all namespaces"
     return ok(check, f"{counted(len(_OF_OPERATOR), 'permission')} in {where}")
+
+
+def _place(namespace: str | None) -> str:
+    return f"namespace `{namespace}`" if namespace else "all namespaces"

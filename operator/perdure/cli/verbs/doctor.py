@@ -34,7 +34,7 @@ def command(
     *,
     namespace: NamespaceOption = None,
     everywhere: Annotated[
-        bool, typer.Option("--all-namespaces", "-A", help="Look for stuck runs in all namespaces")
+        bool, typer.Option("--all-namespaces", "-A", help="Check all namespaces, and look for stuck runs in them")
     ] = False,
     system: SystemNamespaceOption = "perdure-system",
     output: ReportOption = "text",

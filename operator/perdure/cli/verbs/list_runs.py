@@ -100,9 +100,8 @@ def command(
         advice = " that match" if filtered else "" if choice.phases else "; start one with `kubectl apply -f run.yaml`"
         typer.echo(f"There are no {what} in {where}{advice}.", err=True)
         return
-    from perdure.cli.view.facts import read_run
+    from perdure.cli.view.listed_run import read_listed
     from perdure.cli.view.runs import table
 
-    runs = [read_run(item, now=clock.now()) for item in items]
     page = page_of(context, screen, times=times)
-    screen.show(table(runs, page, namespaces=everywhere, wide=output == "wide"))
+    screen.show(table([read_listed(item) for item in items], page, namespaces=everywhere, wide=output == "wide"))

@@ -40,6 +40,7 @@ _LIST = """List schedules.
 Examples:
   {program} schedule list
   {program} schedule list --all-namespaces --output json
+  {program} schedule list --output wide
 """
 _DESCRIBE = """Show a Schedule: its times, its last runs, and why it does not start runs.
 
@@ -47,6 +48,7 @@ _DESCRIBE = """Show a Schedule: its times, its last runs, and why it does not st
 Examples:
   {program} schedule describe nightly
   {program} schedule describe nightly --output json
+  {program} schedule describe Nightly_Invoices
 """
 _CREATE = """Create a Schedule that runs a Workflow.
 
@@ -168,7 +170,8 @@ def list_schedules(
     elif items:
         from perdure.cli.view.schedules import table
 
-        screen.show(table(items, page_of(context, screen, times=times), runs, namespaces=everywhere))
+        page = page_of(context, screen, times=times)
+        screen.show(table(items, page, runs, namespaces=everywhere, wide=output == "wide"))
     else:
         typer.echo(f"There are no Schedules; create one with `{program_of(context)} schedule create`.", err=True)
 
@@ -201,7 +204,7 @@ def describe(
 
 def create(
     context: typer.Context,
-    name: ScheduleName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the Schedule", show_default=False)],
     *,
     workflow: Annotated[str, typer.Option("--workflow", help="Name of the Workflow to run")],
     input_: Annotated[

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perdure.api.names import schedule_name
 from perdure.cli.cluster import connect
 from perdure.cli.completing import names_of
 from perdure.cli.errors import ExitCode
@@ -41,7 +42,10 @@ def next_times(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="Name of the Schedule", show_default=False, autocompletion=names_of("schedules")
+            metavar="NAME",
+            help="Name of the Schedule, or the ID from the Temporal client that created it",
+            show_default=False,
+            autocompletion=names_of("schedules"),
         ),
     ] = None,
     *,
@@ -86,6 +90,6 @@ def next_times(
 
 
 async def read_schedule(name: str, namespace: str | None, context: str | None, program: str) -> dict[str, Any]:
-    """Read a Schedule from the cluster."""
+    """Read a Schedule from the cluster, by its name or its ID."""
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        return await cluster.read("Schedule", "schedules", name)
+        return await cluster.read("Schedule", "schedules", schedule_name(name))

@@ -4,7 +4,7 @@ Parsing is lenient: a status may come from a newer operator, or lack fields of a
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,10 +13,9 @@ from perdure.api.labels import CONTINUES_ANNOTATION, PARENT_ANNOTATION
 from perdure.api.lenient import Json, integer, mapping, mappings, name_in
 from perdure.api.names import claim_name
 from perdure.cli.view.coded import coded_steps
-from perdure.cli.view.failure import with_cause
+from perdure.cli.view.listed_run import ListedRun, read_listed
 from perdure.cli.view.openings import OpenActivity, OpenChild, OpenOperation, OpenSignal, Seen, Timer, read_openings
-from perdure.cli.view.page import elapsed
-from perdure.cli.view.phases import CLOSED, RunPhase
+from perdure.cli.view.phases import RunPhase
 from perdure.cli.view.recorded_steps import ShownHistory, read_history
 from perdure.cli.view.shown_step import ShownStep
 from perdure.cli.view.step_states import Source
@@ -74,18 +73,10 @@ class ShownChain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownRun:
-    """A run, parsed from its object."""
+class ShownRun(ListedRun):
+    """A run with all that its object says."""
 
-    name: str
-    namespace: str
     uid: str
-    workflow: str | None
-    """Name of the Workflow, or type; None if the run contains the definition."""
-    activity: str | None
-    """Type of a standalone activity; None for any other run."""
-    operation: str | None
-    """Service and name of a standalone Nexus operation; None for any other run."""
     endpoint: str
     """Endpoint of a standalone Nexus operation; empty for any other run."""
     code: ShownCode | None
@@ -94,18 +85,9 @@ class ShownRun:
     """The task queue of its workers; empty if pods do the work."""
     versioning: str
     """The version of its workers and its versioning behavior; empty if it has none."""
-    workflow_id: str
-    """The workflow ID; for a standalone activity or Nexus operation, its ID."""
-    phase: str
-    reason: str
-    message: str
     observed: bool
     """Whether an operator has processed the run."""
     deleting: bool
-    created: datetime | None
-    start: datetime | None
-    end: datetime | None
-    progress: str
     input: Any
     output: Any
     failure: Json | None
@@ -130,19 +112,10 @@ class ShownRun:
     seen: Seen | None
     """The state in the cluster; None if the cluster was not queried."""
 
-    @property
-    def closed(self) -> bool:
-        """Whether the run has ended permanently."""
-        return self.phase in CLOSED
-
     def every_step(self) -> Iterator[ShownStep]:
         """Yield all steps, including nested ones."""
         for step in self.steps:
             yield from step.walk()
-
-    def duration(self, now: datetime) -> timedelta | None:
-        """Return the total duration, or the duration so far."""
-        return elapsed(self.start, self.end, now)
 
 
 def read_run(
@@ -160,22 +133,19 @@ def read_run(
         The run.
     """
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
-    state = mapping(status.get("state"))
-    name, phase = str(metadata.get("name") or ""), str(status.get("phase") or "Pending")
-    end = read_time(status.get("completionTime"))
+    state, listed = mapping(status.get("state")), read_listed(obj)
     told = read_history(mappings(mapping(status.get("history")).get("events")))
-    open_ = read_openings(name, status, state, now, seen)
+    open_ = read_openings(listed.name, status, state, now, seen)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
-    succeeded = next((c for c in conditions if c.type == "Succeeded"), None)
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
     operation = mapping(spec.get("nexusOperation"))
     failure = mapping(status.get("failure"))
     code = read_code(reference, state, told.task_failed)
     source = Source(
-        run=name,
-        phase=phase,
-        closed=phase in CLOSED,
-        end=end,
+        run=listed.name,
+        phase=listed.phase,
+        closed=listed.closed,
+        end=listed.end,
         definition=mapping(spec.get("inline")) or mapping(status.get("definition")),
         memory=mapping(state.get("memory")),
         history=told,
@@ -184,33 +154,21 @@ def read_run(
         trace=trace,
     )
     return ShownRun(
-        name=name,
-        namespace=str(metadata.get("namespace") or "default"),
+        **{field.name: getattr(listed, field.name) for field in fields(listed)},
         uid=str(metadata.get("uid") or ""),
-        workflow=reference.get("name") or reference.get("type"),
-        activity=standalone.get("type"),
-        operation=f"{operation.get('service')}.{operation.get('operation')}" if operation else None,
         endpoint=str(operation.get("endpoint") or ""),
         task_queue=str((code.task_queue if code is not None else standalone.get("taskQueue")) or ""),
         versioning=_versioning(mapping(mapping(state.get("code")).get("versioning"))),
         code=code,
-        workflow_id=str(spec.get("workflowId") or name),
-        phase=phase,
-        reason=succeeded.reason if succeeded else "",
-        message=with_cause(succeeded.message, failure) if succeeded else "",
         observed=bool(status),
         deleting=bool(metadata.get("deletionTimestamp")),
-        created=read_time(metadata.get("creationTimestamp")),
-        start=read_time(status.get("startTime")),
-        end=end,
-        progress=str(status.get("progress") or ""),
         input=_shown(told.first.get("input", spec.get("input"))),
         output=status.get("output"),
         failure=failure or None,
         chain=_chain(metadata, status, told),
         claims=tuple(_claims(obj, source.definition)),
         conditions=conditions,
-        paused=_pause(state, conditions) if phase == "Paused" else None,
+        paused=_pause(state, conditions) if listed.phase == "Paused" else None,
         cancel=_cancel(state, told, conditions),
         steps=coded_steps(source) if code is not None or standalone or operation else read_steps(source),
         activities=open_.activities,
@@ -219,7 +177,7 @@ def read_run(
         operations=open_.operations,
         signals=open_.signals,
         undecided=_undecided(state),
-        removed_at=_removed_at(spec, phase, end),
+        removed_at=_removed_at(spec, listed.phase, listed.end),
         seen=seen,
     )
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from perdure.cli.view import columns, text
-from perdure.cli.view.facts import ShownRun
+from perdure.cli.view.listed_run import ListedRun
 from perdure.cli.view.page import Page
 
 
-def table(runs: Sequence[ShownRun], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
+def table(runs: Sequence[ListedRun], page: Page, *, namespaces: bool = False, wide: bool = False) -> list[Text]:
     """Show runs. Nothing is truncated, because programs also read the lines.
 
     Args:
@@ -32,7 +32,7 @@ class GrowingTable:
         self._wide = wide
         self._widths: list[int] = []
 
-    def lines(self, runs: Sequence[ShownRun], page: Page) -> list[Text]:
+    def lines(self, runs: Sequence[ListedRun], page: Page) -> list[Text]:
         """Show runs in columns at least as wide as before; the first call begins with the heading."""
         heading = ["NAME", "PHASE", "PROGRESS", "REASON", "STARTED", "DURATION", "AGE"]
         if self._namespaces:
@@ -46,7 +46,7 @@ class GrowingTable:
         return lines[1:] if begun else lines
 
 
-def _cells(run: ShownRun, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
+def _cells(run: ListedRun, page: Page, *, namespaces: bool, wide: bool) -> list[str]:
     length = run.duration(page.now)
     cells = [
         run.name,

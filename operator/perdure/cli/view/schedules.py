@@ -15,6 +15,7 @@ from perdure.api.schedule import ScheduleSpec
 from perdure.cli.view import columns, text
 from perdure.cli.view.page import Page
 from perdure.schedule.errors import InvalidTimesError
+from perdure.schedule.run_manifests import id_of
 from perdure.schedule.times import Due, Times
 
 Object = dict[str, Any]
@@ -83,7 +84,12 @@ _Phases = Mapping[tuple[str, str], _Phase]
 
 
 def table(
-    schedules: Sequence[Object], page: Page, runs: Sequence[Object] = (), *, namespaces: bool = False
+    schedules: Sequence[Object],
+    page: Page,
+    runs: Sequence[Object] = (),
+    *,
+    namespaces: bool = False,
+    wide: bool = False,
 ) -> list[Text]:
     """Format schedules, one line each; the first line is the heading.
 
@@ -92,6 +98,7 @@ def table(
         page: The page for the output.
         runs: The runs of the schedules that the user may read.
         namespaces: Whether their namespaces are shown.
+        wide: Whether the IDs are shown that Temporal clients use.
     """
     heading = ["NAME", "SPEC", "ZONE", "STATE", "LAST", "NEXT", "ACTIVE"]
     phases = _phases(runs)
@@ -99,6 +106,9 @@ def table(
     if namespaces:
         heading.insert(0, "NAMESPACE")
         rows = [[s["metadata"]["namespace"], *row] for s, row in zip(schedules, rows, strict=True)]
+    if wide:
+        heading.append("ID")
+        rows = [[*row, id_of(s)] for s, row in zip(schedules, rows, strict=True)]
     return columns.table(heading, rows, page)
 
 
@@ -179,6 +189,8 @@ def description(schedule: Object, page: Page, runs: Sequence[Object] = ()) -> li
         f"  when      {summary}" + (f"  ({zone})" if zone else ""),
         f"  overlap   {given.get('overlapPolicy', 'Skip')}, catch-up window {given.get('catchupWindow', '1m')}",
     ]
+    if id_of(schedule) != meta["name"]:
+        lines.insert(1, f"  id        {text.one_line(id_of(schedule))}")
     if "remainingActions" in status:
         lines.append(f"  left      {status['remainingActions']} actions")
     lines += [

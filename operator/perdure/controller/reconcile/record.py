@@ -7,7 +7,7 @@ operators cannot corrupt a run, and after a lost response, the next write finds 
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,9 +15,10 @@ import msgspec
 from perdure.kube import client as kube
 from perdure.kube.patch import Operation, json_patch
 from perdure.observe import metrics
+from perdure.runtime import status_texts
 
 Status = dict[str, Any]
-"""The `status` of an object, as JSON."""
+"""The `status` of an object, as JSON; of a run, with values in place of texts."""
 
 _DEFAULTED: Final = frozenset({"phase"})
 """Fields of a status that the API server fills in until the first write."""
@@ -27,7 +28,7 @@ was suspended in between."""
 
 
 def encoded(status: Status) -> bytes:
-    """Encode a status as it is stored."""
+    """Encode a status."""
     return msgspec.json.encode(status)
 
 
@@ -44,6 +45,9 @@ class Record:
         """Loop time of the last request whose response showed that the object is current."""
         self._client = client
         self._url = kube.path(kube.PERDURE, meta["namespace"], plural, meta["name"])
+        self._encode: Callable[[Status], Status] = (
+            status_texts.encode if plural == "workflowruns" else lambda status: status
+        )
         self._version: str = meta["resourceVersion"]
         self._newest = self._version
 
@@ -71,9 +75,9 @@ class Record:
         """
         operations = [self._unchanged]
         if self.status.keys() - _DEFAULTED:
-            operations += json_patch(self.status, status, "/status")
+            operations += json_patch(self._encode(self.status), self._encode(status), "/status")
         else:
-            operations.append({"op": "add", "path": "/status", "value": status})
+            operations.append({"op": "add", "path": "/status", "value": self._encode(status)})
         sent = _time()
         try:
             answer = await self._client.patch(f"{self._url}/status", operations)

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.peers import Peers
-from perdure.controller.reconcile.record import Status, encoded
+from perdure.controller.reconcile.record import Status
 from perdure.controller.runs import run_status
 from perdure.controller.runs.kubernetes_events import RunEventRecorder
 from perdure.controller.runs.run_record import RunRecord
@@ -16,6 +16,7 @@ from perdure.controller.runs.run_status import RunFacts
 from perdure.engine.state import RunState
 from perdure.kube import client as kube
 from perdure.observe import metrics
+from perdure.runtime import status_texts
 from perdure.runtime.attempts import RunRef
 
 _COMPILING_QUIETLY: Final = timedelta(seconds=2)
@@ -100,7 +101,7 @@ class RunConditions:
         if facts.refused == said[1] and (facts.unserved == said[0] or not offers):
             return
         status = run_status.compose(before, facts, state, (), now)
-        if _hindrances(status) == said or run_status.too_large(encoded(status)) is not None:
+        if _hindrances(status) == said or run_status.too_large(status_texts.size_of(status)) is not None:
             return
         with suppress(kube.TooLargeError):  # it is not necessary to report this if there is no room
             await self._stored.write(status)

@@ -13,6 +13,7 @@ from perdure.engine.decider import Decider
 from perdure.engine.state import RunState, apply
 from perdure.engine.step import RunTransition, terminate
 from perdure.kube import client as kube
+from perdure.runtime import status_texts
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.commits import OF_RUNS, Witness
 
@@ -57,7 +58,7 @@ class RunRecord:
         self.blobs = BlobsOfRun(blobs, run)
         self.segments = Segments(client, run)
         self.size = 0
-        """Size of the status that was committed last, in bytes of JSON; 0 before the first commit of this process."""
+        """Size of the status that was committed last, in bytes, as it is stored; 0 before the first commit of this process."""
         self._witness = Witness(OF_RUNS, run.uid, starts_work=True)
 
     @property
@@ -118,14 +119,14 @@ class RunRecord:
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
         status = _composed(sealed.status, transition, facts, now)
-        text = encoded(status)
-        reason = run_status.too_large(text)
+        text, size = encoded(status), status_texts.size_of(status)
+        reason = run_status.too_large(size)
         if reason is None:
             stored = await self.blobs.store(text, self.record.status, (transition.events, transition.state))
             try:
                 await self.write(status)
                 self.blobs.committed(stored)
-                self.size = len(text)
+                self.size = size
             except kube.TooLargeError as error:
                 reason = run_status.refused_as_too_large(error.message)
         if reason is None:

@@ -63,7 +63,7 @@ _SIGNALS_TOLD = 3
 MAX_SHOWN = 100
 """Maximum number of open activities, timers, signals, and children to show; `state` has all of them."""
 MAX_STATUS = 1024 * 1024
-"""Maximum size of a status, in bytes of JSON. etcd accepts 1.5 MiB for a whole object, including spec and metadata."""
+"""Maximum size of a status, in bytes, as it is stored. etcd accepts 1.5 MiB for a whole object, including spec and metadata."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,9 +232,8 @@ def message_of(status: Status, reason: ConditionReason) -> str:
     return next(found, "")
 
 
-def too_large(text: bytes) -> str | None:
-    """Why an `encoded` status is too large to be stored; None if it is not."""
-    size = len(text)
+def too_large(size: int) -> str | None:
+    """Why a status of this size in bytes cannot be stored; None if it can."""
     if size <= MAX_STATUS:
         return None
     return (

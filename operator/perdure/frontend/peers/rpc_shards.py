@@ -8,7 +8,6 @@ from temporalio.api.enums.v1 import TaskQueueKind
 from temporalio.api.taskqueue.v1 import TaskQueue
 
 from perdure.api.names import schedule_name
-from perdure.api.schedule import MAX_SCHEDULE_NAME
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.errors import RpcError
 from perdure.frontend.matching import queue_shard
@@ -68,7 +67,7 @@ def _named(rpc: str, request: Any, workflow_of: Callable[[str], str]) -> str:
     if rpc == "ExecuteMultiOperation":
         return request.operations[0].start_workflow.workflow_id if request.operations else ""
     if "schedule_id" in fields:
-        return schedule_name(request.schedule_id, MAX_SCHEDULE_NAME)
+        return schedule_name(request.schedule_id)
     if "update_ref" in fields:
         return _of_execution(request.update_ref.workflow_execution, workflow_of)
     for field in _EXECUTIONS:

@@ -32,7 +32,7 @@ from temporalio.api.workflowservice.v1 import (
 from perdure.api.common import mistakes
 from perdure.api.names import schedule_name
 from perdure.api.reasons import ConditionReason
-from perdure.api.schedule import MAX_SCHEDULE_NAME, OverlapPolicy
+from perdure.api.schedule import OverlapPolicy
 from perdure.frontend import payload_messages as data
 from perdure.frontend import schedule_messages
 from perdure.frontend.comparisons import InvalidQueryError
@@ -95,7 +95,7 @@ class Scheduling:
                 request.schedule,
                 types,
                 namespace=request.namespace,
-                name=_name(request.schedule_id),
+                name=schedule_name(request.schedule_id),
                 schedule_id=request.schedule_id,
                 told=told,
                 identity=request.identity,
@@ -266,7 +266,7 @@ class Scheduling:
 
     async def _read(self, namespace: str, schedule_id: str) -> kube.Object:
         _check_id(schedule_id)
-        url = kube.path(kube.PERDURE, namespace, "schedules", _name(schedule_id))
+        url = kube.path(kube.PERDURE, namespace, "schedules", schedule_name(schedule_id))
         try:
             obj = await self._core.runs.manager.client.get(url)
         except kube.NotFoundError:
@@ -279,7 +279,7 @@ class Scheduling:
         self, namespace: str, schedule_id: str, change: Callable[[kube.Object], kube.Object]
     ) -> kube.Object:
         """Replace a schedule; if another client has written in the meantime, read it again."""
-        url = kube.path(kube.PERDURE, namespace, "schedules", _name(schedule_id))
+        url = kube.path(kube.PERDURE, namespace, "schedules", schedule_name(schedule_id))
         for _ in range(_TRIES):
             obj = await self._read(namespace, schedule_id)
             try:
@@ -371,10 +371,6 @@ def _check_id(schedule_id: str) -> None:
         raise invalid("ScheduleId is not set on request.")
     if len(schedule_id) > MAX_ID:
         raise invalid("ScheduleId length exceeds limit.")
-
-
-def _name(schedule_id: str) -> str:
-    return schedule_name(schedule_id, MAX_SCHEDULE_NAME)
 
 
 def _check(obj: kube.Object) -> None:

@@ -76,7 +76,7 @@ _FIELDS: Final = {
     "until": "sleep.until",
     **_TIMEOUTS,
 }
-_ENDED: Final = known_object({"status": TEXT, "output": ANY, "failure": ANY})
+_ENDED: Final = known_object({"status": TEXT, "output": ANY, "artifacts": ANY, "failure": ANY})
 _APPROVAL: Final = known_object({"approved": {"type": "boolean"}, "comment": ANY, "by": TEXT})
 _CONDITION: Final = ({"bool"}, "true or false; compare it with something")
 _OUTPUT_DEPTH: Final = 3

@@ -2,7 +2,8 @@
 
 from perdure.language.execution.context import WORK_OF_A_START, replace
 from perdure.language.execution.parts import Parts
-from perdure.language.memory import CANCELLED, SKIPPED, Outcome, Status, StepRecord, failed
+from perdure.language.memory import CANCELLED, SKIPPED, Frame, Outcome, Status, StepRecord, failed
+from perdure.language.program import Flow
 from perdure.language.step_failures import StepError
 from perdure.language.step_paths import Path
 
@@ -21,6 +22,8 @@ class Steps:
         frame = context.frame(frame_path)
         if frame is None or frame.outcome is not None or path.step in frame.steps:
             return
+        if _is_full(frame, context.program.flows[frame.block]):
+            return  # it is due again when another step closes
         context.work += WORK_OF_A_START
         at = context.locate(path)
         record = StepRecord(status=Status.RUNNING, start_time=context.now)
@@ -63,11 +66,18 @@ class Steps:
             self._parts.frames.stop(frame_path, outcome)
             return
         if frame.outcome is None:
-            for other in flow.dependants[path.step]:
+            candidates = flow.dependants[path.step] if flow.max_concurrency is None else flow.by_name
+            for other in candidates:
                 needs = flow.by_name[other].needs
-                if all(_is_closed(frame.steps.get(need)) for need in needs):
+                if other not in frame.steps and all(_is_closed(frame.steps.get(need)) for need in needs):
                     context.enqueue([frame_path.child(other)])
         self._parts.frames.close_if_done(frame_path)
+
+
+def _is_full(frame: Frame, flow: Flow) -> bool:
+    """Whether no other step of a frame may run now."""
+    most = flow.max_concurrency
+    return most is not None and sum(each.status is Status.RUNNING for each in frame.steps.values()) >= most
 
 
 def _is_closed(record: StepRecord | None) -> bool:

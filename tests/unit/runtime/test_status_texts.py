@@ -1,0 +1,160 @@
+"""The status of a run as it is stored: bulky fields as JSON texts, which readers get as values."""
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import inspect
+
+from perdure.engine.code import Code
+from perdure.engine.state import RunState
+from perdure.kube.patch import json_patch
+from perdure.language.memory import Memory
+from perdure.runtime import status_texts
+from perdure.runtime.commits import OF_RUNS, committed, edited
+
+Json = dict[str, Any]
+
+RECORDED = Path(__file__).parents[1] / "cli" / "recorded"
+"""Runs that an earlier version recorded, with values."""
+
+
+def recorded(name: str) -> Json:
+    run: Json = json.loads((RECORDED / f"{name}.json").read_text())
+    return run
+
+
+def run_of(status: Json) -> Json:
+    return {"kind": "WorkflowRun", "metadata": {"name": "r"}, "status": status}
+
+
+def read(status: Json) -> Json:
+    found: Json = status_texts.decode(run_of(status))["status"]
+    return found
+
+
+OPEN: Json = {
+    "phase": "Running",
+    "definition": {"steps": [{"name": "charge"}]},
+    "history": {"events": [{"eventId": 1, "input": 1.0}, {"eventId": 2}], "nextEventId": 3},
+    "state": {
+        "workflowId": "[1]",
+        "nextEventId": 3,
+        "activities": {"2": {"activityId": "charge", "attempt": 1}, "5": {"activityId": "ship", "attempt": 2}},
+        "requests": ["{}"],
+        "memory": {"frames": {"": {"steps": {}}}, "vars": {"x": "{}", "y": None}, "now": "2026-01-01T00:00:00Z"},
+        "code": {"workflowType": "{}", "updates": {"u": {"acceptedEventId": 4}}, "task": {"attempt": 3}},
+    },
+}
+
+
+def test_bulky_fields_are_texts_and_the_rest_is_not() -> None:
+    assert status_texts.encode(OPEN) == {
+        "phase": "Running",
+        "definition": '{"steps":[{"name":"charge"}]}',
+        "history": {"events": ['{"eventId":1,"input":1.0}', '{"eventId":2}'], "nextEventId": 3},
+        "state": {
+            "workflowId": "[1]",
+            "nextEventId": 3,
+            "activities": {"2": '{"activityId":"charge","attempt":1}', "5": '{"activityId":"ship","attempt":2}'},
+            "requests": '["{}"]',
+            "memory": {
+                "frames": {"": '{"steps":{}}'},
+                "vars": '{"x":"{}","y":null}',
+                "now": "2026-01-01T00:00:00Z",
+            },
+            "code": {"workflowType": "{}", "updates": {"u": '{"acceptedEventId":4}'}, "task": '{"attempt":3}'},
+        },
+    }
+
+
+@pytest.mark.parametrize("name", [file.stem for file in sorted(RECORDED.iterdir())])
+def test_a_run_is_read_as_it_was_written_in_either_form(name: str) -> None:
+    run = recorded(name)
+    before = copy.deepcopy(run)
+    texts = {**run, "status": status_texts.encode(run["status"])}
+    assert texts != run
+    assert status_texts.decode(texts) == status_texts.decode(run) == run == before
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=5), values, max_size=3), max_size=3), values)
+def test_values_of_users_are_kept(events: list[Json], value: Any) -> None:
+    state = {"memory": {"vars": {"value": value}}, "successorRefused": "{}"}
+    status = {"history": {"events": events}, "state": state, "output": value}
+    assert read(status_texts.encode(status)) == status
+
+
+def test_a_status_may_have_both_forms() -> None:
+    texts = status_texts.encode(OPEN)
+    mixed = copy.deepcopy(OPEN)
+    mixed["history"]["events"][1] = texts["history"]["events"][1]
+    mixed["state"]["activities"]["5"] = texts["state"]["activities"]["5"]
+    assert read(mixed) == OPEN
+
+
+def test_other_objects_are_left_alone() -> None:
+    for obj in ({"kind": "Schedule", "status": {"state": {"requests": "[]"}}}, {"kind": "WorkflowRun"}, {}):
+        assert status_texts.decode(obj) is obj
+
+
+@pytest.mark.parametrize("text", ["", "{", "null", "12", "nothing", '"{}"'])
+def test_a_text_that_is_no_object_counts_as_an_edit(text: str) -> None:
+    stored = status_texts.encode(committed(OPEN, OF_RUNS, "u", 0))
+    assert edited(read(stored), OF_RUNS) == ""
+    stored["history"]["events"][0] = text
+    assert edited(read(stored), OF_RUNS).startswith("The status was edited")
+
+
+def test_a_change_is_sent_without_what_is_around_it() -> None:
+    after = copy.deepcopy(OPEN)
+    after["history"]["events"].append({"eventId": 3})
+    after["state"]["activities"]["5"]["attempt"] = 3
+    assert json_patch(status_texts.encode(OPEN), status_texts.encode(after), "/status") == [
+        {"op": "add", "path": "/status/history/events/-", "value": '{"eventId":3}'},
+        {"op": "replace", "path": "/status/state/activities/5", "value": '{"activityId":"ship","attempt":3}'},
+    ]
+
+
+FOLDED = (inspect.DictType, inspect.StructType, inspect.VarTupleType, inspect.ListType)
+
+
+def parts(kind: type[msgspec.Struct]) -> set[str]:
+    """The fields of a struct that are stored as objects or lists."""
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType)
+    return {
+        field.encode_name
+        for field in found.fields
+        for each in (field.type.types if isinstance(field.type, inspect.UnionType) else (field.type,))
+        if isinstance(each, FOLDED)
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrap"),
+    [
+        (RunState, lambda part: part),
+        (Code, lambda part: {"code": part}),
+        (Memory, lambda part: {"memory": part}),
+    ],
+    ids=["state", "code", "memory"],
+)
+def test_every_part_of_the_state_that_may_grow_is_in_texts(
+    kind: type[msgspec.Struct], wrap: Callable[[Json], Json]
+) -> None:
+    for name in parts(kind) - {"code"}:
+        status = {"state": wrap({name: {"member": {"deep": 1}}})}
+        assert status_texts.encode(status) != status, name

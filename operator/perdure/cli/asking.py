@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.names import schedule_name
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError, ExitCode
@@ -48,12 +47,18 @@ DONE = {
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 
 
+def _schedule_name(text: str) -> str:
+    from perdure.api.names import schedule_name
+
+    return schedule_name(text)
+
+
 ScheduleName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
         help="Name of the Schedule, or the ID from the Temporal client that created it",
-        parser=schedule_name,
+        parser=_schedule_name,
         show_default=False,
         autocompletion=names_of("schedules"),
     ),

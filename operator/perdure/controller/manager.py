@@ -57,12 +57,7 @@ class Manager:
     """Assembles the informers and reconcilers of an operator, and runs them."""
 
     def __init__(
-        self,
-        tools: Tools,
-        served: ServedNamespaces,
-        *,
-        workers: int = 32,
-        kept: Limits | None = None,
+        self, tools: Tools, served: ServedNamespaces, *, workers: int = 32, kept: Limits | None = None
     ) -> None:
         """Create a manager without starting it.
 

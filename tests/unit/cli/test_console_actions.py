@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure.cli.console import actions
+from perdure.cli.console import action_forms
 from unit.cli import consoled
 from unit.cli.apiserver import ApiServer
 from unit.cli.apiserver import serving as api_server
@@ -76,7 +76,7 @@ async def test_the_button_of_a_dead_letter_runs_it_alone(api: ApiServer, path: s
 
 
 @pytest.mark.usefixtures("api")
-@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(actions.MAX_TARGETS + 1)]])
+@pytest.mark.parametrize("names", [[], ["../x"], [f"a-{number}" for number in range(action_forms.MAX_TARGETS + 1)]])
 async def test_an_invalid_selection_is_refused(names: list[str]) -> None:
     async with opened() as browser:
         sent = [("request", "0123456789"), *(("name", name) for name in names)]
@@ -112,7 +112,7 @@ async def test_a_run_is_cancelled_for_a_reason(api: ApiServer) -> None:
 
 
 async def test_a_request_that_waits_can_be_looked_at_again(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(actions, "_SECONDS", 0.0)
+    monkeypatch.setattr(action_forms, "_SECONDS", 0.0)
     api.status = lambda _: {}
     async with opened() as browser:
         sent = [await request_id(browser, RUN), ("reason", "")]

@@ -25,8 +25,8 @@ SLOW = {
     "structlog",
     "urllib.request",
 }
-MOST = 285
-"""Modules, most of them of the standard library; most verbs have 255 to 265."""
+MOST = 290
+"""Modules, most of them of the standard library; those that ask a frontend have the most, 288."""
 
 OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "replay", "simulate"} | {
     "test",

@@ -13,12 +13,12 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
-from perdure.cli.console.actions import Actions
+from perdure.cli.console.action_forms import ActionForms
 from perdure.cli.console.marks import mark
 from perdure.cli.console.pages import Pages
 from perdure.cli.console.problems import explain
 from perdure.cli.console.site import Site
-from perdure.cli.console.starts import Starts
+from perdure.cli.console.start_form import StartForm
 from perdure.cli.console.submissions import new_request_id
 from perdure.cli.errors import CliError
 from perdure.cli.view import text
@@ -80,7 +80,7 @@ def console(door: ApiServerDoor, settings: ConsoleSettings, before: Sequence[Mid
     return Starlette(
         routes=[
             Mount("/static", StaticFiles(packages=[("perdure.cli.console", "static")]), name="static"),
-            *([] if settings.read_only else [*Starts(site).routes(), *Actions(site).routes()]),
+            *([] if settings.read_only else [*StartForm(site).routes(), *ActionForms(site).routes()]),
             *Pages(site).routes(),
         ],
         middleware=[Middleware(SecurityHeaders), *before],

@@ -36,7 +36,7 @@ _CONFLICT: Final = 409
 """The status if another run exists already."""
 
 
-class Starts:
+class StartForm:
     """Serves the form that starts runs of a Workflow."""
 
     def __init__(self, site: Site) -> None:

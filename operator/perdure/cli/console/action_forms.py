@@ -31,7 +31,7 @@ _SECONDS: Final = 10.0
 """Maximum time to wait for results."""
 
 
-class Actions:
+class ActionForms:
     """Serves the forms that request something."""
 
     def __init__(self, site: Site) -> None:

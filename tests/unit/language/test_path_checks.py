@@ -33,6 +33,15 @@ def test_a_step_beside_one_that_ends_the_run_may_run() -> None:
     assert told(steps=steps) == []
 
 
+def test_a_limit_of_steps_that_run_one_after_the_other_is_told() -> None:
+    steps: list[dict[str, Any]] = [{"name": name, "sleep": {"duration": "1s"}} for name in "abc"]
+    (finding,) = told(steps=steps, maxConcurrency=2)
+    assert finding.startswith(
+        "Warning spec.maxConcurrency: has no effect: each step of the list needs the one before it"
+    )
+    assert told(steps=[*steps[:2], {**steps[2], "needs": ["a"]}], maxConcurrency=2) == []
+
+
 def test_a_condition_that_is_never_true_is_told() -> None:
     (finding,) = told(steps=[{"name": "a", "when": "${false}", "sleep": {"duration": "1s"}}])
     assert finding == "Warning spec.steps[0].when: step `a` never runs: its `when` is always false"

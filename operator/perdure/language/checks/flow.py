@@ -32,6 +32,10 @@ def of_definition(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
 def of_flow(path: str, flow: Flow) -> Iterator[Finding]:
     """Check a list of steps: the main steps, or those of a block."""
     before = ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
+    one_by_one = sorted(map(len, before.values())) == list(range(len(before)))
+    if flow.max_concurrency is not None and one_by_one:
+        message = "has no effect: each step of the list needs the one before it; set `needs`, such as `needs: []`"
+        yield _warning(f"{path}.maxConcurrency", message)
     for i, compiled in enumerate(flow.steps):
         step, where = compiled.step, f"{path}.steps[{i}]"
         ends = [name for name in flow.by_name if name in before[step.name] and _always_ends(flow.by_name[name])]

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.api.names import schedule_name
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.completing import names_of
 from perdure.cli.errors import CliError, ExitCode
@@ -48,12 +47,18 @@ DONE = {
 """The past participle for messages, by the field of the request in the spec of an Operation."""
 
 
+def _schedule_name(text: str) -> str:
+    from perdure.api.names import schedule_name
+
+    return schedule_name(text)
+
+
 ScheduleName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
         help="Name of the Schedule, or the ID from the Temporal client that created it",
-        parser=schedule_name,
+        parser=_schedule_name,
         show_default=False,
         autocompletion=names_of("schedules"),
     ),
@@ -61,7 +66,7 @@ ScheduleName = Annotated[
 ReasonOption = Annotated[
     str, typer.Option("--reason", help="The reason, shown in Events and in the history", show_default=False)
 ]
-_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
+_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only send the request")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
 ParameterOption = Annotated[
     list[str] | None,
@@ -69,7 +74,7 @@ ParameterOption = Annotated[
         "-p",
         "--parameter",
         metavar="KEY=VALUE",
-        help="A field of the input: JSON, or else text; may be given several times",
+        help="A field of the input; a value that is not JSON is text; repeatable",
         show_default=False,
     ),
 ]

@@ -29,6 +29,8 @@ class CallTarget:
     timeout: str | None = None
     deadline: str = ""
     """The name of the input with the time limit of an attempt."""
+    child: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of a call of a child."""
     deletion: str = ""
     """The activity that deletes the Pod that the call leaves."""
     wait: Mapping[str, Any] = field(default_factory=dict)

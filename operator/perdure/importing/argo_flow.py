@@ -296,7 +296,7 @@ class FlowBuilder:
             return dict(target.wait)
         value = {"input": given} if given else {}
         if target.kind == "child":
-            return {"childWorkflow": {"workflow": {"name": target.name}, **value}}
+            return {"childWorkflow": {"workflow": {"name": target.name}, **value, **target.child}}
         key = "name" if target.kind == "activity" else "block"
         return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
 

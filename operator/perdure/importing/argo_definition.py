@@ -34,7 +34,7 @@ _UNSERVED: Final = {
     "plugin": "write the step as an activity",
 }
 _ADVICE: Final = {
-    "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
+    "memoize": "steps are not memoized; let the activity look up and return its earlier result",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "metadata": "only pods have labels; set it on the templates with containers",
 }

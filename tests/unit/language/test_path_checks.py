@@ -71,10 +71,10 @@ def test_clauses_that_catch_nothing_are_told() -> None:
 
 
 def test_what_nobody_uses_is_told() -> None:
-    assert told(blocks=[IDLE]) == ["Warning spec.blocks[0]: nothing calls block `idle`; take it away"]
+    assert told(blocks=[IDLE]) == ["Warning spec.blocks[0]: nothing calls block `idle`; remove it"]
     unused = checked(steps=IDLE["steps"]).findings
     assert [str(finding) for finding in unused] == [
-        "spec.activities[0]: no step runs activity `work`; take it away",
+        "spec.activities[0]: no step runs activity `work`; remove it",
     ]
 
 
@@ -133,7 +133,7 @@ def test_blocks_that_call_each_other_whatever_happens_are_told() -> None:
 
     assert blocks() == [
         (
-            "Error spec.blocks[0].steps[0]: these blocks call each other without end: `a` calls `b` calls `a`; give one "
+            "Error spec.blocks[0].steps[0]: these blocks call each other endlessly: `a` calls `b` calls `a`; give one "
             "of the calls a `when`, or put it into a `switch`"
         )
     ]
@@ -164,7 +164,7 @@ def test_waiting_without_limit_is_worth_a_note() -> None:
         ({"startToCloseTimeout": "2h", "heartbeatTimeout": "1m"}, None),
         ({"startToCloseTimeout": "2h"}, "has no `heartbeatTimeout`"),
         ({"scheduleToCloseTimeout": "2h"}, "has no `heartbeatTimeout`"),
-        ({"startToCloseTimeout": "1m", "heartbeatTimeout": "1m"}, "so it never ends one"),
+        ({"startToCloseTimeout": "1m", "heartbeatTimeout": "1m"}, "so it has no effect"),
         ({"startToCloseTimeout": "3m", "scheduleToCloseTimeout": "2m"}, "is longer than `scheduleToCloseTimeout`"),
     ],
 )

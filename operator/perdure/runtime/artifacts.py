@@ -126,7 +126,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
     text = json.dumps(wanted, ensure_ascii=False)
     if len(text.encode()) > _LARGEST:
         raise PayloadTooLargeError(
-            f"the input artifacts of activity {activity} take {len(text.encode())} bytes, and may take {_LARGEST}; "
+            f"the input artifacts of activity {activity} take {len(text.encode())} bytes, but the limit is {_LARGEST}; "
             "download large files with `http`, or keep them in the artifact store"
         )
     spec["volumes"] = [*list_in(spec, "volumes"), _volume(ARTIFACTS, artifacts)]
@@ -160,11 +160,11 @@ def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
     if given is None:
         if artifact.optional:
             return None
-        raise InvalidDefinitionError(f"artifact `{artifact.name}`: `from` is null; set `optional` if it may be")
+        raise InvalidDefinitionError(f"artifact `{artifact.name}`: `from` is null; set `optional` if that is allowed")
     if isinstance(given, list):
         if len(given) > _MOST_ITEMS:
             raise InvalidDefinitionError(
-                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, and may have {_MOST_ITEMS}"
+                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, but the limit is {_MOST_ITEMS}"
             )
         return {"name": artifact.name, "items": [_reference(artifact.name, each, store) for each in given]}
     return {"name": artifact.name, **_reference(artifact.name, given, store)}

@@ -75,7 +75,7 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store has not accepted the object.
         """
-        with _explained(f"the artifact store does not take `{key}`"):
+        with _explained(f"the artifact store rejected `{key}`"):
             first = next(pieces, b"")
             if len(first) < PIECE:
                 next(pieces, None)  # raises the error of a folder that cannot be packed
@@ -89,7 +89,7 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store does not return the object.
         """
-        with _explained(f"the artifact store does not give `{key}`"):
+        with _explained(f"the artifact store did not return `{key}`"):
             for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):
                 yield bytes(piece)
 

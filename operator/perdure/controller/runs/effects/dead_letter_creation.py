@@ -35,7 +35,7 @@ async def write(context: EffectContext, marker: ev.MarkerRecorded, run: kube.Obj
             break
     else:
         where = {"namespace": context.run.namespace, "run": context.run.name, "event_id": marker.event_id}
-        _log.error("The DeadLetter is lost: others have all its names", **where)
+        _log.error("Could not create the DeadLetter: all its names are taken", **where)
     context.pending.enqueue(inputs.EffectDone(effect=WriteDeadLetter(marker.event_id)))
 
 

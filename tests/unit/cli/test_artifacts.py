@@ -59,6 +59,20 @@ def test_the_artifacts_of_all_steps_are_listed(server: ApiServer) -> None:
     assert call("artifacts", "list", "order").stderr == "The steps of `order` have left no artifacts.\n"
 
 
+def test_describe_shows_the_first_artifacts(server: ApiServer) -> None:
+    server.answers[PODS] = items()
+    shown = call("describe", "order").stdout
+    assert "\nArtifacts\n  ARTIFACT        BYTES  KEY\n  make[0]/report  25600  shop/uid-1/2-1/report\n" in shown
+    assert json.loads(call("describe", "order", "-o", "json").stdout)["artifacts"]["make[0]/report"] == REPORT
+    server.answers[f"{RUNS}/order"] = run(*({"report": REPORT} for _ in range(23)))
+    assert "make[19]/report" in (shown := call("describe", "order").stdout)
+    assert "make[20]/report" not in shown
+    assert "  3 more; `perdure artifacts list` shows all\n" in shown
+    server.answers[f"{RUNS}/order"] = run({})
+    assert "Artifacts" not in call("describe", "order").stdout
+    assert "artifacts" not in json.loads(call("describe", "order", "-o", "json").stdout)
+
+
 def test_a_pod_reads_an_artifact_and_is_deleted(server: ApiServer, tmp_path: Path) -> None:
     done = call("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
     assert done.exit_code == 0, done.stderr

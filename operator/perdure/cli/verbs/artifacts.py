@@ -84,10 +84,9 @@ def list_(
     elif not artifacts:
         typer.echo(f"The steps of `{run}` have left no artifacts.", err=True)
     else:
-        from perdure.cli.view import columns
+        from perdure.cli.view.stored_artifacts import table
 
-        rows = [(name, str(each.get("size", "")), str(each.get("key", ""))) for name, each in artifacts.items()]
-        screen.show(columns.table(("ARTIFACT", "BYTES", "KEY"), rows, page_of(context, screen)))
+        screen.show(table(artifacts, page_of(context, screen)))
 
 
 def get(
@@ -140,12 +139,9 @@ COMMANDS = {"list": (list_, LIST_HELP), "get": (get, GET_HELP)}
 async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
     """Return the references to the output artifacts of a run, by step and name."""
     past = await cluster.runs.past(run)
-    return {
-        f"{event['activityId']}/{name}": reference
-        for event in past.events
-        if event["eventType"] == "ActivityTaskCompleted"
-        for name, reference in (event.get("artifacts") or {}).items()
-    }
+    from perdure.cli.view.stored_artifacts import artifacts_of
+
+    return artifacts_of(past.events)
 
 
 async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | None) -> bytes:

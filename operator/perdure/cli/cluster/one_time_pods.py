@@ -55,7 +55,7 @@ class OneTimePods:
             if status.get("phase") in {"Succeeded", "Failed"}:
                 return bool(status["phase"] == "Succeeded")
             states = [each.get("state") or {} for each in status.get("containerStatuses") or ()]
-            waiting = next((each["waiting"] for each in states if "waiting" in each), {})
+            waiting: Object = next((each["waiting"] for each in states if "waiting" in each), {})
             if waiting.get("reason") in _FINAL or clock.now() > end:
                 why = waiting.get("message") or waiting.get("reason") or "it has not ended after three minutes"
                 raise CliError(f"the pod `{name}` cannot read the artifact: {why}")

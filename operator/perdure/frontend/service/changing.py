@@ -270,7 +270,7 @@ def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: lis
         elif path in _TIMEOUTS:
             changes[path] = duration_or_none(asked, path)
         elif path == "priority":
-            changes["priority"] = priorities.asked_for(asked)
+            changes["priority"] = priorities.requested(asked)
         elif path == _WHOLE_POLICY:
             policy = ProtoRetryPolicy()
             policy.CopyFrom(asked.retry_policy)

@@ -115,6 +115,17 @@ def _value(book: Book, value: Any, path: str, source: Fields, scope: Scope) -> A
         return ""
 
 
+def called(target: CallTarget, given: Any) -> Object:
+    """Return the kind of a step that calls a target."""
+    if target.kind == "wait":
+        return dict(target.wait)
+    value = {"input": given} if given else {}
+    if target.kind == "child":
+        return {"childWorkflow": {"workflow": {"name": target.name}, **value, **target.child}}
+    key = "name" if target.kind == "activity" else "block"
+    return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
+
+
 def output_of(output: Fields, scope: Scope) -> Any:
     """Return the value of an output parameter of a steps or dag template."""
     source = output.part("valueFrom")

@@ -21,6 +21,7 @@ from perdure.importing.argo_children import (
 from perdure.importing.argo_flow import FlowBuilder
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
 from perdure.importing.argo_retry import retries_of_child, timeout
+from perdure.importing.argo_run_hooks import exit_handler, starting_steps
 from perdure.importing.argo_scope import PodScope, Scope, Shape, WorkflowFacts
 from perdure.importing.argo_services import deletion, service
 from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, walk
@@ -28,7 +29,6 @@ from perdure.importing.field_reader import ConversionReport, Fields, Names, Obje
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LONGEST_HANDLER: Final = "1d"
 _UNSERVED: Final = {
     "data": "list the files in an activity that returns them, and use `forEach`",
     "plugin": "write the step as an activity",
@@ -39,12 +39,9 @@ _ADVICE: Final = {
     "metadata": "only pods have labels; set it on the templates with containers",
 }
 _RESULT: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.result""")
-_ALL: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.parameters\}\}""")
 _PARSED: Final = re.compile(
     r"""(?:from[jJ](?:SON|son)|jsonpath)\(\s*[\w.'"\[\]-]*?parameters(?:\.|\[\\?['"])([-\w]+)"""
 )
-_RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
-"""The condition of a hook that runs when the workflow starts."""
 _LOOPED: Final = re.compile(r"parameters(?:\.|\[\\?['\"])([-\w]+)")
 
 
@@ -97,8 +94,8 @@ class DefinitionBuilder:
         made: Object = {}
         main = self._main(entry)
         hooks = spec.part("hooks")
-        main["steps"] += self._running(hooks)
-        handler = self._handler(spec, hooks)
+        main["steps"] += starting_steps(self, hooks, self._workflow)
+        handler = exit_handler(self, spec, hooks, self._workflow)
         while self._pending:
             self._pending.pop(0)()
         if self._activities:
@@ -129,30 +126,6 @@ class DefinitionBuilder:
         flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
-
-    def _running(self, hooks: Fields) -> list[Object]:
-        """Return the steps for the hooks that run when the workflow starts."""
-        flow = FlowBuilder(self, "", Scope("input", self._workflow), self._limit)
-        for name in [each for each in hooks.data if each != "exit"]:
-            hook = hooks.part(name)
-            if not _RUNNING.fullmatch(hook.text("expression") or ""):
-                hook.gap("expression", "only hooks of the status `Running`, and `exit`, have a counterpart; add steps")
-                continue
-            data = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
-            flow.steps(Fields({"steps": [[data]]}, hook.path, hook.report))
-        return [{**step, "needs": []} for step in flow.made]
-
-    def _handler(self, spec: Fields, hooks: Fields) -> Object:
-        hook = hooks.take("exit")
-        old = spec.text("onExit")
-        data = hook if isinstance(hook, dict) else {"template": old} if old else None
-        if data is None:
-            return {}
-        block = self._blocks.names.fresh("on-exit")
-        flow = FlowBuilder(self, "", Scope("input", self._workflow), self._limit)
-        flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
-        self._blocks.made.append({"name": block, "steps": flow.made})
-        return {"finally": {"block": block, "timeout": LONGEST_HANDLER}}
 
     # What flows need
 

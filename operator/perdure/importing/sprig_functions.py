@@ -1,5 +1,6 @@
 """Translates functions of Sprig, whose arguments have another order than those of expr-lang, to CEL."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -40,6 +41,11 @@ _SUMMARIES: Final[dict[str, Callable[[Sequence[str]], str]]] = {
 """Functions of any number of whole numbers."""
 
 
+_PARTS: Final = {"2006": (0, 4), "01": (5, 7), "02": (8, 10), "15": (11, 13), "04": (14, 16), "05": (17, 19)}
+"""The parts of a layout of Go, and where they are in a time in RFC 3339."""
+_LAYOUT: Final = re.compile(r"(2006|01|02|15|04|05)|([-/:. TZ]+)")
+
+
 def called(name: str, arguments: Sequence[str]) -> str | None:
     """Return the expression for a call; None if the function has no counterpart.
 
@@ -49,8 +55,22 @@ def called(name: str, arguments: Sequence[str]) -> str | None:
     """
     if name in _SUMMARIES and arguments:
         return _SUMMARIES[name]([f"int({each})" for each in arguments])
+    if name == "date" and len(arguments) == 2:  # noqa: PLR2004 (the layout and the time)
+        return _date(*arguments)
     kinds, made = _FIXED.get(name, ((), ""))
     if not made or len(kinds) != len(arguments):
         return None
     values = [f"{kind}({each})" for kind, each in zip(kinds, arguments, strict=True)]
     return made.format(*values)
+
+
+def _date(layout: str, time: str) -> str | None:
+    """Return the expression that formats a time in UTC; None if the layout has other parts than numbers with all digits."""
+    text, made, end = layout.strip("'"), [], 0
+    for found in _LAYOUT.finditer(text):
+        if found.start() != end:
+            break
+        start, stop = _PARTS.get(found[1], (0, 0))
+        made.append(f"string({time}).substring({start}, {stop})" if found[1] else f"'{found[2]}'")
+        end = found.end()
+    return f"({' + '.join(made)})" if made and end == len(text) else None

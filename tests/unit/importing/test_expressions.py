@@ -69,6 +69,8 @@ def test_a_condition_keeps_its_meaning(text: str, values: dict[str, object], exp
         ("sprig.add(inputs.parameters.x, 2, '3') * sprig.max(1, 2)", "1", 12),
         ("sprig.mod(sprig.sub(inputs.parameters.x, 1), sprig.min(4, 9))", 8, 3),
         ("sprig.last(inputs.parameters.x) - sprig.first(inputs.parameters.x)", [1, 5, 9], 8),
+        ("sprig.date('2006-01-02 15:04:05', inputs.parameters.x)", "2026-11-26T07:08:09Z", "2026-11-26 07:08:09"),
+        ("sprig.date('2006', inputs.parameters.x)", "2026-11-26T07:08:09Z", "2026"),
         ("sprig.b64enc(inputs.parameters.x)", "hello", "aGVsbG8="),
         ("inputs.parameters.x ?? 'none'", None, "none"),
         ("toJson(inputs.parameters.x)", [1], [1]),
@@ -86,6 +88,7 @@ def test_an_expression_keeps_its_value(text: str, value: object, expected: objec
     [
         "sprig.randAlpha(5)",
         "sprig.trim()",
+        "sprig.date('Jan 2', inputs.parameters.x)",
         "inputs.parameters.x[",
         "let x = 1; x",
         "inputs.other",

@@ -21,7 +21,7 @@ OF_THE_OPERATOR: Final = {
     ),
     "ApiServerUnreachable": (
         "A `resource` activity could not reach the API server.",
-        "None if the problem is temporary: the attempt is retried. Otherwise check the NetworkPolicies of the namespace.",
+        "Nothing if the problem is temporary: the attempt is retried. Otherwise check the NetworkPolicies of the namespace.",
     ),
     "ArtifactsNotStored": (
         "The activity succeeded, but the sidecar that uploads its artifacts failed or was killed.",

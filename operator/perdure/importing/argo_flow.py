@@ -11,7 +11,7 @@ from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import Called, Scope, artifact_field, variable
 from perdure.importing.argo_step_hooks import hooks_of_step
-from perdure.importing.expressions import UntranslatableError, condition, template
+from perdure.importing.expressions import TAG, UntranslatableError, condition, tag
 from perdure.importing.field_reader import Fields, Names, Object, literal
 
 
@@ -139,17 +139,24 @@ class FlowBuilder:
         if target is None:
             return {}
         if "{{" in target:
-            try:
-                given = template(target, self._scope.resolve, is_tag)[2:-1]
-            except UntranslatableError as error:
-                dag.gap("target", str(error))
-                return {}
+            given = self._computed_target(dag, target)
             needed = {name: [each for each in tasks if name in {each, *_ancestors(each, depends)}] for name in tasks}
-            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items()}
+            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if given}
         wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
         for name in set(tasks) - wanted:
             del tasks[name], depends[name]
         return {}
+
+    def _computed_target(self, dag: Fields, target: str) -> str:
+        """Return the expression for a target with tags; empty after a gap."""
+        whole = TAG.fullmatch(target.strip())
+        try:
+            if whole and "}}" not in whole[1]:
+                return f"string({tag(whole[1], self._scope.resolve)})"
+            dag.gap("target", "must be one tag, or have none")
+        except UntranslatableError as error:
+            dag.gap("target", str(error))
+        return ""
 
     def _fail_late(self, depends: dict[str, Depends], steps: dict[str, _Step], states: dict[str, TaskState]) -> None:
         """Add a step that fails at the end if a failed task prevented a last task from running."""

@@ -284,6 +284,8 @@ def test_the_target_of_a_dag_can_be_a_parameter(tmp_path: Path) -> None:
     )
     assert made.complete, made.sentences
     assert [each["text"] for each in inputs(made.simulate())] == ["a", "b", "c"]
+    several = made.file.with_name("foreign-0.yaml").read_text().replace('target: "', 'target: "{{workflow.name}} ')
+    assert any("dag.target: must be one tag" in each for each in argo(tmp_path, several).sentences)
 
 
 RETRIED = """

@@ -54,7 +54,7 @@ def kind_cluster(cache: Cache, name: str, *, workers: int | None = None, audit: 
     lifecycle.up(cache, name, workers, audit=audit)
     docker = find_docker(cache)
     if docker is None:
-        raise ClusterError("The Docker daemon has gone.")
+        raise ClusterError("The Docker daemon has stopped.")
     settings = dict(line.removeprefix("export ").split("=", 1) for line in lifecycle.exports(cache, name, docker))
     return Target(name, environment={**os.environ, **settings, "PATH": _path(cache)})
 

@@ -36,10 +36,10 @@ DEFAULT = "TestIntegrationSuite"
 def main() -> int:
     """Run the tests; 1 if one of them fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--address", default="127.0.0.1:7233", help="where SDKs are served")
-    parser.add_argument("--http-address", default="127.0.0.1:7243", help="where the HTTP API is served")
+    parser.add_argument("--address", default="127.0.0.1:7233", help="address of the Temporal frontend")
+    parser.add_argument("--http-address", default="127.0.0.1:7243", help="address of the HTTP API")
     parser.add_argument("--namespace", default="default")
-    parser.add_argument("--timeout", type=int, default=300, help="seconds that one process may take")
+    parser.add_argument("--timeout", type=int, default=300, help="timeout of one process, in seconds")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes run at the same time")
     parser.add_argument("--whole", action="store_true", help="one process per suite, not per test")
     parser.add_argument("--log", type=Path, default=Path(os.devnull), help="where the output of failing tests goes")

@@ -29,7 +29,7 @@ The Web UI, in your browser, with the permissions of the ServiceAccount {account
   perdure ui --service-account {account}
 
 What to try next
-  perdure describe {run}                     the same picture again, at any time
+  perdure describe {run}                     show this picture again
   perdure history {run} --detailed           every event with its attributes
   kubectl explain wfr.spec                       the fields of a run
   perdure schedule next -f {schedules}/schedules.yaml nightly --after 2027-03-26
@@ -61,7 +61,7 @@ def main() -> int:
     except ClusterError as error:
         say(f"Error: {error}")
         return 1
-    say(f"All of it took {time.monotonic() - began:.0f} s.")
+    say(f"Total time: {time.monotonic() - began:.0f} s.")
     return status
 
 
@@ -91,7 +91,7 @@ def run_schedule(target: Target) -> None:
 
 def show_schedule(target: Target) -> None:
     """Show what the schedule has done, and end it."""
-    with stage(f"kubectl wait wsch/{SCHEDULE}: a run has left its result for the next"):
+    with stage(f"kubectl wait wsch/{SCHEDULE}: a run has passed its result to the next"):
         of_result = "--for=jsonpath={.status.lastCompletionResult.number}"
         target.run("kubectl", "wait", f"wsch/{SCHEDULE}", of_result, "--timeout=2m")
     print()
@@ -145,7 +145,7 @@ def _how_to_find(target: Target) -> str:
 def _until_heartbeat(target: Target, *, items: int, seconds: float = 120.0) -> None:
     """Wait until the heartbeat of the first attempt reports that number of picked items."""
     deadline = time.monotonic() + seconds
-    last = "there is no heartbeat yet"
+    last = "no heartbeat yet"
     while time.monotonic() < deadline:
         found = target.run("kubectl", "get", "lease", LEASE, "--ignore-not-found", "-o", "json")
         notes = json.loads(found)["metadata"].get("annotations", {}) if found else {}
@@ -153,7 +153,7 @@ def _until_heartbeat(target: Target, *, items: int, seconds: float = 120.0) -> N
         if last.startswith("{") and len(json.loads(last)["picked"]) >= items:
             return
         time.sleep(0.2)
-    raise ClusterError(f"the first activity did not get as far as it should within {seconds:.0f} s: {last}")
+    raise ClusterError(f"the first activity did not report that it picked the items within {seconds:.0f} s: {last}")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def main() -> int:
     finally:
         if not (os.environ.get("KEEP") or existing()):
             remove(cache)
-    say(f"All of it took {time.monotonic() - began:.0f} s.")
+    say(f"Total time: {time.monotonic() - began:.0f} s.")
     return status
 
 
@@ -71,7 +71,7 @@ def remove(cache: Cache) -> None:
     try:
         lifecycle.down(cache, [NAME])
     except ClusterError as error:
-        say(f"The cluster {NAME} is still there: {error}")
+        say(f"The cluster {NAME} was not removed: {error}")
 
 
 def on_cluster(cache: Cache, environment: Mapping[str, str]) -> tuple[list[int], dict[str, str]]:

@@ -39,8 +39,8 @@ PACKAGES = (
 def main() -> int:
     """Run the tests; the exit status is pytest's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--address", default="127.0.0.1:7233", help="Where the operator serves SDKs")
-    parser.add_argument("--timeout", type=int, default=60, help="Seconds that one test may take")
+    parser.add_argument("--address", default="127.0.0.1:7233", help="Address of the operator's Temporal frontend")
+    parser.add_argument("--timeout", type=int, default=60, help="Timeout of one test, in seconds")
     parser.add_argument("folder", type=Path, help="A checkout of temporalio/sdk-python")
     parser.add_argument("tests", nargs="*", help=f"Which tests; default {' '.join(DEFAULT)}")
     chosen = parser.parse_args()

@@ -15,7 +15,7 @@ def ask(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def file(decision: dict[str, Any]) -> dict[str, Any]:
-    """File a decision under a seal, by which a change would be noticed."""
+    """File a decision with a seal, so that a change is noticed."""
     seal = hashlib.sha256(json.dumps(decision, sort_keys=True).encode()).hexdigest()[:16]
     return {**decision, "seal": seal}
 

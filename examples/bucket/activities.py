@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from perdure import activity
 
 FINAL = {400, 401, 403, 404}
-"""Answers that another attempt would get too."""
+"""Responses that another attempt would get too."""
 
 
 def signed(method: str, url: str, body: bytes, moment: str, *, region: str, key: str, secret: str) -> dict[str, str]:
@@ -55,7 +55,7 @@ def call(method: str, name: str, body: bytes = b"") -> bytes:
 
 
 def write(given: dict[str, Any]) -> str:
-    """Write a file, and return its name: the same in each attempt, so that an attempt replaces what another one has left."""
+    """Write a file, and return its name: the same in each attempt, so that a retry replaces the file of an earlier attempt."""
     name = f"{activity.info().run_id}/numbers"
     content = "".join(f"{number}\n" for number in range(1, given["count"] + 1))
     call("PUT", name, content.encode())

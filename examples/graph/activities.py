@@ -43,7 +43,7 @@ def test(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def pack(given: dict[str, Any]) -> dict[str, Any]:
-    """Make an archive; the same code gives the same bytes."""
+    """Create an archive; the same code gives the same bytes."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr(zipfile.ZipInfo(f"release-{given['version']}/{MODULE}"), given["code"])

@@ -7,7 +7,7 @@ from perdure import activity
 
 
 def split(given: dict[str, Any]) -> list[str]:
-    """Part a text into pieces of some lines."""
+    """Split a text into pieces of some lines."""
     lines, each = given["text"].splitlines(), given["linesEach"]
     return ["\n".join(lines[i : i + each]) for i in range(0, len(lines), each)]
 
@@ -18,7 +18,7 @@ def count(part: str) -> dict[str, int]:
 
 
 def merge(given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Put the counts together; the most frequent words."""
+    """Combine the counts; returns the most frequent words."""
     total: Counter[str] = Counter()
     for counts in given["counts"]:
         total.update(counts)

@@ -24,4 +24,4 @@ class Billing:
     quote: nexusrpc.Operation[Purchase, int]
     """The price with tax, immediately."""
     charge: nexusrpc.Operation[Purchase, str]
-    """Takes the money, which a workflow does; returns the receipt."""
+    """Charges the card with a workflow; returns the receipt."""

@@ -16,7 +16,7 @@ TASK_QUEUE = "purchases"
 
 @workflow.defn
 class PurchaseWorkflow:
-    """Asks for the price, and has it charged; says what was refused."""
+    """Asks for the price, and charges it; reports what was refused."""
 
     @workflow.run
     async def run(self, purchase: Purchase) -> str:

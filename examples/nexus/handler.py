@@ -18,14 +18,14 @@ TASK_QUEUE = "bills"
 
 @workflow.defn
 class ChargeWorkflow:
-    """Takes the money. The caller's workflow waits for its end."""
+    """Charges the card. The caller's workflow waits for its end."""
 
     @workflow.run
     async def run(self, purchase: Purchase) -> str:
         """Process one purchase."""
         if purchase.customer == "broke":
             raise ApplicationError("no money", type="CardDeclined", non_retryable=True)
-        await workflow.sleep(timedelta(seconds=2))  # the bank takes its time
+        await workflow.sleep(timedelta(seconds=2))  # the bank is slow
         return f"receipt-{purchase.order_id}"
 
 

@@ -6,11 +6,11 @@ from typing import Any
 from perdure import activity
 
 STATUS = Path("/status")
-"""Where the ConfigMap `export-status` stands in the pod, when there is one."""
+"""The path of the ConfigMap `export-status` in the pod, if it exists."""
 
 
 def look() -> dict[str, Any]:
-    """Look whether the export is done."""
+    """Check whether the export is done."""
     rows, file = STATUS / "rows", STATUS / "file"
     if not (rows.exists() and file.exists()):
         return {"ready": False}

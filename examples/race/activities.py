@@ -10,7 +10,7 @@ BLOCK = 65_536
 
 
 def fetch(wish: dict[str, Any]) -> dict[str, Any]:
-    """Fetch a file block by block. Each heartbeat tells how far it is; to be told to stop comes with one."""
+    """Fetch a file block by block. Each heartbeat reports the progress, and its response a cancellation."""
     digest, speed = hashlib.sha256(), wish["speed"]
     for number in range(speed["blocks"]):
         for _ in range(10):

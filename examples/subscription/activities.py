@@ -5,7 +5,7 @@ from typing import Any
 from perdure import activity
 
 NO_MONEY = "0002"
-"""The card number of a customer who has none ends so, as at payment services' test desks."""
+"""Card numbers with this ending have no money, as in the test mode of payment services."""
 
 
 def tell(mail: dict[str, Any]) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def tell(mail: dict[str, Any]) -> dict[str, Any]:
 
 
 def charge(payment: dict[str, Any]) -> dict[str, Any]:
-    """Charge a card. The receipt is the same at every attempt: charged is once."""
+    """Charge a card. The receipt is the same at every attempt: the card is charged once."""
     if not _is_card(payment["card"]):
         raise activity.ApplicationError("this is no card number", type="CardDeclined", non_retryable=True)
     if payment["card"].endswith(NO_MONEY):
@@ -24,7 +24,7 @@ def charge(payment: dict[str, Any]) -> dict[str, Any]:
 
 
 def refund(payment: dict[str, Any]) -> dict[str, Any]:
-    """Give the money of a receipt back."""
+    """Refund a receipt."""
     return {"refunded": payment["receipt"], "amount": payment["amount"]}
 
 

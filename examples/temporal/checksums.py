@@ -1,4 +1,4 @@
-"""Code decides, pods do the work: each activity is one of the Workflow in checksums.yaml, done by a pod of its own."""
+"""Code decides, pods do the work: each activity is one of the Workflow in checksums.yaml, and runs in its own pod."""
 
 import asyncio
 from datetime import timedelta
@@ -8,7 +8,7 @@ from temporalio import workflow
 
 @workflow.defn
 class ChecksumsWorkflow:
-    """Has the checksums of texts taken, all at the same time."""
+    """Computes the checksums of texts, all at the same time."""
 
     @workflow.run
     async def run(self, texts: list[str]) -> dict[str, str]:

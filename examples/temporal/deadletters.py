@@ -1,4 +1,4 @@
-"""A dead-letter queue as code: a workflow that keeps failed work until someone requests that it runs again."""
+"""A dead-letter queue as code: a workflow that stores failed work until someone requests that it runs again."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +21,7 @@ class Letter:
 
 @activity.defn
 async def set_aside(letter: Letter) -> None:
-    """Hand a letter to the workflow that keeps them, which is started if there is none: signal with start."""
+    """Send a letter to the workflow that stores them, and start it if it is not open: signal with start."""
     queue = activity.info().task_queue
     await activity.client().start_workflow(
         DeadLettersWorkflow.run,
@@ -35,11 +35,11 @@ async def set_aside(letter: Letter) -> None:
 
 @workflow.defn
 class DeadLettersWorkflow:
-    """Keeps letters by their names, so that one which comes twice is kept once."""
+    """Stores letters by their names, so that a repeated letter is stored once."""
 
     @workflow.init
     def __init__(self, letters: list[Letter]) -> None:
-        """What the run before has kept."""
+        """The letters of the previous run."""
         self.letters = {letter.name: letter for letter in letters}
         self.wanted: list[str] = []
 
@@ -53,7 +53,7 @@ class DeadLettersWorkflow:
             await self.drive(self.wanted.pop(0))
 
     async def drive(self, name: str) -> None:
-        """Have the work of a letter done; it stays where that fails again."""
+        """Run the work of a letter; the letter stays if the work fails again."""
         letter = self.letters.get(name)
         if letter is None:
             return
@@ -71,12 +71,12 @@ class DeadLettersWorkflow:
 
     @workflow.signal
     def put(self, letter: Letter) -> None:
-        """Keep a letter."""
+        """Store a letter."""
         self.letters[letter.name] = letter
 
     @workflow.signal
     def redrive(self, name: str) -> None:
-        """Have the work of a letter done again."""
+        """Run the work of a letter again."""
         self.wanted.append(name)
 
     @workflow.query

@@ -46,7 +46,7 @@ class FileWorkflow:
 
 
 async def count_every_night(client: Client, task_queue: str = "orders") -> ScheduleHandle:
-    """Have lines counted at two each night; `kubectl get schedules` shows it too."""
+    """Count the lines at two each night; `kubectl get schedules` shows it too."""
     action = ScheduleActionStartWorkflow(FileWorkflow.run, 100, id="nightly-count", task_queue=task_queue)
     spec = ScheduleSpec(cron_expressions=["0 2 * * *"], time_zone_name="Europe/Berlin")
     policy = SchedulePolicy(overlap=ScheduleOverlapPolicy.BUFFER_ONE, catchup_window=timedelta(hours=1))

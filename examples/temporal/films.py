@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 LONG = timedelta(hours=1)
 BEAT = timedelta(seconds=2)
-"""The answer to a heartbeat tells an activity that it was cancelled, and the SDK sends one in time for this timeout."""
+"""The response to a heartbeat reports a cancellation to the activity, and the SDK sends one in time for this timeout."""
 CLEANS_UP = workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
 """How to wait until a cancelled activity has cleaned up."""
 
@@ -29,7 +29,7 @@ def unfinished(folder: str, film: str) -> Iterator[Path]:
 
 @activity.defn
 async def render(film: str, folder: str, frames: int) -> str:
-    """Make a film frame by frame."""
+    """Render a film frame by frame."""
     with unfinished(folder, film):
         for frame in range(frames):
             activity.heartbeat(frame)
@@ -48,11 +48,11 @@ async def show(film: str, folder: str) -> None:
 
 @workflow.defn
 class RenderWorkflow:
-    """Has a film made, and waits for it only so long."""
+    """Renders a film, and waits for it for a limited time."""
 
     @workflow.run
     async def run(self, film: str, folder: str, frames: int, patience: float) -> str:
-        """Wait for the film; where it takes too long, stop it."""
+        """Wait for the film; stop it if it takes too long."""
         rendering = workflow.start_activity(
             render,
             args=[film, folder, frames],
@@ -62,7 +62,7 @@ class RenderWorkflow:
         )
         try:
             return await asyncio.wait_for(rendering, patience)
-        except (TimeoutError, ActivityError) as error:  # the latter: the activity says that it has stopped
+        except (TimeoutError, ActivityError) as error:  # the latter: the activity reports that it has stopped
             if isinstance(error, ActivityError) and not is_cancelled_exception(error):
                 raise
             return f"{film} takes too long"

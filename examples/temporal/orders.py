@@ -21,7 +21,7 @@ class Order:
 
 @activity.defn
 async def charge(order: Order) -> str:
-    """Take the money; a stolen card is refused for good."""
+    """Charge the card; a stolen card is declined permanently."""
     if order.card == "stolen":
         raise ApplicationError("the card was reported as stolen", type="CardStolen", non_retryable=True)
     if order.card == "slow" and activity.info().attempt == 1:
@@ -31,13 +31,13 @@ async def charge(order: Order) -> str:
 
 @activity.defn
 async def ship(order: Order) -> str:
-    """Send it off."""
+    """Ship the order."""
     return f"parcel-{order.order_id}"
 
 
 @workflow.defn
 class OrderWorkflow:
-    """Charge and ship; say what was refused."""
+    """Charges and ships; reports what was refused."""
 
     @workflow.run
     async def run(self, order: Order) -> str:

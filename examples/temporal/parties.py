@@ -27,7 +27,7 @@ class GuestWorkflow:
 
     @workflow.signal
     def leave(self) -> None:
-        """Tell it to leave."""
+        """Ask the guest to leave."""
         self.told = True
 
 
@@ -37,7 +37,7 @@ class PartyWorkflow:
 
     @workflow.run
     async def run(self) -> list[str]:
-        """Start the guests; their workflow ids."""
+        """Start the guests; returns their workflow IDs."""
         name = workflow.info().workflow_id
         guests = [
             await workflow.start_child_workflow(

@@ -1,4 +1,4 @@
-"""A circuit breaker as code: while a bank is down, it is left alone; what could not be paid is set aside as a dead letter."""
+"""A circuit breaker as code: while a bank is down, no calls are sent to it; payouts that failed become dead letters."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,7 +37,7 @@ class CircuitOpenError(Exception):
 
 
 class CircuitBreaker:
-    """Once `limit` calls in a row have failed, none is let through for `pause`; then one, which decides what follows."""
+    """Once `limit` calls in a row have failed, blocks calls for `pause`; then lets one through, whose result decides."""
 
     def __init__(self, limit: int, pause: float) -> None:
         self.limit = limit
@@ -61,14 +61,14 @@ class CircuitBreaker:
         return result
 
     def failed(self) -> None:
-        """Open the circuit where that was one too many, and close it by half after a while."""
+        """Open the circuit if too many calls failed, and half-open it after a while."""
         self.failures += 1
         if self.state == "trying" or (self.state == "closed" and self.failures >= self.limit):
             self.state = "open"
             self.timer = asyncio.create_task(self.recover())
 
     async def recover(self) -> None:
-        """Let one through after the pause: a timer of the workflow, which survives whatever crashes."""
+        """Let one through after the pause: a timer of the workflow, which survives crashes."""
         await asyncio.sleep(self.pause)
         self.state = "half-open"
 
@@ -92,7 +92,7 @@ class PayoutsWorkflow:
 
     @workflow.update
     async def pay(self, payout: Payout) -> str:
-        """Pay, or set aside; the answer says which."""
+        """Pay, or create a dead letter; the result says which."""
         try:
             done = await self.circuit.call(
                 lambda: workflow.execute_activity(transfer, payout, start_to_close_timeout=SHORT, retry_policy=ONCE)
@@ -112,5 +112,5 @@ class PayoutsWorkflow:
 
     @workflow.signal
     def close(self) -> None:
-        """Take no more."""
+        """Accept no more payouts."""
         self.closing = True

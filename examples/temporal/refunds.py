@@ -10,14 +10,14 @@ from temporalio.exceptions import ApplicationError
 
 @activity.defn
 async def refund(order_id: str) -> str:
-    """Pay back an order; the bank is busy at first."""
+    """Refund an order; the bank is busy at first."""
     if activity.info().attempt == 1:
         raise ApplicationError("the bank is busy", type="Busy")
     return f"refund-{order_id}"
 
 
 async def refund_order(client: Client, order_id: str, task_queue: str = "orders") -> str:
-    """Have an order paid back. While that runs, a second call waits for the same refund."""
+    """Refund an order. While that runs, a second call waits for the same refund."""
     return await client.execute_activity(
         refund,
         order_id,

@@ -30,7 +30,7 @@ class TripWorkflow:
 
     @workflow.run
     async def run(self, parts: list[str]) -> list[str]:
-        """Book, and undo what was booked where a part is not to be had."""
+        """Book all parts, and undo the bookings if a part is not available."""
         booked: list[str] = []
         log: list[str] = []
         try:

@@ -13,14 +13,14 @@ def reserve_hotel(wish: dict[str, Any]) -> dict[str, Any]:
 
 
 def reserve_flight(wish: dict[str, Any]) -> dict[str, Any]:
-    """Reserve a seat. The airline's desk is busy when it is asked for the first time."""
+    """Reserve a seat. The airline's desk is busy at the first attempt."""
     if activity.info().attempt == 1:
         raise activity.ApplicationError("the desk is busy", type="Busy")
     return {"reservation": f"flight-{wish['traveller']}", "price": FLIGHTS[wish["fare"]]}
 
 
 def reserve_car(wish: dict[str, Any]) -> dict[str, Any]:
-    """Reserve a car, where there is one."""
+    """Reserve a car, if one is available."""
     if not wish["cars"]:
         raise activity.ApplicationError("all cars are taken", type="NoCarLeft", non_retryable=True)
     return {"reservation": f"car-{wish['traveller']}", "price": CAR}
@@ -34,7 +34,7 @@ def pay(payment: dict[str, Any]) -> dict[str, Any]:
 
 
 def cancel(undone: dict[str, Any]) -> dict[str, Any]:
-    """Give a reservation back, where it may be."""
+    """Return a reservation, if it is refundable."""
     if not undone["refundable"]:
         message = f"{undone['reservation']} is not refundable"
         raise activity.ApplicationError(message, type="NotRefundable", non_retryable=True)

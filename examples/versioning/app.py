@@ -1,4 +1,4 @@
-"""A versioned worker. The Deployment says which version it is: `VERSION` is the build ID and the module with its workflows."""
+"""A versioned worker. The Deployment sets the version: `VERSION` is the build ID and the module with its workflows."""
 
 import asyncio
 import os

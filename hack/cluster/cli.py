@@ -28,10 +28,10 @@ def parser() -> argparse.ArgumentParser:
             added.add_argument("--name", default=lifecycle.DEFAULT_NAME, help="name of the cluster")
         return added
 
-    starting = verb("up", "start a cluster, or check that it is there and works")
+    starting = verb("up", "start a cluster, or check that it exists and works")
     starting.add_argument("--workers", type=int, help="number of worker nodes (default: 2)")
     starting.add_argument("--audit", action="store_true", help="log writes to the API server")
-    verb("env", "print the shell lines that lead to a running cluster")
+    verb("env", "print the shell commands that select a running cluster")
     ending = verb("down", "remove a cluster and, with the last one, our Docker daemon")
     ending.add_argument("--all", action="store_true", help="remove all clusters made here")
     loading = verb("load", "load image archives into every node of a cluster")
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     getting.add_argument(
         "--with", dest="extra", action="append", default=[], choices=sorted(set(TOOLS) - set(DEFAULT_TOOLS))
     )
-    verb("doctor", "print what is found on this machine", named=False)
+    verb("doctor", "print what is available on this machine", named=False)
     return result
 
 

@@ -64,9 +64,9 @@ def require_packages(commands_needed: dict[str, str], log: Path, *, libraries: S
         return
     wanted = " ".join(missing)
     if not commands.found("apt-get"):
-        raise ClusterError(f"Please install what Debian has in these packages: {wanted}")
+        raise ClusterError(f"Install the equivalents of these Debian packages: {wanted}")
     if os.geteuid() != 0:
-        raise ClusterError(f"Not root, so please run: sudo apt-get install {wanted}")
+        raise ClusterError(f"Not running as root; run: sudo apt-get install {wanted}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with stage(f"Debian packages: {wanted}"):
         commands.run_logged(["apt-get", "update", "-qq"], log, environment=environment)

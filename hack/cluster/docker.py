@@ -117,7 +117,7 @@ class OwnDaemon:
         if self.pid() and answers(self.docker):
             return self.docker
         if os.geteuid() != 0:
-            raise ClusterError("No Docker daemon answers, and starting one takes root.")
+            raise ClusterError("No Docker daemon responds, and starting one requires root.")
         debian.require_packages(debian.DOCKER_PACKAGES, self.cache.logs / "apt.log")
         self.clear_stale()
         leftovers.HostState.observe().save(self.host_state)
@@ -126,7 +126,7 @@ class OwnDaemon:
         install_runc_wrapper(self.cache.docker / "runc-wrapper")
         self.cache.docker_run.mkdir(parents=True, exist_ok=True)
         dockerd = commands.found("dockerd") or "dockerd"
-        with stage("Docker daemon of our own"), self.log.open("a") as log:
+        with stage("our own Docker daemon"), self.log.open("a") as log:
             daemon = subprocess.Popen(
                 [dockerd, "--config-file", str(self.config)],
                 env=daemon_environment(),
@@ -140,7 +140,7 @@ class OwnDaemon:
             while not answers(self.docker):
                 if daemon.poll() is not None or time.monotonic() > deadline:
                     end = commands.tail(self.log.read_text(errors="replace"))
-                    raise ClusterError(f"dockerd does not start:\n{end}\nFull log: {self.log}")
+                    raise ClusterError(f"dockerd did not start:\n{end}\nFull log: {self.log}")
                 time.sleep(0.1)
             self.ensure_network()
         return self.docker

@@ -22,7 +22,7 @@ def report(cache: Cache) -> Iterator[str]:
         version = docker.run("version", "--format", "{{.Server.Version}}").strip()
         yield f"docker:      {kind_of}, version {version}, {docker.host or 'default socket'}"
     else:
-        yield "docker:      no daemon answers"
+        yield "docker:      no daemon responds"
     yield f"registry:    {'reachable' if registry_answers() else 'not reachable'}"
     yield f"cgroup:      {'v2' if has_cgroup_v2() else 'v1'}"
     capable = "yes" if has_cap_sys_resource() else "no (our daemon runs a wrapped runc)"
@@ -33,7 +33,7 @@ def report(cache: Cache) -> Iterator[str]:
     yield f"node image:  {nodeimage.image_name()}{'' if has_image(cache) else ' (not built)'}"
     for name in DEFAULT_TOOLS:
         link = cache.bin / name
-        yield f"{name + ':':12} {link.resolve() if link.exists() else 'not there yet'}"
+        yield f"{name + ':':12} {link.resolve() if link.exists() else 'not downloaded yet'}"
     yield from clusters(cache)
     yield from remains(cache, own)
 
@@ -60,7 +60,7 @@ def remains(cache: Cache, own: OwnDaemon) -> Iterator[str]:
     """Tell what runs that should have ended belong behind."""
     if cache.work.is_dir():
         for entry in sorted(cache.work.iterdir()):
-            yield f"leftover:    {entry} (of a build that runs or was killed)"
+            yield f"leftover:    {entry} (from a build that is running or was killed)"
     if own.pid():
         return
     for pid in processes.find(str(cache.docker_run)):

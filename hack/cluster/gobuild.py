@@ -116,7 +116,7 @@ def required_version(go_mod: str, module: str) -> str:
     """Version of a module that a go.mod requires."""
     match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", go_mod, re.MULTILINE)
     if not match:
-        raise ClusterError(f"go.mod requires no {module}")
+        raise ClusterError(f"go.mod does not require {module}")
     return match[1]
 
 

@@ -83,11 +83,11 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
         docker = ensure_docker(cache)
         with locked(cache.locks / "build"):
             for leftover in clear_work(cache.work):
-                say(f"Removed what a killed build left: {leftover}")
+                say(f"Removed the leftovers of a killed build: {leftover}")
         ensure_tools(cache, DEFAULT_TOOLS)
         saved = saved_state(cache, name)
         if saved and workers not in {None, saved.workers}:
-            raise ClusterError(f"Cluster {name} is there with {saved.workers} workers; run `down` first.")
+            raise ClusterError(f"Cluster {name} already exists with {saved.workers} workers; run `down` first.")
         if saved and audit and not saved.audit:
             raise ClusterError(f"Cluster {name} has no audit log; run `down` first.")
         if saved and healthy_or_mended(cache, docker, saved):
@@ -206,7 +206,7 @@ def node_image(cache: Cache, docker: Docker) -> str | None:
         case NodeImage.STOCK:
             return None
         case NodeImage.OWN:
-            say(f"Node image of our own: {choice.reason}.")
+            say(f"Using our own node image: {choice.reason}.")
             with locked(cache.locks / "build"):
                 return nodeimage.ensure_node_image(cache, docker)
 

@@ -71,7 +71,7 @@ def ensure_node_image(cache: Cache, docker: Docker) -> str:
             images = control_plane_images(work, binaries, required, proxy)
             images.append(Image((PYTHON_IMAGE,), (Layer.of(python),), {"Cmd": ["python3"]}))
             preload(cache, work, root, images)
-        with stage(f"node image: hand {name} to Docker"):
+        with stage(f"node image: load {name} into Docker"):
             layer = work / "root.tar"
             commands.capture(["tar", "-C", str(root), "--numeric-owner", "-cf", str(layer), "."])
             load_image(docker, Image((name,), (Layer.of(layer),), METADATA))

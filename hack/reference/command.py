@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _SOURCES: Final = (fields, commands, values, metrics, reasons, errors, rpcs)
 
 
+@cache
 def generated_pages() -> dict[str, str]:
     """Write all pages.
 

@@ -21,7 +21,7 @@ OF_THE_OPERATOR: Final = {
     ),
     "ApiServerUnreachable": (
         "A `resource` activity could not reach the API server.",
-        "Nothing, if it passes: the attempt is retried. Otherwise check the NetworkPolicies of the namespace.",
+        "Nothing if the problem is temporary: the attempt is retried. Otherwise check the NetworkPolicies of the namespace.",
     ),
     "ArtifactsNotStored": (
         "The activity succeeded, but the sidecar that uploads its artifacts failed or was killed.",
@@ -98,7 +98,7 @@ OF_THE_OPERATOR: Final = {
     ),
     "Rejected": (
         "A person rejected the approval that a `waitForSignal` step waited for; the details name them.",
-        "Handle it with `catch`, or retry the run when the reason is settled.",
+        "Handle it with `catch`, or retry the run when the reason is resolved.",
     ),
     "RequestFailed": (
         "An `http` activity got no response, for example because the host refused the connection.",
@@ -121,7 +121,7 @@ OF_THE_OPERATOR: Final = {
         "Check the handler's workers; the call is retried.",
     ),
     "UnknownKind": (
-        "The API server has no such kind as a `resource` activity names.",
+        "The API server does not serve the kind that a `resource` activity names.",
         "Correct `apiVersion` and `kind`, or install the CRD.",
     ),
 }

@@ -126,7 +126,7 @@ def test_another_content_than_the_hash_says_is_refused(gateway: Gateway, folder:
 
 def test_an_object_that_does_not_exist_is_reported(gateway: Gateway, tmp_path: Path) -> None:
     with pytest.raises(
-        ArtifactError, match="artifact `report`: the artifact store does not give `nothing`: it does not exist"
+        ArtifactError, match="artifact `report`: the artifact store did not return `nothing`: it does not exist"
     ):
         fetch(gateway.environ, tmp_path / "volume", "nothing")
 
@@ -174,7 +174,7 @@ def test_an_upload_that_never_passes_leaves_no_object(gateway: Gateway, folder: 
         proxy.left = 2 * _MIB
         environ = {**gateway.environ, "PERDURE_STORE_ENDPOINT": f"http://127.0.0.1:{proxy.port}"}
         store = ArtifactStore(environ, patience=_IMPATIENT)
-        with pytest.raises(ArtifactError, match="artifact `report`: the artifact store does not take") as failed:
+        with pytest.raises(ArtifactError, match="artifact `report`: the artifact store rejected") as failed:
             Outputs(folder, store, f"{AT}-never").upload({"name": "report", "path": "/out/report"})
     assert failed.value.kind == "ArtifactStoreFailed"
     assert not gateway.object(f"{AT}-never/report").exists()

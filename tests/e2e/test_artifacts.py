@@ -140,7 +140,7 @@ def test_wrong_credentials_fail_the_activity_and_say_why(namespace: Cluster) -> 
     store(namespace, secretAccessKey="wrong")
     failure = example(namespace, "bad")["failure"]
     assert failure["cause"]["type"] == "ArtifactStoreFailed", failure
-    assert "the artifact store does not take" in failure["cause"]["message"]
+    assert "the artifact store rejected" in failure["cause"]["message"]
     assert "wrong" not in failure["cause"]["message"]
 
 

@@ -57,7 +57,7 @@ def test_what_was_set_aside_is_done_again_with_the_same_input(namespace: Cluster
     assert name in perdure(namespace, "deadletters", "list")
     assert "the ledger is closed" in perdure(namespace, "deadletters", "show", name)
 
-    assert f"it runs as WorkflowRun `{name}-redrive-1`" in perdure(namespace, "deadletters", "redrive", name)
+    assert f"runs again as WorkflowRun `{name}-redrive-1`" in perdure(namespace, "deadletters", "redrive", name)
     status = namespace.wait("the re-drive to end", lambda: redriven(namespace, name))
     assert (status["redrives"], status["output"]) == (1, {"booked": {"count": 7}})
     (operation,) = namespace.list("operations")

@@ -90,7 +90,7 @@ ENDINGS = {
     "a bad image name": Ending(
         {**shell(""), "container": {"image": "No Image: At all"}}, "InvalidImageName", ["fix the image name"]
     ),
-    "an image that is not there": Ending(
+    "an image that does not exist": Ending(
         template(
             {
                 "activeDeadlineSeconds": 45,
@@ -100,7 +100,7 @@ ENDINGS = {
         "ImagePullBackOff",
         ["localhost/none:1", "check that the image exists"],
     ),
-    "a ConfigMap that is not there": Ending(
+    "a ConfigMap that does not exist": Ending(
         template(
             {
                 "activeDeadlineSeconds": 45,
@@ -112,7 +112,7 @@ ENDINGS = {
         "CreateContainerConfigError",
         ["none"],
     ),
-    "a volume that is not there": Ending(
+    "a volume that does not exist": Ending(
         template(
             {
                 "activeDeadlineSeconds": 45,
@@ -136,7 +136,7 @@ ENDINGS = {
         "InitContainerFailed",
         ["init container fetch", "exit code 7", "none there"],
     ),
-    "success with a sidecar that runs on, and too large a result": Ending(
+    "success with a sidecar that keeps running, and a result that is too large": Ending(
         template(
             {
                 "initContainers": [SIDECAR],
@@ -248,7 +248,7 @@ def force(namespace: Cluster, pod: str) -> None:
 
 @pytest.mark.parametrize(
     ("what", "do"),
-    [("deleted by a person", delete), ("evicted through the API", evict), ("taken away by force", force)],
+    [("deleted by a person", delete), ("evicted through the API", evict), ("force-deleted", force)],
     ids=["delete", "evict", "force"],
 )
 def test_a_loss_uses_up_no_attempt(namespace: Cluster, what: str, do: Callable[[Cluster, str], None]) -> None:
@@ -297,7 +297,7 @@ def test_what_waits_for_a_quota_goes_on_when_there_is_room(namespace: Cluster) -
     namespace.wait("its pod to be refused", lambda: namespace(*reasons))
     namespace.delete("resourcequota", "none")
     assert namespace.closed("patient")["output"] == 1
-    SEEN.append(("refused by a quota, which was lifted then", "Completed", ""))
+    SEEN.append(("rejected by a quota that was then lifted", "Completed", ""))
 
 
 def limit(namespace: Cluster, what: str, count: int) -> None:
@@ -395,7 +395,7 @@ def test_a_pod_of_somebody_else_is_not_adopted(namespace: Cluster) -> None:
     )
     namespace.delete("pod", "taken-2-1")
     assert namespace.closed("taken")["output"] is True
-    SEEN.append(("a stranger's pod has the name", "waits, then its own", ""))
+    SEEN.append(("another pod has the name", "waits, then its own", ""))
 
 
 @pytest.mark.parametrize(("on_success", "on_failure"), [("Keep", "Delete"), ("Delete", "Keep")])

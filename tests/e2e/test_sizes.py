@@ -39,7 +39,7 @@ def test_a_run_that_does_not_fit_beside_its_spec_is_terminated_at_once(namespace
     namespace.start("stout", one_step(work, input="x" * FILLED))
     status = namespace.closed("stout")
     assert status["phase"] == "Terminated"
-    assert "larger than the API server takes" in status["failure"]["message"]
+    assert "larger than the API server accepts" in status["failure"]["message"]
     assert not namespace.list("pods")
 
 
@@ -51,7 +51,7 @@ def test_a_run_that_outgrows_its_object_on_its_way_is_terminated_and_keeps_its_h
     status = namespace.closed("grows")
     assert status["phase"] == "Terminated"
     # What it has done was sealed, and took no room; its output, which has all of it, would.
-    assert "let activities return less" in status["failure"]["message"]
+    assert "return less from activities" in status["failure"]["message"]
     run = namespace.whole("grows")
     check_history(run)
     assert any(isinstance(event, ev.ActivityTaskCompleted) for event in recorded(run))
@@ -69,5 +69,5 @@ def test_a_run_whose_spec_alone_fills_the_object_is_told_of_and_not_tried_again(
         return [e["note"] for e in events if e["regarding"]["name"] == "full" and e["reason"] == "PayloadTooLarge"]
 
     namespace.wait("an Event", told)
-    assert "larger than the API server takes" in told()[0]
+    assert "larger than the API server accepts" in told()[0]
     assert not namespace.list("pods")

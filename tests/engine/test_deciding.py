@@ -261,7 +261,7 @@ def test_52_a_run_may_have_only_so_much_open(monkeypatch: pytest.MonkeyPatch) ->
     assert drive.state.task is None
     drive = Drive.by(Reacting((activity("a"), activity("b"), activity("c"))))
     assert drive.state.task is not None
-    assert "a run may have 2 of each kind open" in drive.state.task.message
+    assert "a run can have at most 2 of each kind open" in drive.state.task.message
     assert drive.types() == ["WorkflowExecutionStarted"]
 
 

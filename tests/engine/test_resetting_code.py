@@ -128,7 +128,9 @@ def test_points_are_where_workers_have_begun_to_decide() -> None:
     coded.decide(timer("t", 60))
     assert history.task_starts(coded.events) == [3]
     assert isinstance(coded.events[2], ev.WorkflowTaskStarted)
-    with pytest.raises(ValueError, match="nothing is decided at event 4; choose event 3"):
+    with pytest.raises(
+        ValueError, match="the run cannot be reset to event 4, where no decision was made; choose event 3"
+    ):
         history.fork_of_code(coded.events, 4)
 
 

@@ -142,4 +142,4 @@ def test_a_terminated_run_keeps_what_is_described_of_its_operation() -> None:
 
 def test_it_takes_no_signals() -> None:
     answer = begin().ask(1, inp.SignalRequested(request_id="s", signal_name="x"))
-    assert (answer.ok, answer.message) == (False, "a standalone activity or Nexus operation takes no signals")
+    assert (answer.ok, answer.message) == (False, "a standalone activity or Nexus operation does not accept signals")

@@ -198,6 +198,21 @@ async def test_a_client_of_one_operator_calls_a_handler_of_a_worker_at_another(f
             assert json.loads(answer.response.start_operation.sync_success.payload.data) == f"7 for {name}"
 
 
+async def test_a_run_whose_owner_has_not_seen_it_yet_is_found(fleet: ServedFleet) -> None:
+    async def create() -> str:
+        owner = fleet.fleet.owner_of("just-created")
+        fleet.fleet.members[owner].operator.interrupt(10, "workflowruns")
+        spec = {"inline": {"steps": [{"name": "nap", "sleep": {"duration": "1h"}}]}}
+        fleet.fleet.kubernetes.create("workflowruns", {"metadata": {"name": "just-created"}, "spec": spec})
+        return owner
+
+    owner = await asyncio.wrap_future(fleet.do(create()))
+    client = await fleet.connect(next(name for name in fleet.fleet.members if name != owner))
+    handle = client.get_workflow_handle("just-created")
+    assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+    await handle.terminate()
+
+
 async def test_a_search_attribute_that_one_operator_registers_is_known_to_all(fleet: ServedFleet) -> None:
     first, *others = [await fleet.connect(name) for name in fleet.fleet.members]
     key = SearchAttributeKey.for_keyword("Region")

@@ -89,7 +89,7 @@ async def test_a_value_that_no_run_can_have_is_refused_with_the_reason(here: Ser
         "Size = 'abc'": "invalid value for search attribute Size of type Int: 'abc'",
         "Size BETWEEN 1 AND true": "of type Int: True",
         "ExecutionDuration > 'long'": "'long' is not a duration such as '1h30m'",
-        "StartTime > 'yesterday'": "'yesterday' is not a time in RFC 3339",
+        "StartTime > 'yesterday'": "'yesterday' is not an RFC 3339 time",
         "CloseTime > true": "of type Datetime: True",
         "WorkflowId = 5": "of type Keyword: 5",
         "TemporalSchedulePaused = 'true'": "of type Bool: 'true'",

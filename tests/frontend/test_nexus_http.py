@@ -252,7 +252,11 @@ async def test_details_that_are_nested_too_deep_are_an_error_of_the_handler(http
         ({"path": f"/nexus/endpoints/{uuid.uuid4()}/services/Billing"}, 404, "nexus endpoint not found"),
         ({"path": "/nexus/endpoints/x"}, 404, "not found"),
         ({"path": "/namespaces/nowhere/task-queues/q/nexus-services/s"}, 404, "Namespace nowhere is not found."),
-        ({"path": "/namespaces/No_Where/task-queues/q/nexus-services/s"}, 400, "cannot be the name of a namespace"),
+        (
+            {"path": "/namespaces/No_Where/task-queues/q/nexus-services/s"},
+            400,
+            "is not a valid name of a Kubernetes namespace",
+        ),
         ({"method": "GET"}, 400, 'invalid request method: expected POST, got "GET"'),
         ({"operation": "quote/cancel"}, 400, "missing operation token"),
         ({"operation": "quote/x/cancel"}, 404, "not found"),

@@ -37,7 +37,7 @@ def test_versions_are_stamped_into_the_binary() -> None:
 
 
 def test_a_module_that_is_not_required_is_an_error() -> None:
-    with pytest.raises(ClusterError, match="requires no"):
+    with pytest.raises(ClusterError, match="does not require"):
         gobuild.required_version("module x\n\nrequire example.com/ab v1.0.0\n", "example.com/a")
 
 

@@ -321,7 +321,7 @@ def test_a_retry_repeats_what_failed_and_keeps_the_result_of_what_succeeded(name
     namespace.apply(secret | {"stringData": {"valid": "yes"}})
     assert ask(namespace, "wrong", "order", retry={"from": ["pay"]}) == (
         "ResetPointNotFound",
-        "`from`: step `pay` has not begun in that run; choose one of `reserve`, `charge`",
+        "`from`: step `pay` has not started in that run; choose one of `reserve`, `charge`",
     )
     assert ask(namespace, "again", "order", retry={})[0] == "Done"
     retried = (namespace.get("operation", "again") or {})["status"]["result"]["workflowRun"]

@@ -54,7 +54,7 @@ def test_a_workflow_says_whether_it_can_be_run_each_time_it_is_changed(namespace
     namespace.apply(workflow({"name": "only", "activity": {"name": "wrok"}}))
     wrong = told(namespace)
     assert (wrong["status"], wrong["reason"]) == ("False", "InvalidSpec")
-    sentence = "spec.steps[0].activity.name: there is no activity `wrok` among the `activities`; there are: work"
+    sentence = "spec.steps[0].activity.name: activity `wrok` is not defined in `activities`; defined: work"
     assert sentence in wrong["message"]
     assert sentence in warned(namespace, "InvalidSpec")
 
@@ -101,7 +101,7 @@ def test_a_workflow_waits_for_the_retry_policies_that_it_names(namespace: Cluste
     namespace.apply(named)
     missing = told(namespace)
     assert (missing["status"], missing["reason"]) == ("False", "RetryPolicyNotFound")
-    assert "spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`" in missing["message"]
+    assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in missing["message"]
     policy = {"exponential": {"maximumAttempts": 3}}
     namespace.apply(
         {"apiVersion": "perdure.dev/v1alpha1", "kind": "RetryPolicy", "metadata": {"name": "standard"}, "spec": policy}

@@ -153,13 +153,15 @@ async def test_a_point_at_which_nothing_is_decided_is_refused_and_others_are_nam
 ) -> None:
     namespace.start("waits", {"inline": {"steps": [nap("short", "1s"), nap("long", "1h")]}})
     event(namespace, "waits", ev.TimerStarted, 1)
-    with pytest.raises(RefusedError, match="nothing is decided at event 2; choose event 1 or 3") as caught:
+    with pytest.raises(
+        RefusedError, match="cannot be reset to event 2, where no decision was made; choose event 1 or 3"
+    ) as caught:
         await ask("waits", eventId=2)
     assert caught.value.reason is ConditionReason.RESET_POINT_NOT_FOUND
     with pytest.raises(RefusedError, match="choose event 3"):
         await ask("waits", eventId=99)
     assert (await ask("waits", to=ResetPoint.LAST_WORKFLOW_TASK)).event_id == 3
-    with pytest.raises(RefusedError, match="not made by this reset"):
+    with pytest.raises(RefusedError, match="not created by this reset"):
         await _taken(namespace, ask)
 
 

@@ -51,7 +51,7 @@ def test_a_granted_secret_makes_a_webhook_ready_and_its_requests_start_and_signa
         webhook("others", signature={"secret": {"name": "other"}}, start={"workflow": {"name": "order"}}),
     )
     refused = namespace.condition("webhook", "orders", "SecretNotReadable")
-    assert "may not read Secret `shared`" in refused["message"]
+    assert "is not allowed to read Secret `shared`" in refused["message"]
     assert f"system:serviceaccount:{SYSTEM}:perdure" in refused["message"]
     assert post(namespace, "orders", {"order": 1})[0] == 401
 

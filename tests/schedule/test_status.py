@@ -73,7 +73,7 @@ def test_pauses_from_outside_say_by_whom() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason", "words"),
     [
-        ({"cron": ["0 0 30 2 *"]}, "NoMoreTimes", "No time fits"),
+        ({"cron": ["0 0 30 2 *"]}, "NoMoreTimes", "No time matches"),
         ({"endTime": "2026-01-01T00:00:30Z"}, "NoMoreTimes", "`endTime`, 2026-01-01T00:00:30Z"),
         ({"cron": []}, "Accepted", "triggers"),
     ],

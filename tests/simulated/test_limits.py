@@ -39,7 +39,7 @@ def test_runs_wait_in_order_of_priority_and_age() -> None:
             await asyncio.sleep(1.5)
         assert _waits(world, "second") == (
             "LimitReached",
-            "WorkflowLimit `mutex` has room for 1 run; the run starts when it is its turn",
+            "WorkflowLimit `mutex` has room for 1 run; the run starts when its turn comes",
         )
         assert world.run("second")["status"]["phase"] == "Pending"
         await world.rest()
@@ -85,7 +85,7 @@ def test_the_newest_run_has_the_older_one_cancelled() -> None:
         }
         events = world.checker.history(world.run("build2"))
         (asked,) = [each for each in events if each["eventType"] == "WorkflowExecutionCancelRequested"]
-        assert "`build3` takes its place in WorkflowLimit `group`" in str(asked)
+        assert "`build3` replaces it in WorkflowLimit `group`" in str(asked)
 
     _calm(scenario)
 
@@ -98,7 +98,7 @@ def test_runs_wait_for_a_limit_that_does_not_exist_and_for_a_higher_capacity() -
         await asyncio.sleep(5)
         reason, message = _waits(world, "one")
         assert reason == "LimitNotFound"
-        assert message.startswith("there is no WorkflowLimit `pool` in namespace `default` that can be used")
+        assert message.startswith("there is no valid WorkflowLimit `pool` in namespace `default`")
         world.create("WorkflowLimit", "pool", {"capacity": 0})
         await asyncio.sleep(5)
         assert _waits(world, "one")[0] == "LimitReached"

@@ -116,7 +116,7 @@ class Context:
             self._on_lease = True
         else:
             ways = "pass a reference to the data instead" + ("" if self._large else ", or declare `resultSize: Large`")
-            raise PayloadTooLargeError(f"the result has {size} bytes, and at most {self._result_limit} fit: {ways}")
+            raise PayloadTooLargeError(f"the result has {size} bytes, but the limit is {self._result_limit}: {ways}")
 
     def write_message(self, text: str) -> None:
         """Write the termination message, or print it outside of a pod."""

@@ -69,9 +69,9 @@ def _add_details(body: dict[str, Any], details: Any, limit: int) -> None:
         encode(details)
         remark = ""
     except (TypeError, ValueError, RecursionError) as error:
-        remark = f" (its details are no JSON and were left out: {_cut(str(error), 100)})"
+        remark = f" (its details are not valid JSON and were left out: {_cut(str(error), 100)})"
     if not remark and _size({**body, "details": details}) > limit:
-        remark = f" (its details were left out: they have {len(encode(details).encode())} bytes, which do not fit)"
+        remark = f" (its details were left out: {len(encode(details).encode())} bytes are too many)"
     if remark:
         body["message"] += remark
     else:

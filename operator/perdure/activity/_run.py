@@ -60,7 +60,7 @@ def main(activities: Mapping[str, Callable[..., Any]] | None = None) -> NoReturn
     if function is None:
         names = ", ".join(sorted(known)) or "none"
         fail(
-            f"this image has no activity {wanted!r}; it has: {names}",
+            f"this image does not define activity {wanted!r}; it defines: {names}",
             type="ActivityNotFound",
             non_retryable=True,
         )

@@ -34,7 +34,7 @@ _READ = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )  # non-blocking, so that opening a pipe without a writer does not hang
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_FILE = "`{}` is no regular file: links, pipes and folders are not read"
+_NO_FILE = "`{}` is not a regular file: links, pipes, and folders are not read"
 
 
 class SidecarLoop:
@@ -78,7 +78,7 @@ class SidecarLoop:
         except CancelledError:
             self._tell_cancelled()
         except (OSError, ValueError, TypeError, PayloadTooLargeError) as error:
-            self._complain(f"The heartbeat was not passed on: {error}")
+            self._complain(f"The heartbeat could not be forwarded: {error}")
             return
         self._seen = seen
 
@@ -92,7 +92,7 @@ class SidecarLoop:
                 file.write(reason + "\n")
             os.replace(".cancelled", "cancelled", src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except OSError as error:
-            self._complain(f"The activity could not be told to stop: {error}")
+            self._complain(f"The cancellation could not be passed to the activity: {error}")
 
     def _hand_over(self) -> int:
         heartbeats = self._context.heartbeats
@@ -112,7 +112,7 @@ class SidecarLoop:
                 self._context.write_message(text)
             elif heartbeats is None or len(text.encode()) > _LARGEST_RESULT:
                 size = len(text.encode())
-                message = f"the result has {size} bytes, and at most {_LARGEST_RESULT} fit: pass a reference to the data instead"
+                message = f"the result has {size} bytes, but the limit is {_LARGEST_RESULT}: pass a reference to the data instead"
                 raise PayloadTooLargeError(message)  # noqa: TRY301 - told as all the others are
             else:
                 heartbeats.write_result(text, drop_details=True)

@@ -63,7 +63,7 @@ class ActivityEnvironment:
         self._raised = False
         self._cancel_task: Callable[[], object] | None = None
 
-    def cancel(self, reason: str = "the test has cancelled it") -> None:
+    def cancel(self, reason: str = "the test cancelled it") -> None:
         """Request the activity to stop, like a response to a heartbeat. Call it in any thread, before or while it runs.
 
         Args:
@@ -75,7 +75,7 @@ class ActivityEnvironment:
         if cancel is not None:
             cancel()
 
-    def supersede(self, reason: str = "another attempt has begun") -> None:
+    def supersede(self, reason: str = "another attempt has started") -> None:
         """Reject further heartbeats, as the API server does once the run no longer waits for the attempt.
 
         Args:

@@ -141,7 +141,7 @@ def listed(fields: tuple[str, ...]) -> str:
         Their names in manifests, in back-quotes.
     """
     names = [f"`{json_name(field)}`" for field in fields]
-    return ", ".join(names[:-1]) + " and " + names[-1]
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def immutable(message: str) -> Rule:

@@ -426,7 +426,7 @@ class Step(SpecModel):
 
     on_end: BlockCall | None = None
     """A block that runs after the step, however it ended, for each item of `forEach`; `step` in its input has the `status`,
-    `output` and `failure` of the step. If it fails, the step fails. Default: none."""
+    `output`, `artifacts` (if it left any) and `failure` of the step. If it fails, the step fails. Default: none."""
 
     dead_letter: Flag = False
     """Whether to create a DeadLetter if the activity finally fails, so that you can re-drive it. Default: false."""

@@ -27,7 +27,7 @@ class SecretKey(SpecModel):
 
 
 class RequestSignature(SpecModel):
-    """The signature that proves who has sent a request: the HMAC-SHA-256 of the body, in hexadecimal digits."""
+    """The signature that proves who sent a request: the HMAC-SHA-256 of the body, in hexadecimal digits."""
 
     secret: SecretKey
     """The secret that the sender shares."""
@@ -111,7 +111,7 @@ class WebhookSpec(SpecModel):
 
 
 class WebhookStatus(StatusModel):
-    """Whether the Webhook takes requests."""
+    """Whether the Webhook accepts requests."""
 
     observed_generation: Large | None = None
     """The `metadata.generation` that this status describes."""
@@ -130,7 +130,7 @@ class Webhook(Resource):
         plural="webhooks",
         short_name="whk",
         columns=(
-            Column("Ready", condition_path("Ready", "status"), "Whether it takes requests"),
+            Column("Ready", condition_path("Ready", "status"), "Whether it accepts requests"),
             Column("Reason", condition_path("Ready", "reason"), "Reason of the condition Ready"),
             Column("Path", ".status.path", "Path to which senders post"),
             Column(
@@ -148,4 +148,4 @@ class Webhook(Resource):
     """Who may send requests, and what they start or signal."""
 
     status: WebhookStatus = WebhookStatus()
-    """Whether the Webhook takes requests."""
+    """Whether the Webhook accepts requests."""

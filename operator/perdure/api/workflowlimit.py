@@ -60,7 +60,7 @@ class LimitUse(SpecModel):
 
 
 class WorkflowLimitSpec(SpecModel):
-    """How many runs there is room for."""
+    """How many runs can hold the limit."""
 
     capacity: Annotated[int, Field(strict=True, ge=0, le=MAX_HOLDERS, json_schema_extra={"format": "int32"})] = 1
     """Maximum number of runs of each key that hold the limit at the same time. 1 makes it a mutex; 0 lets no further run start.
@@ -86,7 +86,7 @@ class LimitEntry(StatusModel):
     """When the run was created; of two runs with the same priority, the older one goes first."""
 
     since: Time
-    """Since when the run has held the limit, or waited for it."""
+    """When the run took the limit, or began to wait for it."""
 
 
 class WorkflowLimitStatus(StatusModel):
@@ -130,7 +130,7 @@ class WorkflowLimit(Resource):
     """Always `WorkflowLimit`."""
 
     spec: WorkflowLimitSpec = WorkflowLimitSpec()
-    """How many runs there is room for."""
+    """How many runs can hold the limit."""
 
     status: WorkflowLimitStatus = WorkflowLimitStatus()
     """Who holds the limit, and who waits for it."""

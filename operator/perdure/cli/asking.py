@@ -66,7 +66,7 @@ ScheduleName = Annotated[
 ReasonOption = Annotated[
     str, typer.Option("--reason", help="The reason, shown in Events and in the history", show_default=False)
 ]
-_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only ask")]
+_Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the answer, or only send the request")]
 _Timeout = Annotated[str, typer.Option("--timeout", help="How long to wait for the answer")]
 ParameterOption = Annotated[
     list[str] | None,
@@ -74,7 +74,7 @@ ParameterOption = Annotated[
         "-p",
         "--parameter",
         metavar="KEY=VALUE",
-        help="A field of the input: JSON, or else text; may be given several times",
+        help="A field of the input; a value that is not JSON is text; repeatable",
         show_default=False,
     ),
 ]

@@ -45,7 +45,7 @@ def bring(files: list[str], kinds: Collection[str], convert: Convert) -> Brought
     except UnreadableFileError as error:
         raise CliError(str(error)) from error
     if not any(each.get("kind") in kinds for each in documents):
-        raise CliError(f"the files have nothing to convert; expected {', '.join(kinds)}")
+        raise CliError(f"the files contain nothing to convert; expected {', '.join(kinds)}")
     imported = convert(documents)
     sentences: list[str] = []
     manifests: list[Object] = []

@@ -166,7 +166,7 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
     subject = f"{data['kind']}/{metadata.get('name', '') if isinstance(metadata, dict) else ''}"
     if kind is None:
         linted.objects += 1
-        wrong("kind", f"there is no such kind; there are: {', '.join(sorted(_BY_NAME))}", subject=subject)
+        wrong("kind", f"unknown kind; the kinds are {', '.join(sorted(_BY_NAME))}", subject=subject)
         return
     linted.found += [Located(document.file, place, subject, finding) for place, finding in _of_keys(document)]
     salvaged = salvage(kind, data)
@@ -183,9 +183,9 @@ def _take(document: Document, linted: Linted) -> Iterator[_Object]:
 
 def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
     for path, position in document.twice:
-        yield position, Finding(path, "stands twice in the same object; kubectl refuses that: take one away")
+        yield position, Finding(path, "is set twice in the same object, which kubectl rejects; remove one of them")
     for path, position, key in document.renamed:
-        told = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not meant"
+        told = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not what you mean"
         yield position, Finding(path, told, Severity.WARNING)
 
 

@@ -177,14 +177,14 @@ class LogReader:
         for log in missing:
             _report(f"{self._title(log)}: pod {log.pod} was deleted, and its log with it")
         if missing:
-            _report("`podRetention` of an activity says how long its pods stay")
+            _report("`podRetention` of an activity sets how long its pods are kept")
         if shown:
             return
         if not missing:
             if all(run.code is not None for run in look.runs):
                 _report(f"workers run the steps of `{self._name}`; look for their logs there")
             elif look.logs:
-                _report("no attempt that you ask for has a log")
+                _report("no matching attempt has a log")
             else:
                 _report(f"no step of `{self._name}` has started a pod")
         raise typer.Exit(ExitCode.NO)

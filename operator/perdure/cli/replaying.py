@@ -114,7 +114,7 @@ def replay(
         return program
     first = events[0]
     if not isinstance(first, ev.WorkflowExecutionStarted):
-        return f"a history begins with WorkflowExecutionStarted, this one with {type(first).__name__}"
+        return f"a history must begin with WorkflowExecutionStarted, not with {type(first).__name__}"
     metadata = manifest.get("metadata") or {}
     is_run = manifest.get("kind") == "WorkflowRun"
     tie = scheduled_by({"metadata": metadata}) if is_run else None
@@ -139,7 +139,7 @@ def replay(
     except UndecidableError as error:
         return str(error)
     except ValueError as error:
-        return f"the history is not whole: {error}"
+        return f"the history is incomplete or out of order: {error}"
     return None
 
 

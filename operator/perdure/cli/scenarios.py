@@ -77,7 +77,7 @@ def scenarios_in(folder: Path) -> list[Path]:
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
-        raise BadFileError(f"{folder}: there is no such folder; name one that has scenarios in it")
+        raise BadFileError(f"{folder}: no such folder; name one that contains scenarios")
     found = (file for file in sorted(folder.rglob("*")) if file.suffix in {".yaml", ".yml"} and file.is_file())
     return [file for file in found if _may_be_scenario(file)]
 

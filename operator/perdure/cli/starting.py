@@ -56,7 +56,9 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
     try:
         found = await cluster.read("Workflow", "workflows", workflow)
     except GoneError:
-        told = f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; runs of it wait until there is one"
+        told = (
+            f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; its runs wait until it exists"
+        )
         typer.echo(f"Warning: {told}", err=True)
         return
     except CliError:
@@ -64,7 +66,7 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
     findings = await asyncio.to_thread(_findings, found.get("spec"), given)
     if findings:
         told = "; ".join(findings)
-        raise NotStartedError(f"the input does not fit Workflow `{workflow}`: {told}; nothing is created")
+        raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {told}; nothing was created")
 
 
 def _findings(definition: Any, given: Any) -> list[str]:
@@ -132,7 +134,7 @@ async def wait_for_verdict(cluster: Cluster, name: str) -> None:
         await asyncio.sleep(_PAUSE)
     if condition is None:
         typer.echo(
-            f"Error: the operator has not looked at the run `{name}` within {VERDICT_SECONDS:.0f}s; the run is kept, and "
+            f"Error: the operator has not processed the run `{name}` within {VERDICT_SECONDS:.0f}s; the run is kept, and "
             "starts when an operator runs",
             err=True,
         )

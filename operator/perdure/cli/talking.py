@@ -35,7 +35,7 @@ _Run = Annotated[
 ]
 _Name = Annotated[str | None, typer.Argument(metavar="NAME", help="Name of the handler", show_default=False)]
 _Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="ARG", help="Arguments: JSON, or else text", show_default=False)
+    list[str] | None, typer.Argument(metavar="ARG", help="Arguments; one that is not JSON is text", show_default=False)
 ]
 _WorkflowId = Annotated[
     str | None,

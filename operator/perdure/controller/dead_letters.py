@@ -92,15 +92,17 @@ class DeadLetters:
                 await self._client.create(kube.path(kube.PERDURE, namespace, "workflowruns"), body)
             except kube.AlreadyExistsError:
                 if await self._is_ours(letter, made):
-                    message = f"another Operation has started WorkflowRun `{made}` for it just now"
+                    message = f"another Operation has just started WorkflowRun `{made}` for it"
                     raise RefusedError(ConditionReason.REDRIVE_RUNNING, message) from None
             except (kube.InvalidError, kube.TooLargeError) as error:
-                message = f"the run that would do it again is refused: {error.message}"
+                message = f"the API server rejects the run for the re-drive: {error.message}"
                 raise RefusedError(ConditionReason.INVALID_SPEC, message) from error
             else:
                 return made
         last = redrive_name(letter["metadata"]["name"], first + _NUMBERS_TRIED - 1)
-        message = f"the next {_NUMBERS_TRIED} names, up to `{last}`, are taken by WorkflowRuns that are not its own; delete one"
+        message = (
+            f"the next {_NUMBERS_TRIED} names, up to `{last}`, are taken by other WorkflowRuns; delete one of them"
+        )
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
 
     async def _is_ours(self, letter: kube.Object, name: str) -> bool:

@@ -33,7 +33,7 @@ class NotYetError(Exception):
             awaited: The future. The key is processed again when it is done, regardless of its outcome.
             until: When to process the key again in any case; None: only when the future is done.
         """
-        super().__init__("it is being made")
+        super().__init__("it is being created")
         self.awaited = awaited
         self.until = until
 

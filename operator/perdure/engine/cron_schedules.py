@@ -158,7 +158,7 @@ def _parse(schedule: str) -> _IntervalCron | _Calendar:
         return _IntervalCron(max(_SECOND, _duration(schedule.removeprefix("@every "))))
     words = _MACROS.get(schedule, schedule).split()
     if len(words) != _FIELDS:
-        raise ValueError("a cron schedule has five fields")
+        raise ValueError("a cron schedule must have five fields")
     minutes, _ = _field(words[0], 0, 59)
     hours, _ = _field(words[1], 0, 23)
     days, every_day = _field(words[2], 1, 31)

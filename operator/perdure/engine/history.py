@@ -145,7 +145,9 @@ def _refuse_elsewhere(points: list[int], event_id: int) -> None:
     if event_id not in points:
         at = bisect_left(points, event_id)
         near = " or ".join(str(point) for point in points[max(at - 1, 0) : at + 1])
-        raise ValueError(f"nothing is decided at event {event_id}; choose event {near}")
+        raise ValueError(
+            f"the run cannot be reset to event {event_id}, where no decision was made; choose event {near}"
+        )
 
 
 def decision_points(events: Sequence[ev.AnyEvent]) -> list[int]:

@@ -16,7 +16,7 @@ def terminate_oversized(ledger: Ledger) -> None:
     if ledger.open() and (state.next_event_id > MAX_EVENTS + 1 or state.history_size > MAX_BYTES):
         reason = (
             f"the history has {state.next_event_id - 1:,} events and {state.history_size:,} bytes, more than "
-            f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run may have: let the workflow use "
-            "`continueAsNew` in time"
+            f"the {MAX_EVENTS:,} events or {MAX_BYTES // 2**20} MiB that a run can have: use `continueAsNew` "
+            "before it reaches this limit"
         )
         ledger.close(ev.WorkflowExecutionTerminated(reason=reason, identity=inp.OPERATOR, **ledger.here))

@@ -256,7 +256,7 @@ def resolved(choice: PolicyChoice, policies: Mapping[str, RetryPolicy] | None) -
         return choice
     found = (policies or {}).get(choice.name)
     if found is None:
-        message = f"there is no RetryPolicy `{choice.name}` that can be used; the run goes on when there is one"  # wordlist: kept
+        message = f"there is no valid RetryPolicy `{choice.name}`; the run continues once there is one"
         raise UndecidableError(message, POLICY_NOT_FOUND)
     return found
 
@@ -313,7 +313,7 @@ def _admit(what: str, name: str, there: Collection[str], most: int = 0) -> None:
         raise UndecidableError(f"{what} id {name!r} is in use", cause=_IN_USE.get(what, "Unspecified"))
     most = most or MAX_PENDING
     if len(there) >= most:
-        message = f"a run may have {most:,} of each kind open, no further {what}"
+        message = f"cannot start another {what}: a run can have at most {most:,} of each kind open"
         raise UndecidableError(message, cause=_TOO_MANY.get(what, "Unspecified"))
 
 

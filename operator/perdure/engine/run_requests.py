@@ -80,10 +80,12 @@ class RunRequests:
         if self._tasks is not None and self._tasks.refuses_signals():
             return Answer(ok=False, reason=inp.CLOSING, message="workflow is closing")
         if state.standalone:
-            message = "a standalone activity or Nexus operation takes no signals"
+            message = "a standalone activity or Nexus operation does not accept signals"
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         if state.signals >= MAX_SIGNALS:
-            message = f"the run has received {MAX_SIGNALS:,} signals, and takes no more; it should continue as new"
+            message = (
+                f"the run has received {MAX_SIGNALS:,} signals and accepts no more; the workflow must continue as new"
+            )
             return Answer(ok=False, reason=ConditionReason.SIGNAL_LIMIT_EXCEEDED, message=message)
         event = ev.WorkflowExecutionSignaled(
             signal_name=request.signal_name,
@@ -101,7 +103,7 @@ class RunRequests:
 
     def _cancel(self, request: inp.CancelRequested) -> Answer:
         if request.stop and self._tasks is not None:
-            message = "workers decide the run, and it has no `finally`; cancel or terminate it"
+            message = "SDK workers run the workflow, so it has no `finally`; cancel or terminate it instead"
             return Answer(ok=False, reason=ConditionReason.INVALID_SPEC, message=message)
         if self._ledger.state.cancel_requested or (self._tasks is not None and self._tasks.cancel_is_buffered()):
             return OK

@@ -131,7 +131,7 @@ class RunStep:
                 | inp.TaskFailed()
                 | inp.StickinessReset()
             ):
-                no = Answer(ok=False, reason="TaskNotFound", message="no worker decides this run")
+                no = Answer(ok=False, reason="TaskNotFound", message="no SDK worker runs this workflow")
                 self._answers[item.request_id] = self._tasks.handle(item) if self._tasks is not None else no
             case _:
                 self._activities.pods.handle(item)

@@ -115,7 +115,7 @@ def too_deep(depth: int) -> Failure | None:
     if depth <= MAX_CHILD_DEPTH:
         return None
     message = (
-        f"the child would have {depth} ancestors, and at most {MAX_CHILD_DEPTH} are allowed; check that the workflow does not "
-        "start itself without end, and use continueAsNew to repeat it"
+        f"the child would have {depth} ancestors, but at most {MAX_CHILD_DEPTH} are allowed; check that the workflow does not "
+        "start itself endlessly, and use continueAsNew to repeat it"
     )
     return Failure(kind=FailureKind.APPLICATION, type="ChildDepthExceeded", message=message, non_retryable=True)

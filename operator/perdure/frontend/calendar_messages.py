@@ -111,7 +111,7 @@ def _all_structured(specs: Iterable[StructuredCalendarSpec], name: str) -> list[
         for field, allowed, _ in _FIELDS:
             ranges = getattr(spec, field)
             if not ranges and allowed is not calendar_fields.YEAR:
-                message = "is empty, and matches nothing; say what it is to match"
+                message = "is empty and matches nothing; set the values to match"
                 raise ValueError(f"schedule.spec.{name}[{index}].{field}: {message}")
             written[_ours(field)] = ",".join(_range(each, allowed) for each in ranges) or "*"
         found.append(written)

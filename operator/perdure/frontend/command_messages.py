@@ -78,7 +78,7 @@ class CommandReader:
             if command.command_type == CommandType.COMMAND_TYPE_PROTOCOL_MESSAGE:
                 message = waiting.pop(command.protocol_message_command_attributes.message_id, None)
                 if message is None:
-                    raise BadCommandError(BAD_UPDATE, "a command names a message that is not there")
+                    raise BadCommandError(BAD_UPDATE, "a command refers to a message that does not exist")
                 self._messages.read(message, answered)
             else:
                 answered.commands.append(engine_command(command, self._context))

@@ -156,5 +156,5 @@ def moment_of(wanted: Any) -> datetime:
             return datetime.fromtimestamp(wanted / 1e9, UTC)
         found = datetime.fromisoformat(str(wanted))
     except (ValueError, OverflowError):
-        raise InvalidQueryError(f"{wanted!r} is not a time in RFC 3339") from None
+        raise InvalidQueryError(f"{wanted!r} is not an RFC 3339 time") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

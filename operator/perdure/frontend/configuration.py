@@ -60,7 +60,7 @@ def settings_of(environment: Mapping[str, str]) -> Settings:
     """
     authentication = environment.get("PERDURE_TEMPORAL_AUTHENTICATION") or "Kubernetes"
     if authentication not in {"Kubernetes", "None"}:
-        raise ValueError(f"PERDURE_TEMPORAL_AUTHENTICATION is {authentication!r}; it can be `Kubernetes` or `None`")
+        raise ValueError(f"PERDURE_TEMPORAL_AUTHENTICATION is {authentication!r}; it must be `Kubernetes` or `None`")
     return Settings(
         authentication=authentication == "Kubernetes",
         audience=environment.get("PERDURE_TEMPORAL_AUDIENCE") or "perdure.dev/temporal",

@@ -141,7 +141,7 @@ class Guard:
             time = now()
             if stranger is not None and not (self._rate_of_address.take(stranger, time) and self._rate.take("", time)):
                 metrics.TOKEN_REVIEWS.labels(outcome="Limited").inc()
-                raise exhausted("too many new tokens to ask the API server about; retry later")
+                raise exhausted("too many new tokens to review; retry later")
             review = self._reviews[key] = asyncio.create_task(self._review(key, token, audience), name="token review")
             review.add_done_callback(lambda done: self._reviewed_now(key, done))
         return await asyncio.shield(review)  # other callers may wait for it if this one disconnects
@@ -176,7 +176,7 @@ class Guard:
         known = self._rights.get(key)
         if known is None or not _holds(known[0], now(), _KNOWN_FOR if known[1] else _REFUSED_FOR):
             if known is None and not self._rate_of_user.take(user.name, now()):
-                raise exhausted(f"too many rights of {user.name} to ask the API server about; retry later")
+                raise exhausted(f"too many permissions of {user.name} to review; retry later")
             other = right.of_frontend
             allowed = await self._review_access(user, namespace, right) or (
                 other is not None and await self._review_access(user, namespace, other)
@@ -210,7 +210,7 @@ class Guard:
         try:
             return await self._client.create(url, body)
         except (kube.ApiError, *kube.TRANSIENT) as error:
-            raise unavailable(f"the API server could not be asked who that is: {error}") from error
+            raise unavailable(f"the API server could not review the token: {error}") from error
 
 
 def _holds(until: datetime, time: datetime, longest: timedelta) -> bool:
@@ -222,8 +222,8 @@ def _refusal(user: User, rpc: str, namespace: str | None, right: Right) -> str:
     """The message about a missing permission, with the permission to grant."""
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f" in namespace {namespace!r}" if namespace else ""
-    other = "; or there is no such namespace" if namespace else ""
-    return f"{user.name} may not {right.verb} {what}{where}, which {rpc} needs: {remedy(user.name, namespace, right)}{other}"
+    other = "; or the namespace does not exist" if namespace else ""
+    return f"{user.name} cannot {right.verb} {what}{where}, which {rpc} requires: {remedy(user.name, namespace, right)}{other}"
 
 
 class BoundedCache(Generic[K, V]):

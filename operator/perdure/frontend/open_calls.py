@@ -32,7 +32,7 @@ class OpenCalls:
             if task is None or task in self._tasks:
                 raise  # the caller has gone
             task.uncancel()
-            raise unavailable("this operator stops, try again") from None
+            raise unavailable("this operator is shutting down; retry") from None
         finally:
             self._tasks.discard(task)
 

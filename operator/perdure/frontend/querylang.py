@@ -255,7 +255,7 @@ class _Parser:
             case "word" if token.keyword in {"TRUE", "FALSE"}:
                 return token.keyword == "TRUE"
             case _:
-                raise InvalidQueryError(f"expected a value, not {token.text!r}; texts stand in quotes")
+                raise InvalidQueryError(f"expected a value, not {token.text!r}; write strings in quotes")
 
 
 def _every(_: RunFields) -> bool:

@@ -174,13 +174,13 @@ def remedy(user: str, namespace: str | None, right: Right) -> str:
         right: The missing right.
     """
     if namespace is None:
-        return f"bind a ClusterRole that has this by a ClusterRoleBinding to {user}"
+        return f"bind a ClusterRole with this permission to {user}, with a ClusterRoleBinding"
     if right == _WORK:
         role = f"the ClusterRole {_WORKER}"
     elif right == _READ:
         role = f"the ClusterRole {_CLIENT}, or {_WORKER} for a worker,"
     elif right in {_DELETE, _REGISTER}:
-        role = "a Role that has this"
+        role = "a Role with this permission"
     else:
         role = f"the ClusterRole {_CLIENT}"
     return f"bind {role} in namespace {namespace} to {user}"

@@ -26,7 +26,7 @@ def namespace_of(rpc: str, request: Any) -> str | None:
     if not named:
         raise invalid("Namespace is not set on request.")
     if not _FORM.fullmatch(named):
-        raise invalid(f"Namespace: {named[:63]!r} cannot be the name of a namespace of Kubernetes")
+        raise invalid(f"Namespace: {named[:63]!r} is not a valid name of a Kubernetes namespace")
     return named
 
 

@@ -75,7 +75,7 @@ class RunReader:
         if self._manager.runs.record_start(entry):
             recorded = partial(self._is_recorded, entry.uid)
             if not await self._changes.wait_until(entry.uid, recorded, _RECORDED_WITHIN):
-                raise unavailable("the start of the workflow was not recorded yet; it will be as soon as it can")
+                raise unavailable("the start of the workflow has not been recorded yet; the operator keeps trying")
         return await self.view_of_worker(entry)
 
     def _is_taken_up(self, run_id: str) -> bool:

@@ -177,7 +177,7 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
             raise ValueError(f"schedule.action.start_workflow.{field}: must be set")
         given.name(value, f"schedule.action.start_workflow.{field}")
     if start.cron_schedule:
-        raise ValueError("schedule.action.start_workflow.cron_schedule: is not offered in a schedule")
+        raise ValueError("schedule.action.start_workflow.cron_schedule: is not supported in a schedule")
     try:
         spec, extras = run_asked_for(start, types, namespace)
     except ValueError as error:
@@ -189,7 +189,7 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
 
 def _policies(asked: SchedulePolicies) -> dict[str, Any]:
     if asked.keep_original_workflow_id:
-        message = "is not offered: two runs of one id could not be told apart"
+        message = "is not supported: two runs with the same ID would be indistinguishable"
         raise ValueError(f"schedule.policies.keep_original_workflow_id: {message}")
     window = given.duration(asked, "catchup_window") if asked.HasField("catchup_window") else _CATCHUP
     return {

@@ -176,7 +176,9 @@ def _check(chosen: Settings, address: str) -> None:
     if _is_loopback(address):
         return
     if not chosen.authentication:
-        raise ValueError(f"without authentication SDKs are served on a loopback address only, and not at {address}")
+        raise ValueError(
+            f"without authentication, the frontend can listen only on a loopback address, not on {address}"
+        )
     if not (chosen.secret or chosen.certificate or chosen.in_the_clear):
         raise ValueError(
             f"no TLS certificate for {address}: set PERDURE_TEMPORAL_TLS_SECRET, or PERDURE_TEMPORAL_TLS_CERT and "
@@ -227,11 +229,9 @@ def dispatch_rpc(frontend: Frontend, door: Door) -> Rpc:
 
 def _peers(chosen: Settings) -> PeerSettings:
     if not chosen.member:
-        raise ValueError("PERDURE_PEER_ADDRESS is set, and POD_NAME is not: members of a fleet need names")
+        raise ValueError("PERDURE_PEER_ADDRESS requires POD_NAME: each operator of a fleet needs a name")
     if chosen.authentication and not chosen.peer_token:
-        raise ValueError(
-            "PERDURE_PEER_ADDRESS is set, and PERDURE_PEER_TOKEN is not: the path of a token for other members"
-        )
+        raise ValueError("PERDURE_PEER_ADDRESS requires PERDURE_PEER_TOKEN: the path of a token for other operators")
     return PeerSettings(
         member=chosen.member,
         address=chosen.peer_address,

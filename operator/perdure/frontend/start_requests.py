@@ -162,8 +162,6 @@ def workflow_named(named: str) -> str:
         UnfitError: The name is not valid.
     """
     if len(named) > MAX_RESOURCE_NAME or not _RESOURCE.fullmatch(named):
-        message = (
-            f"WorkflowType: the task queue `{WORKFLOWS_QUEUE}` runs Workflows by name, and none is called {named!r}"
-        )
+        message = f"WorkflowType: the task queue `{WORKFLOWS_QUEUE}` runs Workflows by name, but {named!r} is not a valid name"
         raise UnfitError(message)
     return named

@@ -82,8 +82,8 @@ class OperatorOptions:
             peer = environment.get("PERDURE_PEER_ADDRESS", "")
             if not (peer and address):
                 raise ValueError(
-                    "PERDURE_FLEET with PERDURE_TEMPORAL_ADDRESS: set PERDURE_PEER_ADDRESS and POD_IP, where other operators "
-                    "forward RPCs of SDKs to"
+                    "PERDURE_FLEET with PERDURE_TEMPORAL_ADDRESS requires PERDURE_PEER_ADDRESS and POD_IP, to which other "
+                    "operators forward RPCs"
                 )
             address = f"[{address}]:{_port(peer)}" if ":" in address else f"{address}:{_port(peer)}"
         return cls(

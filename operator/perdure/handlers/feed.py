@@ -113,7 +113,7 @@ class Feed:
             pause = _BACKOFF[min(tries, len(_BACKOFF) - 1)]
             tries += 1
             self._failing[path] = problem
-            log.warning("Could not list or watch, trying again", path=path, error=problem, backoff=pause)
+            log.warning("Could not list or watch, retrying", path=path, error=problem, backoff=pause)
             await asyncio.sleep(pause)
 
     async def _list(self, path: str, query: dict[str, str]) -> AsyncIterator[bytes]:

@@ -64,9 +64,9 @@ async def operate(options: OperatorOptions, access: Access, *, stop: asyncio.Eve
 
         def not_ready() -> str | None:
             if stop.is_set():
-                return "this operator stops"
+                return "this operator is shutting down"
             if not (ready.is_set() and manager.first_lists.complete):
-                return "the watches have not begun"
+                return "the watches have not started"
             if not manager.shards.active:
                 return "the Lease of this operator was not renewed in time, or not for long enough yet"
             return feed.trouble()

@@ -46,7 +46,7 @@ _INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
-    "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
+    "memoize": "steps are not memoized; let the activity look up and return its earlier result",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",

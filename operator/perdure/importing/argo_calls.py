@@ -29,6 +29,8 @@ class CallTarget:
     timeout: str | None = None
     deadline: str = ""
     """The name of the input with the time limit of an attempt."""
+    child: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of a call of a child."""
     deletion: str = ""
     """The activity that deletes the Pod that the call leaves."""
     wait: Mapping[str, Any] = field(default_factory=dict)
@@ -111,6 +113,17 @@ def _value(book: Book, value: Any, path: str, source: Fields, scope: Scope) -> A
     except UntranslatableError as error:
         source.report.gap(path, str(error))
         return ""
+
+
+def called(target: CallTarget, given: Any) -> Object:
+    """Return the kind of a step that calls a target."""
+    if target.kind == "wait":
+        return dict(target.wait)
+    value = {"input": given} if given else {}
+    if target.kind == "child":
+        return {"childWorkflow": {"workflow": {"name": target.name}, **value, **target.child}}
+    key = "name" if target.kind == "activity" else "block"
+    return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
 
 
 def output_of(output: Fields, scope: Scope) -> Any:

@@ -1,18 +1,34 @@
-"""Converts templates with locks to separate Workflows: a child workflow acquires and releases the locks."""
+"""Converts templates with locks, and lists of steps with retries, to separate Workflows.
+
+A child workflow acquires and releases the locks, and can be retried.
+"""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from perdure.importing.argo_calls import CallTarget
 from perdure.importing.argo_limits import limits
 from perdure.importing.argo_scope import WorkflowFacts
 from perdure.importing.field_reader import Fields, Object, valid_name
 
+_OF_CALLER: Final = {False: ("synchronization",), True: ("synchronization", "retryStrategy")}
+"""The fields of a template that the call of a child has, by whether the template is a list of steps."""
+
+
+def is_list_of_steps(template: Object) -> bool:
+    """Whether a template runs steps, not a container."""
+    return "steps" in template or "dag" in template
+
+
+def needs_child(template: Object) -> bool:
+    """Whether a template becomes a Workflow of its own."""
+    return bool(template.get("synchronization") or (is_list_of_steps(template) and template.get("retryStrategy")))
+
 
 def child_spec(spec: Object, name: str) -> Object:
-    """Return the spec of a workflow that runs only one of its templates, without the locks of that template."""
+    """Return the spec of a workflow that runs only one of its templates, without what its caller does."""
     templates = [
-        {key: value for key, value in each.items() if key != "synchronization"} if each.get("name") == name else each
+        {**each, **dict.fromkeys(_OF_CALLER[is_list_of_steps(each)])} if each.get("name") == name else each
         for each in spec.get("templates") or []
     ]
     rest = {key: value for key, value in spec.items() if key not in {"onExit", "hooks", "arguments"}}
@@ -42,4 +58,4 @@ def child_manifests(name: str, source: Fields, definition: Object, library: Any)
     """
     taken, made = limits(source, library)
     found = [("WorkflowLimit", str(each["name"]), {"capacity": each["capacity"]}) for each in made]
-    return [*found, ("Workflow", name, {"limits": taken, **definition})]
+    return [*found, ("Workflow", name, {**({"limits": taken} if taken else {}), **definition})]

@@ -10,35 +10,38 @@ from perdure.importing.argo_activities import POD_FIELDS, ActivityBuilder, PodDe
 from perdure.importing.argo_artifacts import global_outputs, of_block, optional_outputs, passed, without_source
 from perdure.importing.argo_blocks import ExtraBlocks, waiting
 from perdure.importing.argo_calls import CallTarget, output_of
-from perdure.importing.argo_children import child_manifests, child_spec, child_target, child_workflow
+from perdure.importing.argo_children import (
+    child_manifests,
+    child_spec,
+    child_target,
+    child_workflow,
+    is_list_of_steps,
+    needs_child,
+)
 from perdure.importing.argo_flow import FlowBuilder
 from perdure.importing.argo_library import Library, Templates, default_of, escaped, reads_json, structured
-from perdure.importing.argo_retry import timeout
-from perdure.importing.argo_scope import Scope, Shape, WorkflowFacts
+from perdure.importing.argo_retry import retries_of_child, timeout
+from perdure.importing.argo_run_hooks import exit_handler, starting_steps
+from perdure.importing.argo_scope import PodScope, Scope, Shape, WorkflowFacts
 from perdure.importing.argo_services import deletion, service
 from perdure.importing.field_reader import ConversionReport, Fields, Names, Object, as_text, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LONGEST_HANDLER: Final = "1d"
 _UNSERVED: Final = {
     "data": "list the files in an activity that returns them, and use `forEach`",
     "plugin": "write the step as an activity",
 }
 _ADVICE: Final = {
-    "retryStrategy": "set it on the templates with containers, or run the steps as a child workflow with a `retryPolicy`",
-    "memoize": "an activity that finds its result itself can return it; steps are not memoized yet",
+    "memoize": "steps are not memoized; let the activity look up and return its earlier result",
     "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
     "metadata": "only pods have labels; set it on the templates with containers",
 }
 _RESULT: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.result""")
-_ALL: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.parameters\}\}""")
 _PARSED: Final = re.compile(
     r"""(?:from[jJ](?:SON|son)|jsonpath)\(\s*[\w.'"\[\]-]*?parameters(?:\.|\[\\?['"])([-\w]+)"""
 )
-_RUNNING: Final = re.compile(r"\s*workflow\.status\s*==\s*['\"]Running['\"]\s*")
-"""The condition of a hook that runs when the workflow starts."""
 _LOOPED: Final = re.compile(r"parameters(?:\.|\[\\?['\"])([-\w]+)")
 
 
@@ -91,8 +94,8 @@ class DefinitionBuilder:
         made: Object = {}
         main = self._main(entry)
         hooks = spec.part("hooks")
-        main["steps"] += self._running(hooks)
-        handler = self._handler(spec, hooks)
+        main["steps"] += starting_steps(self, hooks, self._workflow)
+        handler = exit_handler(self, spec, hooks, self._workflow)
         while self._pending:
             self._pending.pop(0)()
         if self._activities:
@@ -108,11 +111,11 @@ class DefinitionBuilder:
     def _main(self, key: tuple[str, str] | None) -> Object:
         if key is None:
             return {"steps": []}
-        data = self._templates.data(*key)
+        data = self._templates.fields(*key).data
         inputs = (data.get("inputs") or {}).get("parameters") or []
         values = {str(each.get("name")): default_of(each, self._library) for each in inputs}
         simple = all(name in self._workflow.parameters for name in values)
-        simple = simple and not data.keys() & {"timeout", "activeDeadlineSeconds"}
+        simple = simple and not any(data.get(name) for name in ("timeout", "activeDeadlineSeconds", "retryStrategy"))
         if simple and ("steps" in data or "dag" in data) and not self._templates.is_called(key[1]):
             return self._flow(key, self._templates.fields(*key), "input")
         source = Fields(
@@ -123,30 +126,6 @@ class DefinitionBuilder:
         flow = FlowBuilder(self, key[0], Scope("input", self._workflow), self._limit)
         flow.steps(Fields({"steps": [[source.data]]}, "entrypoint", self._report))
         return {"steps": flow.made}
-
-    def _running(self, hooks: Fields) -> list[Object]:
-        """Return the steps for the hooks that run when the workflow starts."""
-        flow = FlowBuilder(self, "", Scope("input", self._workflow), self._limit)
-        for name in [each for each in hooks.data if each != "exit"]:
-            hook = hooks.part(name)
-            if not _RUNNING.fullmatch(hook.text("expression") or ""):
-                hook.gap("expression", "only hooks of the status `Running`, and `exit`, have a counterpart; add steps")
-                continue
-            data = {"name": f"hook-{name}", **hook.data, "continueOn": {"failed": True}}
-            flow.steps(Fields({"steps": [[data]]}, hook.path, hook.report))
-        return [{**step, "needs": []} for step in flow.made]
-
-    def _handler(self, spec: Fields, hooks: Fields) -> Object:
-        hook = hooks.take("exit")
-        old = spec.text("onExit")
-        data = hook if isinstance(hook, dict) else {"template": old} if old else None
-        if data is None:
-            return {}
-        block = self._blocks.names.fresh("on-exit")
-        flow = FlowBuilder(self, "", Scope("input", self._workflow), self._limit)
-        flow.steps(Fields({"steps": [[{"name": "on-exit", **data}]]}, spec.at("onExit"), spec.report))
-        self._blocks.made.append({"name": block, "steps": flow.made})
-        return {"finally": {"block": block, "timeout": LONGEST_HANDLER}}
 
     # What flows need
 
@@ -185,7 +164,7 @@ class DefinitionBuilder:
                     path, "the ConfigMap is in none of the files; import it together, or pass the value as an input"
                 )
                 defaults[str(each.get("name"))] = ""
-        if "synchronization" in data and key[0] == "":
+        if key[0] == "" and needs_child(self._templates.fields(*key).data):
             return self._child(key, defaults)
         if data.get("daemon") and data.keys() & {"container", "script"}:
             return self._service(key, defaults)
@@ -227,7 +206,7 @@ class DefinitionBuilder:
         return CallTarget(name, "activity", made.shape, defaults, captured=made.captured, deletion=delete["name"])
 
     def _child(self, key: tuple[str, str], defaults: Object) -> CallTarget:
-        """Return the target for a template with locks: a Workflow that acquires them."""
+        """Return the target for a template with locks or retries of its own: a separate Workflow."""
         spec = child_spec(self._spec, key[1])
         child = DefinitionBuilder(
             spec,
@@ -244,6 +223,8 @@ class DefinitionBuilder:
         )
         source = self._templates.fields(*key)
         self.children += [*child_manifests(target.name, source, definition, self._library), *child.children]
+        if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
+            return replace(target, child=retries_of_child(source, PodScope(self._workflow, {}, {})))
         return target
 
     def _block(self, key: tuple[str, str], defaults: Object) -> CallTarget:

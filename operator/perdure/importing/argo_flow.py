@@ -1,21 +1,18 @@
 """Converts the `steps` and `dag` templates of Argo to lists of steps."""
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
-from perdure.importing.argo_calls import Book, CallTarget, arguments
+from perdure.importing.argo_calls import Book, CallTarget, arguments, called
 from perdure.importing.argo_depends import Depends, TaskState, read
 from perdure.importing.argo_loops import for_each
 from perdure.importing.argo_pods import is_tag
 from perdure.importing.argo_retry import duration
 from perdure.importing.argo_scope import Called, Scope, artifact_field, variable
-from perdure.importing.expressions import UntranslatableError, condition, template
-from perdure.importing.field_reader import Fields, Names, Object, literal, member, valid_name
-
-_RUNNING: Final = re.compile(r"\s*(?:steps|tasks)\S+\.status\s*==\s*['\"]Running['\"]\s*")
-"""The condition of a hook that runs when its step starts."""
+from perdure.importing.argo_step_hooks import hooks_of_step
+from perdure.importing.expressions import TAG, UntranslatableError, condition, tag
+from perdure.importing.field_reader import Fields, Names, Object, literal
 
 
 @dataclass(slots=True)
@@ -142,17 +139,24 @@ class FlowBuilder:
         if target is None:
             return {}
         if "{{" in target:
-            try:
-                given = template(target, self._scope.resolve, is_tag)[2:-1]
-            except UntranslatableError as error:
-                dag.gap("target", str(error))
-                return {}
+            given = self._computed_target(dag, target)
             needed = {name: [each for each in tasks if name in {each, *_ancestors(each, depends)}] for name in tasks}
-            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items()}
+            return {name: f"{given}.split(' ').exists(t, t in {literal(of)})" for name, of in needed.items() if given}
         wanted = {name for each in target.split() if each in tasks for name in (each, *_ancestors(each, depends))}
         for name in set(tasks) - wanted:
             del tasks[name], depends[name]
         return {}
+
+    def _computed_target(self, dag: Fields, target: str) -> str:
+        """Return the expression for a target with tags; empty after a gap."""
+        whole = TAG.fullmatch(target.strip())
+        try:
+            if whole and "}}" not in whole[1]:
+                return f"string({tag(whole[1], self._scope.resolve)})"
+            dag.gap("target", "must be one tag, or have none")
+        except UntranslatableError as error:
+            dag.gap("target", str(error))
+        return ""
 
     def _fail_late(self, depends: dict[str, Depends], steps: dict[str, _Step], states: dict[str, TaskState]) -> None:
         """Add a step that fails at the end if a failed task prevented a last task from running."""
@@ -203,7 +207,7 @@ class FlowBuilder:
         if loop is not None:
             made["forEach"] = {**loop, **({"maxConcurrency": self._limit} if self._limit else {})}
         given = arguments(self._book, source, target, scope)
-        made |= self._call(target, given)
+        made |= called(target, given)
         if target.deadline:
             limit = str(given.get(target.deadline, ""))
             made["activity"]["startToCloseTimeout"] = duration(limit) or limit
@@ -212,7 +216,7 @@ class FlowBuilder:
         if step.called.is_caught:
             made["catch"] = [{"call": {"block": self._book.caught(), "input": "${error.type}"}}]
         made |= self._service(step)
-        made |= self._hooks(step, scope)
+        made |= hooks_of_step(self._book, self._home, source, step.called, step.original, scope)
         self.made.append(made)
         self._called[step.original] = step.called
         end = self._after(step)
@@ -229,46 +233,6 @@ class FlowBuilder:
         deleted = {"name": step.target.deletion, "input": {"name": "${" + f"{step.called.step}.output.name" + "}"}}
         self._services.append((step.called, deleted))
         return {"compensate": {"activity": deleted}}
-
-    def _hooks(self, step: _Step, scope: Scope) -> Object:
-        """Return the blocks that run before and after a step."""
-        source = step.source
-        hooks = source.part("hooks")
-        old = source.text("onExit")
-        if old is not None:
-            hooks.data["exit"] = {"template": old}
-        own = replace(step.called, base="step", is_loop=False)
-        around = {"onStart": scope, "onEnd": scope.at(steps={**scope.steps, step.original: own})}
-        steps: dict[str, list[Object]] = {"onStart": [], "onEnd": []}
-        values: dict[str, Object] = {"onStart": {}, "onEnd": {}}
-        for name in list(hooks.data):
-            hook = hooks.part(name)
-            expression = hook.text("expression")
-            when = "onStart" if expression and _RUNNING.fullmatch(expression) else "onEnd"
-            target = self._book.target(self._home, hook)
-            made: Object = {"name": valid_name(name), "needs": []}
-            value: Object = {}
-            if expression and when == "onEnd":
-                try:
-                    value["when"] = "${" + condition("{{=" + expression + "}}", around[when].resolve) + "}"
-                    made["when"] = "${" + member("params", valid_name(name)) + ".when}"
-                except UntranslatableError as error:
-                    hook.gap("expression", str(error))
-            given = arguments(self._book, hook, target, around[when])
-            if given:
-                value["input"] = given
-            hook.done({})
-            passed = "${" + member("params", valid_name(name)) + ".input}"
-            steps[when].append({**made, **self._call(target, passed if given else None)})
-            values[when] |= {valid_name(name): value} if value else {}
-        return {
-            field: {
-                "block": self._book.block(f"{step.called.name}-{'start' if field == 'onStart' else 'end'}", made_),
-                **({"input": values[field]} if values[field] else {}),
-            }
-            for field, made_ in steps.items()
-            if made_
-        }
 
     def _after(self, step: _Step) -> str:
         """Add the step that sets the global outputs of a step."""
@@ -289,16 +253,6 @@ class FlowBuilder:
         }
         self.made.append({**made, "when": "${" + f"{step.called.step}.status == 'Succeeded'" + "}", "set": values})
         return str(made["name"])
-
-    @staticmethod
-    def _call(target: CallTarget, given: Any) -> Object:
-        if target.kind == "wait":
-            return dict(target.wait)
-        value = {"input": given} if given else {}
-        if target.kind == "child":
-            return {"childWorkflow": {"workflow": {"name": target.name}, **value}}
-        key = "name" if target.kind == "activity" else "block"
-        return {"activity" if target.kind == "activity" else "call": {key: target.name, **value}}
 
 
 def _observed(depends: Mapping[str, Depends]) -> set[str]:

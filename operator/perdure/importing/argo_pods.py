@@ -132,7 +132,7 @@ class Containers:
             ValueError: The text is not a valid patch.
         """
         try:
-            return parsed(text, self._scope.resolve, computed)
+            return parsed(text, self._scope.resolve, is_tag, computed)
         except yaml.YAMLError as error:
             raise ValueError(" ".join(str(error).split())) from error
         except UntranslatableError as error:

@@ -69,6 +69,15 @@ def retries(template: Fields, scope: PodScope) -> Object:
     return fields
 
 
+def retries_of_child(template: Fields, scope: PodScope) -> Object:
+    """Return the fields of a `childWorkflow` for the `retryStrategy` of its template."""
+    made = retries(template, scope)
+    if "failureTypes" in made:
+        template.gap("retryStrategy.expression", "steps have no exit code; set it on the templates with containers")
+    total = made.get("scheduleToCloseTimeout")
+    return {"retryPolicy": made["retryPolicy"], **({"executionTimeout": total} if total else {})}
+
+
 def _attempts(strategy: Fields, policy: str) -> int:
     limit = strategy.text("limit")
     if policy in {"OnError", "OnTransientError"}:

@@ -149,7 +149,7 @@ def _manifest(source: Fields, scope: PodScope) -> Object:
     given = source.take("manifest", "")
     text = given if isinstance(given, str) else as_text(given)
     try:
-        made = parsed(text, scope.resolve, str)
+        made = parsed(text, scope.resolve, is_tag, str)
     except (yaml.YAMLError, UntranslatableError) as error:
         source.gap("manifest", " ".join(str(error).split()))
         return dict(_MISSING)

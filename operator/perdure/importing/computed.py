@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from perdure.importing.expressions import TAG, Resolve, tag
+from perdure.importing.expressions import TAG, Resolve, UntranslatableError, tag
 from perdure.importing.field_reader import Object
 
 _KEYS: Final = ("name", "mountPath", "containerPort")
@@ -22,12 +22,13 @@ class Computed(str):
     __slots__ = ()
 
 
-def parsed(text: str, resolve: Resolve, made: Callable[[str], str]) -> Any:
+def parsed(text: str, resolve: Resolve, known: Callable[[str], bool], made: Callable[[str], str]) -> Any:
     """Parse YAML with tags. Tags become expressions after the YAML is parsed.
 
     Args:
         text: The YAML.
         resolve: Translates references.
+        known: Whether the text between braces is a tag; other text is kept.
         made: Returns the value of a text with expressions.
 
     Raises:
@@ -37,6 +38,8 @@ def parsed(text: str, resolve: Resolve, made: Callable[[str], str]) -> Any:
     tags: list[str] = []
 
     def mark(found: re.Match[str]) -> str:
+        if not known(found[1]):
+            return found[0]
         tags.append(found[1])
         before, after = text[: found.start()], text[found.end() :]
         whole = re.search(r"(?:[:-]|^)\s+\Z", before) and re.match(r"\s*(?:[\n,}]|\Z)", after)
@@ -47,6 +50,8 @@ def parsed(text: str, resolve: Resolve, made: Callable[[str], str]) -> Any:
 
 def _unmarked(value: Any, tags: list[str], resolve: Resolve, made: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
+        if any(_MARKED.search(str(key)) for key in value):
+            raise UntranslatableError("the name of a field must not be computed; write it out")
         return {key: _unmarked(each, tags, resolve, made) for key, each in value.items()}
     if isinstance(value, list):
         return [_unmarked(each, tags, resolve, made) for each in value]

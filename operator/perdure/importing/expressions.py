@@ -11,6 +11,7 @@ from typing import Final
 
 from perdure.importing.field_reader import literal, member
 from perdure.importing.json_paths import ITEM, selected
+from perdure.importing.sprig_functions import called
 
 Resolve = Callable[[tuple[str, ...]], str]
 """Translates a reference, such as `("inputs", "parameters", "x")`. Raises `UntranslatableError`."""
@@ -278,7 +279,7 @@ class _Parser:
                 return Term("null")
             case "word", "sprig":
                 self._tokens.needs(".")
-                return self._call(self._tokens.next()[1])
+                return self._sprig(self._tokens.next()[1])
             case "word", _:
                 return self._word(text)
             case "sign", "(":
@@ -340,6 +341,15 @@ class _Parser:
             rest = ", ".join(term.text for term in terms[1:])
             return Term(f"{terms[0].closed}.{_METHODS[name]}({rest})")
         raise UntranslatableError(f"the function `{name}` has no counterpart in CEL; compute the value in an activity")
+
+    def _sprig(self, name: str) -> Term:
+        self._tokens.needs("(")
+        made = called(name, [term.text for term in self._list(")")])
+        if made is None:
+            raise UntranslatableError(
+                f"the function `sprig.{name}` has no counterpart; compute the value in an activity"
+            )
+        return Term(made)
 
     def _macro(self, macro: str, subject: Term) -> Term:
         self._closures += 1

@@ -56,7 +56,7 @@ class TaskWorkspaces:
         self.paths[f"workspaces.{name}.volume"] = f"ws-{name}" if bound else ""
         if binding is None:
             if not optional:
-                declared.gap("", "is not bound; import the run that binds it together with this")
+                declared.gap("", "is not bound; import it together with the run that binds it")
             return
         sub_path: Object = {"subPath": binding.sub_path} if binding.sub_path else {}
         if binding.workspace:

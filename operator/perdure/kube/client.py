@@ -105,7 +105,7 @@ class Client:
         try:
             return metadata_of(raw or b"")
         except UndecodableError as error:
-            raise aiohttp.ClientPayloadError(f"GET {url}: the answer is not JSON of an object: {error}") from error
+            raise aiohttp.ClientPayloadError(f"GET {url}: the response is not a JSON object: {error}") from error
 
     async def metadata(self, url: str) -> Object:
         """Read one object without its spec and status."""

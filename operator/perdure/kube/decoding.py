@@ -98,7 +98,7 @@ def decode(raw: bytes | memoryview) -> Any:
     try:
         return json.loads(bytes(raw), parse_int=_read_integer)
     except RecursionError:
-        raise TooDeepError("it nests too deep") from None
+        raise TooDeepError("it is nested too deep") from None
     except ValueError:
         raise UndecodableError(f"it is not JSON: {problem}") from None
 
@@ -129,7 +129,7 @@ def decode_answer(raw: bytes, request: str, unreached: type[Exception]) -> Any:
     except TooDeepError as error:
         raise UnreadableError(200, "Unreadable", f"{request}: the object cannot be decoded: {error}") from error
     except UndecodableError as error:
-        raise unreached(f"{request}: the answer is not JSON: {error}") from error
+        raise unreached(f"{request}: the response is not JSON: {error}") from error
 
 
 def decode_page(raw: bytes, request: str, unreached: type[Exception]) -> ListPage:
@@ -137,7 +137,7 @@ def decode_page(raw: bytes, request: str, unreached: type[Exception]) -> ListPag
     try:
         return page_of(raw)
     except ValueError as error:
-        raise unreached(f"{request}: the answer is not JSON of a list: {error}") from error
+        raise unreached(f"{request}: the response is not a JSON list: {error}") from error
 
 
 def _read_integer(text: str) -> int | float:

@@ -103,7 +103,7 @@ class Recorder:
             except (kube.ApiError, *kube.TRANSIENT) as error:
                 self._log.info("Could not post an Event", reason=body["reason"], error=str(error))
             if self._dropped > (self._backlog if self._waiting else 0):
-                self._log.warning("Dropped Events, too many waited", events=self._dropped)
+                self._log.warning("Dropped Events: too many were waiting", events=self._dropped)
                 self._dropped = 0
 
 

@@ -266,7 +266,7 @@ def _from_plugin(plugin: Json, cluster: Json, environment: Mapping[str, str]) ->
         )
         status = json.loads(done.stdout)["status"]
     except FileNotFoundError as error:
-        hint = " ".join(str(plugin.get("installHint") or "install it, or put its folder into PATH").split())
+        hint = " ".join(str(plugin.get("installHint") or "install it, or add its folder to PATH").split())
         raise NoAccessError(f"the credential plugin `{command}` of the kubeconfig was not found; {hint}") from error
     except (OSError, subprocess.CalledProcessError) as error:
         raise NoAccessError(f"the credential plugin `{command}` of the kubeconfig failed: {error}") from error

@@ -63,7 +63,7 @@ def unknown_signal(program: Program, name: str) -> str:
     if known is None or name in known:
         return ""
     others = f"; it waits for {_listed(sorted(known))}" if known else ""
-    return f"the workflow never waits for signal `{name}`, so nothing will take it{others}"
+    return f"the workflow never waits for signal `{name}`, so nothing will receive it{others}"
 
 
 def _listed(names: Iterable[str]) -> str:

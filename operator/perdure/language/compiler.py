@@ -128,8 +128,8 @@ class _WorkflowCompiler:
                 block, step_name = found
                 self.found(
                     path,
-                    f"runs step `{step_name}` of block `{block}`, which is `continueAsNew`; it must not: the run is "
-                    "closing by then",
+                    f"runs step `{step_name}` of block `{block}`, which is `continueAsNew`: the run is already closing "
+                    "then; remove the call",
                 )
 
     def continuing(self, start: str) -> tuple[str, str] | None:
@@ -180,11 +180,11 @@ class _WorkflowCompiler:
             source = next((source for source in template.sources if name in source), "")
             if name in names:
                 message = (
-                    f"step `{name}`, which `{source}` refers to, need not have ended by then; add it to `needs`, or "
+                    f"step `{name}`, which `{source}` refers to, may not have ended by then; add it to `needs`, or "
                     "move it before this one"
                 )
             else:
-                message = f"there is no step `{name}` here, which `{source}` refers to; there are: {', '.join(names)}"
+                message = f"`{source}` refers to step `{name}`, which is not in this list of steps: {', '.join(names)}"
                 message += self.elsewhere(name)
             self.found(path, message)
 
@@ -194,26 +194,24 @@ class _WorkflowCompiler:
         where = next((where for where, steps in lists if any(step.name == name for step in steps)), None)
         if where is None:
             return ""
-        return f" (it stands in {where}: hand what you need on, as `input` of a block or as its `output`)"
+        return f" (it is in {where}: pass what you need in the `input` or the `output` of a block)"
 
     def looping(self, message: str) -> str:
         """Describe the loop that defines an unknown name; only expressions in the loop can read the name."""
         unknown = _UNKNOWN_NAME.match(message)
         steps = [*self.spec.steps, *(step for block in self.spec.blocks for step in block.steps)]
         loops = [step for step in steps if step.for_each and unknown and unknown[1] in {step.for_each.as_, "index"}]
-        return f" (`{unknown[1]}` is known only within step `{loops[0].name}`)" if loops and unknown else ""
+        return f" (`{unknown[1]}` is defined only in step `{loops[0].name}`)" if loops and unknown else ""
 
     def check_activity(self, path: str, activity: Activity) -> None:
         if activity.worker is not None and activity.worker.task_queue.startswith(PODS_QUEUE):
-            self.found(
-                f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: pods are asked for with `container`"
-            )
+            self.found(f"{path}.worker.taskQueue", f"must not begin with `{PODS_QUEUE}`: use `container` to run a pod")
         for i, mount in enumerate(activity.workspaces):
             if mount.name not in self.workspaces:
                 known = ", ".join(sorted(self.workspaces)) or "none"
                 self.found(
                     f"{path}.workspaces[{i}].name",
-                    f"there is no workspace `{mount.name}` among the `workspaces`; there are: {known}",
+                    f"workspace `{mount.name}` is not defined in `workspaces`; defined: {known}",
                 )
         self.note_policy(activity.retry_policy)
 
@@ -224,13 +222,13 @@ class _WorkflowCompiler:
     def check_call(self, path: str, call: ActivityCall) -> None:
         if call.name not in self.activities:
             known = ", ".join(sorted(self.activities)) or "none"
-            self.found(f"{path}.name", f"there is no activity `{call.name}` among the `activities`; there are: {known}")
+            self.found(f"{path}.name", f"activity `{call.name}` is not defined in `activities`; defined: {known}")
         self.note_policy(call.retry_policy)
 
     def check_block(self, path: str, name: str) -> None:
         if name not in self.blocks:
             known = ", ".join(sorted(self.blocks)) or "none"
-            self.found(f"{path}.block", f"there is no block `{name}` among the `blocks`; there are: {known}")
+            self.found(f"{path}.block", f"block `{name}` is not defined in `blocks`; defined: {known}")
 
 
 class _FlowCompiler:
@@ -284,7 +282,7 @@ class _FlowCompiler:
                 continue
             for need in step.needs:
                 if need not in names:
-                    message = f"there is no step `{need}` here; there are: {', '.join(names)}"
+                    message = f"step `{need}` is not in this list of steps: {', '.join(names)}"
                     self.compiler.found(f"{self.path}.steps[{i}].needs", message)
             needs[step.name] = tuple(need for need in step.needs if need in names)
         cycle = _cycle(needs)
@@ -293,8 +291,8 @@ class _FlowCompiler:
             chain = " needs ".join(f"`{name}`" for name in (*cycle, cycle[0]))
             self.compiler.found(
                 f"{self.path}.steps[{index}].needs",
-                f"these steps wait for each other, so that none ever starts: {chain}; take one `needs` away "
-                "(a step without `needs` needs the one before it)",
+                f"these steps wait for each other, so none of them ever starts: {chain}; remove one of the `needs` "
+                "(a step without `needs` waits for the step before it)",
             )
             return dict.fromkeys(needs, ())
         return needs

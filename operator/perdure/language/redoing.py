@@ -67,15 +67,17 @@ def redo(
     for step in steps:
         if step not in begun:
             known = ", ".join(f"`{path}`" for path in list(begun)[:10]) + (", …" if len(begun) > 10 else "")  # noqa: PLR2004
-            raise ValueError(f"`from`: step `{step}` has not begun in that run; choose one of {known or '(none has)'}")
+            raise ValueError(
+                f"`from`: step `{step}` has not started in that run; choose one of {known or '(none has)'}"
+            )
     completed = isinstance(events[-1], ev.WorkflowExecutionCompleted)
     if completed and not steps:
-        raise ValueError("the run has completed: nothing failed; name steps in `from`, or start a new run")
+        raise ValueError("the run completed and no step failed; name steps in `from`, or start a new run")
     compensated = (path for path in map(Path.parse, trace) if path.is_compensation)
     again = {*steps, *(path.owner.text for path in compensated)}
     points = history.decision_points(events)
     if not points:
-        raise ValueError("the run has not started: nothing was decided yet")
+        raise ValueError("the run has not started, so there is nothing to retry")
     first = [newest_before(points, begun[path] + 1) for path in again if path in begun]
     if not completed:
         first.append(last_task(events, program, run, input=input, start_time=start_time))

@@ -52,9 +52,7 @@ class Cost:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         if _Size(schema).of(schema, 0) > MAX_SCHEMA:
-            raise InputSchemaError(
-                f"written out, with what `$ref` refers to in its place, it has more than {MAX_SCHEMA:,} parts"
-            )
+            raise InputSchemaError(f"with every `$ref` expanded, it has more than {MAX_SCHEMA:,} parts")
         visits = _Reach(schema, _compared, 1)
         texts = _Reach(schema, _patterns_of, 0)
         branches = _Reach(schema, lambda _: 0, 1)
@@ -156,10 +154,10 @@ class _Reach:
     def _refuse_elsewhere(self, part: Mapping[str, Any]) -> None:
         for keyword in _ELSEWHERE:
             if keyword in part:
-                raise InputSchemaError(f"`{keyword}` is not taken here: use `$ref`, with `#/$defs/…`")
+                raise InputSchemaError(f"`{keyword}` is not supported; use `$ref` with `#/$defs/…`")
         if part is not self._root and isinstance(part.get("$id"), str):
             raise InputSchemaError(
-                "`$id` is taken at the top of a schema alone: leave it out, and use `$ref` with `#/$defs/…`"
+                "`$id` is supported only at the top of a schema; remove it, and use `$ref` with `#/$defs/…`"
             )
 
 
@@ -179,7 +177,7 @@ def target(root: Mapping[str, Any], reference: str) -> Any:
     """Return the target of a `$ref`; raises InputSchemaError if it is not within the schema."""
     if reference != "#" and not reference.startswith("#/"):
         raise InputSchemaError(
-            f"`$ref: {reference}` must be `#` or begin with `#/`; nothing is fetched: put it under `$defs`"
+            f"`$ref: {reference}` must be `#` or begin with `#/`; nothing is downloaded: put the schema under `$defs`"
         )
     found: Any = root
     for key in unquote(reference).split("/")[1:]:
@@ -189,7 +187,7 @@ def target(root: Mapping[str, Any], reference: str) -> Any:
         elif isinstance(found, dict) and name in found:
             found = found[name]
         else:
-            raise InputSchemaError(f"`$ref: {reference}`: there is no `{name}`")
+            raise InputSchemaError(f"`$ref: {reference}`: `{name}` does not exist")
     return found
 
 

@@ -111,7 +111,7 @@ RUNS_KNOWN = Gauge(
 )
 FLEET_MEMBERS = Gauge(
     "perdure_fleet_members",
-    "Operators that share the work, as this one sees it; 0 for one that does not share.",
+    "Operators that share the work, as seen by this one; 0 for a single operator without a fleet.",
     registry=REGISTRY,
 )
 FLEET_SHARDS = Gauge(
@@ -129,7 +129,7 @@ FLEET_FORWARDED_RPCS = Counter(
 )
 FLEET_OWNER_MISMATCHES = Counter(
     "perdure_fleet_owner_mismatches",
-    "Attempts to handle an RPC that found no owner: the operator was not reached, or did not own what the RPC is about.",
+    "Attempts to handle an RPC that found no owner: the operator was not reached, or did not own the target of the RPC.",
     registry=REGISTRY,
 )
 FLEET_GUESTS = Gauge(
@@ -257,6 +257,14 @@ FINISHED_REMOVED = Counter(
     "perdure_finished_runs_removed",
     "Finished runs that were deleted before their TTL because their namespace had too many.",
     ["namespace"],
+    registry=REGISTRY,
+)
+
+
+ARTIFACT_DELETIONS = Counter(
+    "perdure_artifact_deletions",
+    "Deletions of the artifacts of a run from a store, by outcome: Deleted or Abandoned; and Failed for each failed pod.",
+    ["outcome"],
     registry=REGISTRY,
 )
 

@@ -122,7 +122,7 @@ class Action:
             found = await self._client.get(url)
             if (found["metadata"].get("annotations") or {}).get(CREATED_BY_ACTIVITY_ANNOTATION) == _identity():
                 return found
-            message = f"{self.what} exists already, and this activity has not created it"
+            message = f"{self.what} already exists and was not created by this activity"
             raise ApplicationError(message, type="AlreadyExists", non_retryable=True) from None
 
     async def _awaited(self, url: str, found: kube.Object | None) -> kube.Object:

@@ -126,7 +126,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
     text = json.dumps(wanted, ensure_ascii=False)
     if len(text.encode()) > _LARGEST:
         raise PayloadTooLargeError(
-            f"the input artifacts of activity {activity} take {len(text.encode())} bytes, and may take {_LARGEST}; "
+            f"the input artifacts of activity {activity} take {len(text.encode())} bytes, but the limit is {_LARGEST}; "
             "download large files with `http`, or keep them in the artifact store"
         )
     spec["volumes"] = [*list_in(spec, "volumes"), _volume(ARTIFACTS, artifacts)]
@@ -141,7 +141,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
     return {
         "name": ARTIFACTS,
         "command": ["python", "-m", "perdure.runner.artifacts.input_artifacts"],
-        "env": [_variable("PERDURE_ARTIFACTS", text), *(_settings(artifacts.store) if stored else ())],
+        "env": [_variable("PERDURE_ARTIFACTS", text), *(store_settings(artifacts.store) if stored else ())],
         "volumeMounts": [{"name": ARTIFACTS, "mountPath": ARTIFACTS_PATH}],
     }
 
@@ -160,11 +160,11 @@ def _wanted(artifact: InputArtifact, store: str) -> KubeObject | None:
     if given is None:
         if artifact.optional:
             return None
-        raise InvalidDefinitionError(f"artifact `{artifact.name}`: `from` is null; set `optional` if it may be")
+        raise InvalidDefinitionError(f"artifact `{artifact.name}`: `from` is null; set `optional` if that is allowed")
     if isinstance(given, list):
         if len(given) > _MOST_ITEMS:
             raise InvalidDefinitionError(
-                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, and may have {_MOST_ITEMS}"
+                f"artifact `{artifact.name}`: `from` has {len(given)} artifacts, but the limit is {_MOST_ITEMS}"
             )
         return {"name": artifact.name, "items": [_reference(artifact.name, each, store) for each in given]}
     return {"name": artifact.name, **_reference(artifact.name, given, store)}
@@ -211,7 +211,8 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
             _field("PERDURE_RUN_ID", f"metadata.labels['{labels.RUN_ID_LABEL}']"),
             _field("PERDURE_EVENT", f"metadata.annotations['{labels.SCHEDULED_EVENT_ANNOTATION}']"),
             _field("PERDURE_ATTEMPT", f"metadata.annotations['{labels.ATTEMPT_ANNOTATION}']"),
-            *_settings(artifacts.store),
+            *((_variable("PERDURE_KEPT", "true"),) if artifacts.keeps_outputs else ()),
+            *store_settings(artifacts.store),
         ],
         "volumeMounts": list(_shared(main, [each.path for each in artifacts.outputs])),
     }
@@ -253,8 +254,12 @@ def _within(path: str, folder: str) -> bool:
     return f"{posixpath.normpath(path)}/".startswith(f"{posixpath.normpath(folder).rstrip('/')}/")
 
 
-def _settings(store: str) -> Iterator[KubeObject]:
-    """The settings and credentials of the artifact store, from its Secret."""
+def store_settings(store: str) -> Iterator[KubeObject]:
+    """Yield the settings and credentials of the artifact store as variables of a container, from its Secret.
+
+    Args:
+        store: Name of the Secret.
+    """
     yield {"name": "PERDURE_STORE_BUCKET", "valueFrom": {"secretKeyRef": {"name": store, "key": "bucket"}}}
     for name, key in _STORE.items():
         reference = {"name": store, "key": key, "optional": True}

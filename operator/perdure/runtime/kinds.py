@@ -29,7 +29,7 @@ class RunKind(StrEnum):
 
 
 _ID_NAMES = {
-    RunKind.WORKFLOW: "workflow id",
+    RunKind.WORKFLOW: "workflow ID",
     RunKind.ACTIVITY: "activity ID",
     RunKind.NEXUS_OPERATION: "operation ID",
 }

@@ -93,7 +93,7 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
                 request_id=uid, activity_id=pause.step, reason=pause.reason, identity=identity, principal=principal
             )
         case _:
-            raise ValueError(f"`{spec.request}` is nothing that a run is asked")
+            raise ValueError(f"`{spec.request}` is not a request to a run")
 
 
 def _answered(answer: CompleteActivity, uid: str) -> inputs.ActivityAnswered:
@@ -136,11 +136,14 @@ def too_much(request: inputs.Request) -> str | None:
     if payload is None:
         return None
     if nests_deeper(payload, MAX_DEPTH):
-        return f"what it carries nests more than {MAX_DEPTH} levels deep"
+        return f"its payload nests more than {MAX_DEPTH} levels deep"
     size = len(msgspec.json.encode(payload))
     if size <= MAX_PAYLOAD:
         return None
-    return f"it carries {size // 1024} KiB, and may carry {MAX_PAYLOAD // 1024} KiB: keep it elsewhere, and hand on where it is"
+    return (
+        f"its payload has {size // 1024} KiB, but the limit is {MAX_PAYLOAD // 1024} KiB: store the data elsewhere and pass a "
+        "reference to it"
+    )
 
 
 def run_to_start(operation: KubeObject, signal: inputs.SignalRequested) -> KubeObject:

@@ -25,9 +25,9 @@ class Limits:
     def exceeded_by(self, tally: "Tally") -> str:
         """Return why runs must be removed; empty if the limits are not exceeded."""
         if 0 < self.runs < tally.runs:
-            return f"the namespace has {tally.runs} finished runs, and may have {self.runs}"
+            return f"the namespace has {tally.runs} finished runs, and the limit is {self.runs}"
         if 0 < self.size < tally.size:
-            return f"its finished runs take {tally.size / MIB:.0f} MiB, and may take {self.size / MIB:.0f} MiB"
+            return f"its finished runs take {tally.size / MIB:.0f} MiB, and the limit is {self.size / MIB:.0f} MiB"
         return ""
 
 

@@ -39,7 +39,7 @@ def outlook(spec: ScheduleSpec, *, comes: bool) -> Outlook:
     if spec.end_time is not None:
         message, path = f"No time is left until `endTime`, {format_time(spec.end_time)}", "spec.endTime"
     else:
-        message = "No time fits within the next 40 years; look at the days of the month, the years and what is excluded"
+        message = "No time matches within the next 40 years; check the days of the month, the years, and the exclusions"
         path = next(f"spec.{field}" for field in ("cron", "calendars", "intervals") if getattr(spec, field))
     return Outlook(False, ConditionReason.NO_MORE_TIMES, message, path)
 

@@ -25,4 +25,4 @@ def request_of(spec: OperationSpec, uid: str) -> inp.ScheduleRequest:
         return inp.SchedulePauseRequested(request_id=uid, reason=spec.pause.reason)
     if spec.unpause is not None:
         return inp.ScheduleUnpauseRequested(request_id=uid, reason=spec.unpause.reason)
-    raise ValueError(f"{spec.request} cannot be asked of a Schedule")
+    raise ValueError(f"a Schedule does not support `{spec.request}`")

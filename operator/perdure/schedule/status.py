@@ -121,7 +121,7 @@ def _paused(rules: Rules, state: ScheduleState) -> _Verdict:
         return (
             True,
             ConditionReason.PAUSED_BY_FAILURE,
-            f"Paused, as {state.paused.reason}; an unpause Operation ends that",
+            f"Paused because {state.paused.reason}; an unpause Operation resumes it",
         )
     if state.remaining == 0:
         return True, ConditionReason.OUT_OF_ACTIONS, "All of `remainingActions` were started; change it to continue"

@@ -144,7 +144,9 @@ def embedded_zone(data: str) -> Zone:
         LookupError,
         RuntimeError,
     ) as error:
-        message = f"is not TZif data in base64: {error}; `base64 -w0 /usr/share/zoneinfo/Europe/Berlin` makes it"
+        message = (
+            f"is not TZif data in base64: {error}; `base64 -w0 /usr/share/zoneinfo/Europe/Berlin` prints such data"
+        )
         raise InvalidTimesError(message, ConditionReason.UNKNOWN_TIME_ZONE) from error
     return zone
 

@@ -137,7 +137,7 @@ class _Shelf:
         before = where.get(name)
         if before is not None and before[1] != found:
             what = f"{kind.__name__} `{name}`"
-            raise BadFileError(f"{manifest.source}: {what} stands in {before[0]} already, and differs; leave one out")
+            raise BadFileError(f"{manifest.source}: {what} is defined differently in {before[0]}; remove one of them")
         where[name] = (manifest.source, found)
         if manifest.extra and before is None:
             self.extras.add(f"{kind.__name__}/{name}")
@@ -159,17 +159,19 @@ class _Shelf:
         if spec.inline is not None:
             program, workflow = self._compile(where, spec.inline, "spec.inline"), run
         elif spec.activity is not None:
-            raise BadFileError(f"{where}: spec.activity: SDK workers do a standalone activity, and none is simulated")
+            raise BadFileError(
+                f"{where}: spec.activity: SDK workers run standalone activities, which are not simulated"
+            )
         elif spec.nexus_operation is not None:
             raise BadFileError(
-                f"{where}: spec.nexusOperation: SDK workers handle a Nexus operation, and none is simulated"
+                f"{where}: spec.nexusOperation: SDK workers handle Nexus operations, which are not simulated"
             )
         else:
             workflow = (spec.workflow and spec.workflow.name) or ""
             if workflow not in programs:
                 raise BadFileError(
                     f"{where}: spec.workflow: there is no Workflow `{workflow}` in the files, which have "
-                    f"{_listed(programs)}; name its file as well"
+                    f"{_listed(programs)}; include its file"
                 )
             program = programs[workflow]
         namespace = found.metadata.namespace or "default"
@@ -197,8 +199,8 @@ class _Shelf:
             return None, roots[0]
         if runs or workflows:
             known = _listed(runs or workflows)
-            raise BadFileError(f"{source}: the files have {known}; say with `workflow: NAME` which one is simulated")
-        raise BadFileError(f"{source}: the files have no Workflow and no WorkflowRun; name a manifest of either")
+            raise BadFileError(f"{source}: the files have {known}; choose one with `workflow: NAME`")
+        raise BadFileError(f"{source}: the files contain no Workflow and no WorkflowRun; include a manifest of either")
 
     def _compile(self, where: str, spec: WorkflowSpec, path: str) -> Program:
         for i, use in enumerate(spec.limits):
@@ -230,7 +232,7 @@ class _Shelf:
             if value.name not in self.policies:
                 raise BadFileError(
                     f"{where}: {path}.name: there is no RetryPolicy `{value.name}` in the files, which have "
-                    f"{_listed(self.policies)}; name its file as well"
+                    f"{_listed(self.policies)}; include its file"
                 )
             policy = self.policies[value.name][1].spec
             return RetryPolicyChoice(exponential=policy.exponential, cloud_scheduler=policy.cloud_scheduler)
@@ -266,7 +268,7 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
     children = {name for program in programs for name in children_of(program.spec)}
     expected = scenario.expect.attempts if scenario.expect else {}
     mistaken = [
-        f"{source}: {path}.{name}: there is no such {what}; there are: {_listed(sorted(known))}"
+        f"{source}: {path}.{name}: unknown {what}; known: {_listed(sorted(known))}"
         for path, what, names, known in (
             ("activities", "activity", scenario.activities, activities),
             ("expect.attempts", "activity", expected, activities),
@@ -282,7 +284,7 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
     ]
     outputs = _outputs(programs)
     mistaken += [
-        f"{source}: activities.{name}[{i}].artifacts.{artifact}: there is no such output artifact; there are: "
+        f"{source}: activities.{name}[{i}].artifacts.{artifact}: unknown output artifact; known: "
         f"{_listed(sorted(outputs[name]))}"
         for name in scenario.activities.keys() & activities
         for i, entry in enumerate(scenario.activities[name])
@@ -291,11 +293,11 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
     ]
     if scenario.strict:
         mistaken += [
-            f"{source}: activities: nothing is said of `{name}`; write `{name}: [{{output: …}}]`, or leave `strict` out"
+            f"{source}: activities: has no entry for `{name}`; write `{name}: [{{output: …}}]`, or remove `strict`"
             for name in sorted(activities - scenario.activities.keys())
         ]
         mistaken += [
-            f"{source}: children: nothing is said of `{name}`; name its file under `workflows`, or write "
+            f"{source}: children: has no entry for `{name}`; name its file under `workflows`, or write "
             f"`{name}: [{{output: …}}]`"
             for name in sorted(children - scenario.children.keys() - cast.programs.keys())
         ]

@@ -115,7 +115,7 @@ class Play:
                 self._trouble.append(
                     EndlessError(
                         f"the run continues beyond 100 years of virtual time{self.transcript.at_what()}; end it with "
-                        "`cancelAt` or `terminateAt`, or let it come to an end"
+                        "`cancelAt` or `terminateAt`, or make it end"
                     )
                 )
             loop.run_until_complete(operator.kill())
@@ -175,7 +175,7 @@ class Play:
             spec = {"target": {"kind": "WorkflowRun", "workflowId": wanted}, verb: what}
             self._create("operations", "Operation", name, spec, {CREATED_BY_ANNOTATION: user} if user else {})
         else:
-            told = f"`{what.get('name', verb)}` came to nobody: no such run is open"
+            told = f"`{what.get('name', verb)}` was not delivered: no such run is open"
             self.transcript.note(self._lead.current, "", "Skipped", told)
 
     def _create(

@@ -129,12 +129,12 @@ class ScriptedAttempt(Reply):
         _at_most_one("after", "hang"),
         _at_most_one("artifacts", "fail", "hang", "lost"),
         Rule(
-            "`output` comes with exit code 0 only; leave `exitCode` out",
+            "`output` requires exit code 0; remove `exitCode`",
             "",
             lambda entry: not entry.says("output") or not entry.exit_code,
         ),
         Rule(
-            "`fail` comes with another exit code than 0; leave `exitCode` out",
+            "`fail` requires an exit code other than 0; remove `exitCode`",
             "",
             lambda entry: entry.fail is None or entry.exit_code != 0,
         ),
@@ -308,7 +308,5 @@ class Scenario(ScenarioModel):
     def _not_empty(cls, scripts: dict[str, list[Any]], info: ValidationInfo) -> dict[str, list[Any]]:
         empty = [name for name, entries in scripts.items() if not entries]
         if empty:
-            raise ValueError(
-                f"`{empty[0]}` must have at least one entry; leave it out of `{info.field_name}` otherwise"
-            )
+            raise ValueError(f"`{empty[0]}` must have at least one entry; remove it from `{info.field_name}` otherwise")
         return scripts

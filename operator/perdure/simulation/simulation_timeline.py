@@ -62,7 +62,7 @@ def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR091
             return event.timer_id, "Waiting", f"for {length(event.start_to_fire_timeout)}"
         case ev.TimerFired():
             step, limit = event.timer_id.removesuffix(":timeout"), event.timer_id.endswith(":timeout")
-            return step, "TimedOut" if limit else "Waiting", "" if limit else "the time is over"
+            return step, "TimedOut" if limit else "Waiting", "" if limit else "the time has passed"
         case ev.StartChildWorkflowExecutionInitiated():
             return event.child_id, "Running", f"child {event.start.workflow_type}{_given(event.start.input, ' ')}"
         case ev.ChildWorkflowExecutionCompleted():
@@ -76,7 +76,7 @@ def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR091
         case ev.ChildWorkflowExecutionCanceled():
             return event.child_id, "Cancelled", ""
         case ev.ExternalWorkflowExecutionSignaled():
-            return event.signal_id, "Succeeded", f"`{event.workflow_id}` has the signal"
+            return event.signal_id, "Succeeded", f"`{event.workflow_id}` received the signal"
         case ev.SignalExternalWorkflowExecutionFailed():
             return event.signal_id, "Failed", why(event.failure)
         case _:

@@ -177,8 +177,8 @@ class Transcript:
         if self._count > self._most:
             self._give_up(
                 EndlessError(
-                    f"the run has not ended after {self._most:,} events and attempts{self.at_what()}; let it "
-                    "come to an end, or raise `maxEvents` of the scenario"
+                    f"the run has not ended after {self._most:,} events and attempts{self.at_what()}; make it "
+                    "end, or raise `maxEvents` of the scenario"
                 )
             )
 

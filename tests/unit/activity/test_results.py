@@ -27,7 +27,7 @@ def test_a_small_result_is_the_termination_message(pod: Any, result: Any, want: 
 
 
 def test_one_byte_more_is_refused_and_nothing_is_written(pod: Any) -> None:
-    with pytest.raises(PayloadTooLargeError, match=r"4096 bytes, and at most 4095 fit.*resultSize: Large"):
+    with pytest.raises(PayloadTooLargeError, match=r"4096 bytes, but the limit is 4095.*resultSize: Large"):
         pod.context().complete("x" * 4094)
     assert not pod.message_file.exists()
 
@@ -178,13 +178,13 @@ def test_a_long_message_is_shortened() -> None:
 def test_details_that_do_not_fit_are_left_out_and_counted() -> None:
     got = document(ApplicationError("m", type="T", details="x" * 5000))
     assert "details" not in got
-    assert got["message"] == "m (its details were left out: they have 5002 bytes, which do not fit)"
+    assert got["message"] == "m (its details were left out: 5002 bytes are too many)"
 
 
 def test_details_that_are_no_json_are_left_out_and_named() -> None:
     got = document(ApplicationError("m", type="T", details=object()))
     assert "details" not in got
-    assert "no JSON" in got["message"]
+    assert "not valid JSON" in got["message"]
 
 
 def test_a_stack_trace_keeps_its_end() -> None:

@@ -173,7 +173,7 @@ def test_only_a_regular_file_is_a_heartbeat(api: Any, pod: Any, beside: Callable
     trap(kind, it.folder / "heartbeat", pod.token_file)
     it.process.send_signal(signal.SIGTERM)
     _, complaint = it.process.communicate(timeout=60)
-    assert "The heartbeat was not passed on" in complaint
+    assert "The heartbeat could not be forwarded" in complaint
     assert it.process.returncode == 0
     assert "secret" not in json.dumps(api.requests)
 

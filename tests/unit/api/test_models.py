@@ -201,6 +201,7 @@ def test_rules_name_fields_as_manifests_do() -> None:
     assert rule.cel == "(has(self.waitUntil) ? 1 : 0) + (has(self.__return__) ? 1 : 0) == 1"
     assert cel_name("set_") == "set"
     assert listed(("a_b", "c", "d")) == "`aB`, `c` and `d`"
+    assert listed(("c",)) == "`c`"
 
 
 def test_a_rule_becomes_a_validation() -> None:

@@ -131,7 +131,9 @@ def test_operations_are_shown_a_line_each() -> None:
 
 
 def test_a_signal_that_nothing_takes_is_warned_of(server: ApiServer) -> None:
-    message = "`order-42` keeps the signal, but the workflow never waits for signal `aproved`, so nothing will take it"
+    message = (
+        "`order-42` keeps the signal, but the workflow never waits for signal `aproved`, so nothing will receive it"
+    )
     condition = {"type": "Complete", "status": "True", "reason": "SignalNotAwaited", "message": message}
     server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
     found = call("signal", "order-42", "--name", "aproved")

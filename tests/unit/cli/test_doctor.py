@@ -165,7 +165,7 @@ def test_no_cluster_is_an_error(healthy: ApiServer) -> None:
             LEASES,
             lambda: items(member("op-1", "op-1"), member("op-2", "op-1", "op-2")),
             "Fleet: Warning",
-            "different members",
+            "disagree",
         ),
         (LEASES, lambda: items(member("op-1", "op-1", ago=-60)), "Clocks: Failed", "ahead of the API server's"),
         (

@@ -43,7 +43,7 @@ def test_what_is_missing_is_reported_and_the_rest_printed() -> None:
 def test_a_strict_import_prints_nothing_if_something_is_missing() -> None:
     result = invoke("argo", "-", "--strict", stdin=BAD)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "nothing is written" in result.stderr
+    assert "nothing was written" in result.stderr
 
 
 @pytest.mark.parametrize("text", ["kind: Deployment\n", "a: [", "kind: Workflow\nspec: 5\n"])

@@ -45,7 +45,7 @@ def test_a_server_dry_run_validates_and_creates_nothing(server: ApiServer) -> No
     assert (server.created, server.tried) == ([], [(RUNS, {"dryRun": ["All"]})])
     done = start("--dry-run=server")
     assert done.exit_code == 1
-    assert "the input does not fit Workflow `flow`" in done.stderr
+    assert "the input is not valid for Workflow `flow`" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,12 @@ def test_a_finding_has_file_line_path_severity_and_what_to_do(folder: Path) -> N
     assert done.exit_code == 1
     assert done.stdout.splitlines() == [
         (
-            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: there is no activity `dinner` among the `activities`; "
-            "there are: none"
+            "deep/bad.yml:16:7: Error: spec.steps[1].activity.name: activity `dinner` is not defined in `activities`; "
+            "defined: none"
         ),
         (
             "deep/bad.yml:23:14: Warning: spec.workflow.name: there is no Workflow `godd` in the files, did you mean "
-            "`good`; they have: bad, good"
+            "`good`; they define: bad, good"
         ),
         "✗ 3 objects: 1 error, 1 warning",
     ]
@@ -89,7 +89,7 @@ def test_programs_read_json(folder: Path) -> None:
         "object": "Workflow/bad",
         "path": "spec.steps[1].activity.name",
         "severity": "Error",
-        "message": "there is no activity `dinner` among the `activities`; there are: none",
+        "message": "activity `dinner` is not defined in `activities`; defined: none",
     }
 
 
@@ -125,8 +125,8 @@ def test_files_without_anything_to_check_are_trouble() -> None:
     ("text", "line", "want"),
     [
         (GOOD.replace("sleep:", "slep:"), 7, "spec.steps[0].slep: unknown field"),
-        (GOOD.replace("kind: Workflow", "kind: Workflo"), 3, "kind: there is no such kind; there are: DeadLetter"),
-        (GOOD + "  steps: []\n", 8, "spec.steps: stands twice in the same object"),
+        (GOOD.replace("kind: Workflow", "kind: Workflo"), 3, "kind: unknown kind; the kinds are DeadLetter"),
+        (GOOD + "  steps: []\n", 8, "spec.steps: is set twice in the same object"),
         (GOOD.replace("{name: good}", "{}"), 4, "metadata.name: must be set"),
         ("metadata: {}\n", 1, "must be a manifest, with `apiVersion: perdure.dev/v1alpha1` and a `kind`"),
     ],
@@ -143,9 +143,9 @@ def test_a_key_that_kubectl_reads_otherwise_is_warned_of_with_what_it_becomes() 
     done = call("-f", "-", given=text)
     assert (
         "standard input:7:24: Warning: spec.steps[0].set.true: kubectl reads the key `y` as `true`; write 'y' if that "
-        "is not meant" in " ".join(done.stdout.split())
+        "is not what you mean" in " ".join(done.stdout.split())
     ), done.stdout
-    assert "spec.steps[0].set.true: stands twice" in done.stdout
+    assert "spec.steps[0].set.true: is set twice" in done.stdout
     assert "`n`" not in done.stdout
     assert call("-f", "-", given=text.replace(", true: 3", "")).exit_code == 0
 
@@ -186,7 +186,7 @@ spec:
     [
         ('cron: ["0 2 * * *"]', []),
         ('cron: ["0 2 * * *", "0 25 * * *"]', [("Error", "spec.cron[1]", "`hour` is `25`: must be hours 0 to 23")]),
-        ('cron: ["0 0 30 2 *"]', [("Error", "spec.cron", "No time fits within the next 40 years")]),
+        ('cron: ["0 0 30 2 *"]', [("Error", "spec.cron", "No time matches within the next 40 years")]),
         (
             'cron: ["0 2 * * *"]\n  timeZone: Mars/Olympus',
             [("Error", "spec.timeZone", "time zone `Mars/Olympus` does not exist")],
@@ -291,7 +291,7 @@ def test_one_run_reports_every_mistake() -> None:
         ("Workflow/broken", "spec.steps[0].slep", "did you mean `sleep`"),
         ("Workflow/broken", "spec.steps[1].neds", "did you mean `needs`"),
         ("Workflow/broken", "spec.steps[1].activity.retryPolicy.name", "there is no RetryPolicy `nowhere`"),
-        ("Workflow/broken", "spec.steps[2].activity.name", "there is no activity `dinner`"),
+        ("Workflow/broken", "spec.steps[2].activity.name", "activity `dinner` is not defined"),
         ("Workflow/broken", "spec.steps[3].set.z", "inputs"),
         ("Workflow/broken", "spec.steps[4].timeout", "must be a duration"),
         ("WorkflowRun/run", "spec.inputs", "unknown field"),

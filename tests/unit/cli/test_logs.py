@@ -133,7 +133,7 @@ def test_where_all_pods_are_gone_that_is_the_answer(shop: ApiServer) -> None:
     assert err.splitlines() == [
         "reserve#1: pod order-42-2-1 was deleted, and its log with it",
         "reserve#2: pod order-42-2-2 was deleted, and its log with it",
-        "`podRetention` of an activity says how long its pods stay",
+        "`podRetention` of an activity sets how long its pods are kept",
     ]
 
 

@@ -76,7 +76,7 @@ def test_a_step_that_is_gone_leaves_the_definition_with_nothing_to_ask_for() -> 
 @pytest.mark.parametrize(
     ("definition", "want"),
     [
-        ("steps: [{name: a, activity: {name: none}}]", "there is no activity `none`"),
+        ("steps: [{name: a, activity: {name: none}}]", "activity `none` is not defined"),
         ("steps: [{name: a, nap: 3}]", "spec|unknown field|steps"),
     ],
 )

@@ -93,7 +93,7 @@ def test_next_after_the_end_is_an_empty_list(file: str) -> None:
 
 @pytest.mark.parametrize(
     ("cron", "want"),
-    [('["0 0 30 2 *"]', "No time fits within the next 40 years"), ("[]", "when an Operation triggers them")],
+    [('["0 0 30 2 *"]', "No time matches within the next 40 years"), ("[]", "when an Operation triggers them")],
 )
 def test_next_says_why_there_is_none(cron: str, want: str) -> None:
     given = MANIFEST.replace('["30 2 * * *"]', cron).replace("  endTime: 2026-10-26T12:00:00Z\n", "")

@@ -133,7 +133,7 @@ def create(*arguments: str) -> Result:
 def test_create_refuses_what_can_never_fire() -> None:
     done = create("never", "--workflow", "w", "--cron", "0 0 30 2 *")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "spec.cron: No time fits within the next 40 years" in done.stderr
+    assert "spec.cron: No time matches within the next 40 years" in done.stderr
 
 
 def test_create_says_that_nothing_starts_by_itself() -> None:

@@ -34,7 +34,7 @@ def test_a_line_for_each_by_name(server: ApiServer) -> None:
     assert run("list").stdout.splitlines() == [
         "NAME        TYPE",
         "CustomerId  Keyword",
-        "Odd         Number (no such type: it counts as not registered)",
+        "Odd         Number (unknown type: treated as not registered)",
         "Total       Double",
     ]
     assert json.loads(run("list", "-o", "json").stdout) == {"Total": "Double", "CustomerId": "Keyword", "Odd": "Number"}

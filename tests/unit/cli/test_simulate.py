@@ -73,7 +73,7 @@ def test_a_simulation_is_shown_as_timeline_tree_and_outcome(folder: Path) -> Non
         +1s     charge          ● Running     activity charge, attempt 2
         +3s     charge          ✓ Succeeded   "paid"
         +3s     change-of-mind  ◔ Waiting     for 30d
-        +30d3s  change-of-mind  ◔ Waiting     the time is over
+        +30d3s  change-of-mind  ◔ Waiting     the time has passed
         +30d3s  ship[0]         ● Running     child ship "lamp"
         +31d3s  ship[0]         ✓ Succeeded   "shipped"
         +31d3s  -               ✓ Completed   ["shipped"]
@@ -144,7 +144,7 @@ def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
         (("--scenario", "broken.yaml"), "broken.yaml: is not valid YAML"),
         (("--scenario", "two.yaml"), "two.yaml: must be one scenario, but has 2 documents"),
         (("--scenario", "lost.yaml"), "away.yaml: cannot be read"),
-        (("-f", "order.yaml", "-f", "policy.yaml", "--scenario", "endless.yaml"), "let it come to an end"),
+        (("-f", "order.yaml", "-f", "policy.yaml", "--scenario", "endless.yaml"), "make it end"),
         ((), "set a manifest"),
     ],
 )
@@ -192,7 +192,7 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
 
 def test_a_folder_without_scenarios_is_trouble(folder: Path) -> None:
     (folder / "empty").mkdir()
-    for name, want in (("empty", "empty has no scenarios"), ("away", "there is no such folder")):
+    for name, want in (("empty", "empty has no scenarios"), ("away", "no such folder")):
         done = call("test", name)
         assert done.exit_code == 2
         assert want in done.stderr

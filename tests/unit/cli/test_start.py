@@ -17,7 +17,7 @@ from unit.cli.flow import Flow
     ("workflow", "warning"),
     [
         ({"metadata": {"name": "flow"}}, ""),
-        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; runs of it wait until there is one\n"),
+        (None, "Warning: there is no Workflow `flow` in namespace `shop` yet; its runs wait until it exists\n"),
         ((403, {"message": "no"}), ""),
     ],
     ids=["there", "not there", "not to be seen"],
@@ -83,7 +83,7 @@ def test_start_says_so_where_no_operator_looks_at_the_run(server: ApiServer, mon
     monkeypatch.setattr("perdure.cli.starting.VERDICT_SECONDS", 0.1)
     server.answers[RUNS.replace("workflowruns", "workflows/flow")] = (403, {"message": "no"})
     done = call("start", "flow", "--name", "order")
-    assert (done.exit_code, "the operator has not looked at the run `order`" in done.stderr) == (124, True)
+    assert (done.exit_code, "the operator has not processed the run `order`" in done.stderr) == (124, True)
 
 
 SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer"}}}
@@ -104,8 +104,8 @@ def test_nothing_is_created_whose_input_does_not_fit(server: ApiServer, argument
     option = "--start-input" if "--start" in arguments else "--input"
     done = call(*arguments, option, '{"amount": "ten"}')
     assert (done.exit_code, done.stdout, server.created) == (1, "", [])
-    assert done.stderr.startswith("Error: the input does not fit Workflow `flow`: spec.input.amount: ")
-    assert done.stderr.endswith("; nothing is created\n")
+    assert done.stderr.startswith("Error: the input is not valid for Workflow `flow`: spec.input.amount: ")
+    assert done.stderr.endswith("; nothing was created\n")
 
 
 def test_nothing_is_created_where_an_open_run_has_the_workflow_id(server: ApiServer) -> None:

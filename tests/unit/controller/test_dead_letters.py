@@ -129,7 +129,7 @@ async def test_where_strangers_have_taken_all_next_names_that_is_said() -> None:
     for number in range(1, 11):
         stranger(store, f"pay-redrive-{number}")
     async with letters(store) as told:
-        with pytest.raises(RefusedError, match="not its own") as refused:
+        with pytest.raises(RefusedError, match="other WorkflowRuns") as refused:
             await told.redrive("shop", "pay", "op-1")
     assert refused.value.reason is ConditionReason.WORKFLOW_ID_IN_USE
 

@@ -34,7 +34,7 @@ def test_errors_make_a_workflow_not_ready_and_are_all_that_is_told() -> None:
 
 
 def test_warnings_stand_in_the_message_of_one_that_is_ready_and_notes_do_not() -> None:
-    want = "can be run, but look at: spec.steps[1]: looks wrong"
+    want = "valid, with warnings: spec.steps[1]: looks wrong"
     assert verdict([WARNING, NOTE]) == (True, ConditionReason.ACCEPTED, want)
     assert verdict([NOTE]) == (True, ConditionReason.ACCEPTED, "")
 
@@ -42,7 +42,7 @@ def test_warnings_stand_in_the_message_of_one_that_is_ready_and_notes_do_not() -
 def test_of_many_findings_the_first_are_told() -> None:
     message = verdict([ERROR] * 12)[2]
     assert message.count("is wrong") == 10
-    assert message.endswith("; and 2 more: `perdure lint` tells all")
+    assert message.endswith("; and 2 more: `perdure lint` shows all")
 
 
 def test_a_status_that_says_the_same_is_the_same() -> None:
@@ -126,7 +126,7 @@ async def test_a_workflow_is_looked_at_again_when_the_policies_that_it_names_com
             await readiness.reconcile("shop", "order", T0)
             told = str(written[-1])
             assert "RetryPolicyNotFound" in told
-            assert "spec.activities[0].retryPolicy.name: there is no RetryPolicy `standard`" in told
+            assert "spec.activities[0].retryPolicy.name: there is no valid RetryPolicy `standard`" in told
             assert readiness.stale("shop") == []
             known.append(policy)
             policies.observe(policy)

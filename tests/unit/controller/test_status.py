@@ -386,5 +386,5 @@ def test_a_run_whose_worker_has_failed_and_gone_says_both() -> None:
     told = of_code(failed=True, unserved=lacking)
     assert (told["reason"], told["message"]) == (
         "NoWorker",
-        f"{lacking}; the last try of the workflow task: WorkflowWorkerUnhandledFailure: no class Order",
+        f"{lacking}; the last attempt of the workflow task failed: WorkflowWorkerUnhandledFailure: no class Order",
     )

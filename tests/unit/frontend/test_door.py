@@ -280,7 +280,7 @@ async def test_calls_that_are_open_when_the_operator_stops_can_be_tried_again() 
         waiting = asyncio.ensure_future(poll(channel))
         await frontend.waiting.acquire()
         await frontend.stop()
-        with pytest.raises(grpc.aio.AioRpcError, match="this operator stops, try again") as error:
+        with pytest.raises(grpc.aio.AioRpcError, match="this operator is shutting down; retry") as error:
             await waiting
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
 

@@ -112,9 +112,9 @@ async def test_a_client_may_have_a_right_for_the_frontend_alone() -> None:
     guard = Guard(server, AUDIENCE)  # type: ignore[arg-type]
     user = await guard.authenticate(bearer(token()), "10.0.0.1")
     await guard.authorize(user, "StartWorkflowExecution", "orders")
-    with pytest.raises(RpcError, match="may not create operations"):
+    with pytest.raises(RpcError, match="cannot create operations"):
         await guard.authorize(user, "SignalWorkflowExecution", "orders")
-    with pytest.raises(RpcError, match="may not delete workflowruns"):
+    with pytest.raises(RpcError, match="cannot delete workflowruns"):
         await guard.authorize(user, "DeleteWorkflowExecution", "orders")
 
 

@@ -54,7 +54,7 @@ def test_what_is_set_is_taken() -> None:
 
 def test_operators_that_serve_sdks_together_need_an_address_for_each_other() -> None:
     with pytest.raises(
-        ValueError, match="PERDURE_FLEET with PERDURE_TEMPORAL_ADDRESS: set PERDURE_PEER_ADDRESS and POD_IP"
+        ValueError, match="PERDURE_FLEET with PERDURE_TEMPORAL_ADDRESS requires PERDURE_PEER_ADDRESS and POD_IP"
     ):
         OperatorOptions.from_environment({"PERDURE_FLEET": "perdure", "PERDURE_TEMPORAL_ADDRESS": "0.0.0.0:7233"})
 

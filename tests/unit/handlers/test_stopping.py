@@ -66,7 +66,7 @@ def test_an_operator_that_stops_refuses_connections_and_is_not_ready_before_it_e
         until(lambda: is_open(temporal))
         process.send_signal(signal.SIGTERM)
         until(lambda: not is_open(temporal))
-        assert why_unready(health) == "this operator stops"
+        assert why_unready(health) == "this operator is shutting down"
         assert process.poll() is None
     finally:
         process.kill()

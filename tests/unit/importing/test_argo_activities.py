@@ -117,6 +117,22 @@ def test_an_object_is_a_resource(tmp_path: Path) -> None:
     }
 
 
+def test_braces_of_other_programs_stay_in_an_object(tmp_path: Path) -> None:
+    made = one(
+        tmp_path,
+        """- name: main
+  resource:
+    action: create
+    manifest: |
+      apiVersion: monitoring.coreos.com/v1
+      kind: PrometheusRule
+      metadata: {name: "{{workflow.name}}"}
+      spec: {summary: "{{ $labels.pod }} is down"}""",
+    )
+    assert made["resource"]["manifest"]["spec"] == {"summary": "{{ $labels.pod }} is down"}
+    assert made["resource"]["manifest"]["metadata"] == {"name": "${run.name}"}
+
+
 def test_containers_of_a_set_run_in_order(tmp_path: Path) -> None:
     made = one(
         tmp_path,
@@ -265,6 +281,10 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
         ("- {name: main, nodeSelector: {a: b}, script: {image: a, command: [pwsh], source: x}}", "script.command"),
         ("- {name: main, resource: {action: patch, manifest: '{spec: {}}'}}", "spec.templates[0].resource.manifest"),
         ("- {name: main, container: {image: a, args: ['{{pod.name}}']}}", "container.args[0]"),
+        (
+            '- {name: main, podSpecPatch: \'{"nodeSelector": {"{{workflow.name}}": x}}\', container: {image: a}}',
+            "spec.templates[0].podSpecPatch",
+        ),
         ("- {name: main, unheard: {of: x}, container: {image: a}}", "spec.templates[0].unheard"),
         ("- {name: main, steps: [[{name: a, template: missing}]]}", "spec.templates[0].steps[0][0].template"),
         ("- {name: main, steps: [[{name: a, templateRef: {name: far, template: b}}]]}", "steps[0][0].templateRef"),

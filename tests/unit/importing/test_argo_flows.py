@@ -284,6 +284,50 @@ def test_the_target_of_a_dag_can_be_a_parameter(tmp_path: Path) -> None:
     )
     assert made.complete, made.sentences
     assert [each["text"] for each in inputs(made.simulate())] == ["a", "b", "c"]
+    several = made.file.with_name("foreign-0.yaml").read_text().replace('target: "', 'target: "{{workflow.name}} ')
+    assert any("dag.target: must be one tag" in each for each in argo(tmp_path, several).sentences)
+
+
+RETRIED = """
+- name: main
+  steps: [[{name: a, template: flow, arguments: {parameters: [{name: text, value: "hi {{workflow.parameters.who}}"}]}}]]
+- name: flow
+  retryStrategy: {limit: 2, backoff: {duration: 5, maxDuration: 1m}}
+  inputs: {parameters: [{name: text}]}
+  dag: {tasks: [{name: one, template: say, arguments: {parameters: [{name: text, value: "{{inputs.parameters.text}}"}]}}]}
+"""
+
+
+def test_a_list_of_steps_with_retries_is_a_child_workflow(tmp_path: Path) -> None:
+    spec = "entrypoint: main\narguments: {parameters: [{name: who, value: ann}]}"
+    made = argo(tmp_path, workflow(RETRIED + SAY, spec))
+    assert made.complete, made.sentences
+    kinds = {each["metadata"]["name"]: each for each in made.manifests}
+    step = kinds["made"]["spec"]["inline"]["steps"][0]["childWorkflow"]
+    assert (step["workflow"], step["input"]) == (
+        {"name": "made-flow"},
+        {"text": "hi ${input.who}", "who": "${input.who}"},
+    )
+    policy = {"initialInterval": "5s", "backoffCoefficient": "1", "maximumAttempts": 3}
+    assert (step["retryPolicy"], step["executionTimeout"]) == ({"exponential": policy}, "1m")
+    assert kinds["made-flow"]["spec"].keys() == {"activities", "steps", "blocks"}
+    report = made.simulate({"say": [{"fail": {"type": "Deaf"}}, {}]})
+    assert (report["phase"], report["elapsed"]) == ("Completed", 5)
+
+
+def test_default_retries_also_apply_to_the_entrypoint(tmp_path: Path) -> None:
+    spec = "entrypoint: main\ntemplateDefaults: {retryStrategy: {limit: 1}, timeout: 30s}"
+    made = argo(
+        tmp_path,
+        workflow("- {name: main, steps: [[{name: a, template: b}]]}\n- {name: b, container: {image: c}}", spec),
+    )
+    assert made.complete, made.sentences
+    kinds = {each["metadata"]["name"]: each["spec"] for each in made.manifests}
+    policy = kinds["made"]["inline"]["steps"][0]["childWorkflow"]["retryPolicy"]
+    assert policy["exponential"]["maximumAttempts"] == 2
+    (activity,) = kinds["made-main"]["activities"]
+    assert (activity["startToCloseTimeout"], activity["retryPolicy"]["exponential"]["maximumAttempts"]) == ("30s", 2)
+    assert kinds["made-main"]["steps"][0]["timeout"] == "30s"
 
 
 @pytest.mark.parametrize("kind", ["steps", "dag"])

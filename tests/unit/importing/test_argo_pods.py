@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from perdure.api.workflow import Activity
+from perdure.language import containers
+from perdure.runtime.attempts import PodSettings
+from perdure.runtime.pods import build_trial
 from unit.importing.imported import Json, argo, workflow
 
+RUN = {"name": "made-1", "namespace": "shop", "workflowId": "made", "runId": "u"}
 PARAMETERS = "entrypoint: main\narguments: {parameters: [{name: size, value: 1Gi}, {name: zone, value: west}]}"
 
 
@@ -17,6 +22,14 @@ def one(folder: Path, template: str, spec: str = PARAMETERS) -> Json:
     assert made.complete, made.sentences
     (activity,) = made.spec["activities"]
     return dict(activity)
+
+
+def pod_of(activity: Json) -> Json:
+    """The spec of the pod of an attempt."""
+    given = {"input": {"size": "1Gi", "zone": "west"}, "run": RUN, "attempt": 1}
+    resolved = containers.resolve(Activity.parse(activity), **given)
+    spec: Json = build_trial("shop", resolved, PodSettings())["spec"]
+    return spec
 
 
 def test_computed_fields_of_a_pod_are_a_patch(tmp_path: Path) -> None:
@@ -46,6 +59,11 @@ def test_computed_fields_of_a_pod_are_a_patch(tmp_path: Path) -> None:
             }
         ],
     }
+    pod = pod_of(made)
+    assert pod["nodeSelector"] == {"zone": "west", "disk": "ssd"}
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "made-1-data"}} in pod["volumes"]
+    main = pod["containers"][0]
+    assert (main["image"], main["envFrom"][0]["configMapRef"]["name"]) == ("a:west", "west")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +77,7 @@ def test_a_computed_field_of_a_container_needs_no_pod_template(tmp_path: Path, w
     made = one(tmp_path, f"- {{name: main, {work}}}")
     assert made["podSpecPatch"] == {"containers": [{"name": "activity", "workingDir": "/${run.name}"}]}
     assert "workingDir" not in made.get("container", made.get("script"))
+    assert pod_of(made)["containers"][0]["workingDir"] == "/made-1"
 
 
 @pytest.mark.parametrize(

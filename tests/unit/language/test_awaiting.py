@@ -62,8 +62,8 @@ def test_a_misspelled_signal_names_those_that_are_awaited() -> None:
     program = Flow(DEFINITION, input={}).program
     assert unknown_signal(program, "approved") == ""
     assert unknown_signal(program, "aproved") == (
-        "the workflow never waits for signal `aproved`, so nothing will take it; it waits for `answered`, `approved`, "
+        "the workflow never waits for signal `aproved`, so nothing will receive it; it waits for `answered`, `approved`, "
         "`stopped`, `vote`"
     )
     nothing = compile_program(WorkflowSpec.parse({"steps": [{"name": "a", "set": {"x": 1}}]}))
-    assert unknown_signal(nothing, "go") == "the workflow never waits for signal `go`, so nothing will take it"
+    assert unknown_signal(nothing, "go") == "the workflow never waits for signal `go`, so nothing will receive it"

@@ -17,18 +17,18 @@ from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, STEPS, of_value, to
 @pytest.mark.parametrize(
     ("expression", "want"),
     [
-        ("${input.nights + 'x'}", "`input.nights + 'x'` can only fail: `+` does not work on (int, string)"),
-        ("${input.guest > 3}", "can only fail: `>` does not work on (string, int)"),
-        ("${input.nights.size()}", "can only fail"),
-        ("${input.guest.first.name}", "can only fail: expression of type 'string' cannot be the operand"),
-        ("${input.rooms + 1}", "can only fail: `+` does not work on"),
+        ("${input.nights + 'x'}", "`input.nights + 'x'` always fails: `+` does not work on (int, string)"),
+        ("${input.guest > 3}", "always fails: `>` does not work on (string, int)"),
+        ("${input.nights.size()}", "always fails"),
+        ("${input.guest.first.name}", "always fails: expression of type 'string' cannot be the operand"),
+        ("${input.rooms + 1}", "always fails: `+` does not work on"),
         ("${input.rooms[0].n + 'x'}", None),
-        ("${now + 1}", "can only fail"),
-        ("${run.name + 1}", "can only fail"),
+        ("${now + 1}", "always fails"),
+        ("${run.name + 1}", "always fails"),
         ("${run.nam}", "there is no field `nam` in `run`, did you mean `name`; the fields are: attempt, "),
         ("${steps.do.outputs}", "there is no field `outputs` in `steps.do`, did you mean `output`"),
-        ("${input.nigths}", "the schema knows no field `nigths` in `input`, did you mean `nights`"),
-        ("${input.address.town}", "the schema knows no field `town` in `input.address`"),
+        ("${input.nigths}", "the schema does not define field `nigths` in `input`, did you mean `nights`"),
+        ("${input.address.town}", "the schema does not define field `town` in `input.address`"),
         ("${input.note}", "`input.note` may be missing; make it `required`, give it a default, or write"),
         ("${vars.total}", "no step sets the variable `total`"),
     ],
@@ -73,11 +73,11 @@ def test_without_a_schema_nothing_is_known_of_the_input() -> None:
 @pytest.mark.parametrize(
     ("step", "want"),
     [
-        ({"when": "${input.nights}", "sleep": {"duration": "1s"}}, "type int, and must give true or false"),
-        ({"forEach": {"items": "${input.guest}"}, "sleep": {"duration": "1s"}}, "must give a list or a map"),
-        ({"sleep": {"duration": "${input.nights}"}}, "must give a duration, such as `duration('30d')`"),
-        ({"sleep": {"until": "${input.rooms}"}}, "must give a time"),
-        ({"waitUntil": {"condition": "${input.guest}", "timeout": "1m"}}, "must give true or false"),
+        ({"when": "${input.nights}", "sleep": {"duration": "1s"}}, "type int, but must be true or false"),
+        ({"forEach": {"items": "${input.guest}"}, "sleep": {"duration": "1s"}}, "must be a list or a map"),
+        ({"sleep": {"duration": "${input.nights}"}}, "must be a duration, such as `duration('30d')`"),
+        ({"sleep": {"until": "${input.rooms}"}}, "must be a time"),
+        ({"waitUntil": {"condition": "${input.guest}", "timeout": "1m"}}, "must be true or false"),
     ],
 )
 def test_what_gives_a_value_of_the_wrong_type_is_told(step: dict[str, Any], want: str) -> None:
@@ -92,16 +92,16 @@ def test_the_items_of_a_loop_have_the_type_that_the_schema_tells() -> None:
     bad = {**loop, "activity": {"name": "work", "input": "${room.n + 'x'}"}}
     assert told(SCHEMA, steps=[good]) == []
     (finding,) = told(SCHEMA, steps=[bad])
-    assert "`room.n + 'x'` can only fail" in finding
+    assert "`room.n + 'x'` always fails" in finding
 
 
 def test_a_loop_variable_outside_of_its_loop_and_a_step_of_another_list_are_told_where_they_are() -> None:
     loop = {"name": "rooms", "forEach": {"items": [1], "as": "room"}, "activity": {"name": "work"}}
     (finding,) = told(steps=[loop, {"name": "s", "set": {"v": "${room}"}}])
-    assert finding.endswith("(`room` is known only within step `rooms`)")
+    assert finding.endswith("(`room` is defined only in step `rooms`)")
     block = {"name": "b", "steps": [{"name": "x", "set": {"v": "${steps.do.output}"}}]}
     (finding,) = told(steps=[*STEPS["steps"], {"name": "c", "call": {"block": "b"}}], blocks=[block])
-    assert "(it stands in the main steps: hand what you need on" in finding
+    assert "(it is in the main steps: pass what you need" in finding
 
 
 # Inputs and defaults
@@ -148,7 +148,7 @@ def test_what_a_block_is_given_has_to_fit_its_params(given: Any, want: str | Non
 def test_no_run_starts_with_an_error_but_one_that_has_started_goes_on() -> None:
     spec = WorkflowSpec.parse({**yaml.safe_load(ACTIVITIES), "steps": [{"name": "s", "set": {"v": "${now + 1}"}}]})
     compile_program(spec)
-    with pytest.raises(InvalidWorkflowError, match="can only fail"):
+    with pytest.raises(InvalidWorkflowError, match="always fails"):
         checked_program(spec)
 
 

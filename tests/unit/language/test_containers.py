@@ -120,12 +120,12 @@ def test_a_trial_has_letters_in_the_place_of_expressions() -> None:
         (
             'args: ["${steps.a.output}"]',
             "args[0]",
-            "`input` (the input of the activity), `run` and `attempt`; pass what",
+            "`input` (the input of the activity), `run`, and `attempt`; pass what",
         ),
-        ('args: ["echo ${HOME}"]', "args[0]", "for a variable of a shell write `$HOME` or `$${HOME}`"),
-        ('args: ["echo ${1:-x}"]', "args[0]", "for a literal `${`, such as a shell's, write `$${`"),
+        ('args: ["echo ${HOME}"]', "args[0]", "for a shell variable, write `$HOME` or `$${HOME}`"),
+        ('args: ["echo ${1:-x}"]', "args[0]", "for a literal `${`, such as in a shell, write `$${`"),
         ('env: [{name: A, value: "${run.nme}"}]', "env[0].value", "there is no field `nme` in `run`"),
-        ('env: [{name: A, value: "${1 / 0}"}]', "env[0].value", "can only fail"),
+        ('env: [{name: A, value: "${1 / 0}"}]', "env[0].value", "always fails"),
     ],
 )
 def test_what_cannot_be_evaluated_is_an_error_before_the_run(container: str, place: str, message: str) -> None:
@@ -163,7 +163,7 @@ def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
 def test_an_expression_in_a_program_is_warned_of(container: str) -> None:
     (finding,) = told(f"container: {{image: i, {container}}}")
     assert finding.startswith("Warning spec.activities[0].container.args[")
-    assert "who chooses it can run anything" in finding
+    assert "anyone who can choose the value can run any command" in finding
 
 
 @pytest.mark.parametrize(

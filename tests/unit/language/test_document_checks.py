@@ -51,9 +51,7 @@ def test_a_child_that_is_in_none_of_the_files_is_told_where_others_are() -> None
 
 def test_workflows_that_start_each_other_whatever_happens_are_told() -> None:
     (finding,) = together(a=[child("b", {"n": 1})], b=[child("a", {"n": 1})])
-    assert (
-        "a: Error spec.steps[0].childWorkflow: these Workflows start each other without end: `a` starts `b`" in finding
-    )
+    assert "a: Error spec.steps[0].childWorkflow: these Workflows start each other endlessly: `a` starts `b`" in finding
     assert together(a=[child("b", {"n": 1})], b=[child("a", {"n": 1}, when="${input.n > 0}")]) == []
 
 

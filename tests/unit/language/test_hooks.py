@@ -184,7 +184,7 @@ def test_a_dead_letter_is_only_of_the_activity_of_the_step() -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ({"onStart": {"block": "nope"}}, "spec.steps[0].onStart.block: there is no block `nope`"),
+        ({"onStart": {"block": "nope"}}, "spec.steps[0].onStart.block: block `nope` is not defined"),
         ({"onStart": {"block": "h", "input": "${step}"}}, "spec.steps[0].onStart.input: unknown name `step`"),
         (
             {"onEnd": {"block": "h", "input": "${step.state}"}},

@@ -184,10 +184,10 @@ def test_an_input_that_is_too_large_for_its_schema_is_refused_unseen(schema: dic
 @pytest.mark.parametrize(
     ("schema", "remedy"),
     [
-        ({"$ref": "other.json"}, "put it under `$defs`"),
-        ({"$ref": "#/$defs/none"}, "there is no `$defs`"),
+        ({"$ref": "other.json"}, "put the schema under `$defs`"),
+        ({"$ref": "#/$defs/none"}, "`$defs` does not exist"),
         ({"$dynamicAnchor": "n", "items": {"$dynamicRef": "#n"}}, "use `$ref`"),
-        ({"$defs": {"a": {"$id": "a", "items": {"$ref": "#"}}}, "$ref": "#/$defs/a"}, "leave it out"),
+        ({"$defs": {"a": {"$id": "a", "items": {"$ref": "#"}}}, "$ref": "#/$defs/a"}, "remove it"),
     ],
 )
 def test_what_a_schema_refers_to_is_seen_or_refused(schema: dict[str, Any], remedy: str) -> None:

@@ -369,7 +369,7 @@ def test_an_expression_without_a_value_fails_the_run_and_names_the_step_and_the_
 
 def test_a_step_that_has_not_run_yet_cannot_be_referred_to() -> None:
     with pytest.raises(
-        InvalidWorkflowError, match=r"steps\[0\]\.activity\.input: step `b`.* need not have ended by then"
+        InvalidWorkflowError, match=r"steps\[0\]\.activity\.input: step `b`.* may not have ended by then"
     ):
         make(do("a", input="${steps.b.output}"), do("b"))
 

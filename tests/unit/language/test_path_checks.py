@@ -33,6 +33,15 @@ def test_a_step_beside_one_that_ends_the_run_may_run() -> None:
     assert told(steps=steps) == []
 
 
+def test_a_limit_of_steps_that_run_one_after_the_other_is_told() -> None:
+    steps: list[dict[str, Any]] = [{"name": name, "sleep": {"duration": "1s"}} for name in "abc"]
+    (finding,) = told(steps=steps, maxConcurrency=2)
+    assert finding.startswith(
+        "Warning spec.maxConcurrency: has no effect: each step of the list needs the one before it"
+    )
+    assert told(steps=[*steps[:2], {**steps[2], "needs": ["a"]}], maxConcurrency=2) == []
+
+
 def test_a_condition_that_is_never_true_is_told() -> None:
     (finding,) = told(steps=[{"name": "a", "when": "${false}", "sleep": {"duration": "1s"}}])
     assert finding == "Warning spec.steps[0].when: step `a` never runs: its `when` is always false"
@@ -62,10 +71,10 @@ def test_clauses_that_catch_nothing_are_told() -> None:
 
 
 def test_what_nobody_uses_is_told() -> None:
-    assert told(blocks=[IDLE]) == ["Warning spec.blocks[0]: nothing calls block `idle`; take it away"]
+    assert told(blocks=[IDLE]) == ["Warning spec.blocks[0]: nothing calls block `idle`; remove it"]
     unused = checked(steps=IDLE["steps"]).findings
     assert [str(finding) for finding in unused] == [
-        "spec.activities[0]: no step runs activity `work`; take it away",
+        "spec.activities[0]: no step runs activity `work`; remove it",
     ]
 
 
@@ -124,7 +133,7 @@ def test_blocks_that_call_each_other_whatever_happens_are_told() -> None:
 
     assert blocks() == [
         (
-            "Error spec.blocks[0].steps[0]: these blocks call each other without end: `a` calls `b` calls `a`; give one "
+            "Error spec.blocks[0].steps[0]: these blocks call each other endlessly: `a` calls `b` calls `a`; give one "
             "of the calls a `when`, or put it into a `switch`"
         )
     ]
@@ -155,7 +164,7 @@ def test_waiting_without_limit_is_worth_a_note() -> None:
         ({"startToCloseTimeout": "2h", "heartbeatTimeout": "1m"}, None),
         ({"startToCloseTimeout": "2h"}, "has no `heartbeatTimeout`"),
         ({"scheduleToCloseTimeout": "2h"}, "has no `heartbeatTimeout`"),
-        ({"startToCloseTimeout": "1m", "heartbeatTimeout": "1m"}, "so it never ends one"),
+        ({"startToCloseTimeout": "1m", "heartbeatTimeout": "1m"}, "so it has no effect"),
         ({"startToCloseTimeout": "3m", "scheduleToCloseTimeout": "2m"}, "is longer than `scheduleToCloseTimeout`"),
     ],
 )

@@ -83,7 +83,7 @@ def test_a_step_sees_what_has_ended_before_it_and_nothing_else() -> None:
     assert findings(steps=[first, step("b", "a"), step("c", "b")]) == []
     assert findings(steps=[first, step("b")]) == [
         (
-            "spec.steps[1].set: step `a`, which `steps.a.output` refers to, need not have ended by then; add it to "
+            "spec.steps[1].set: step `a`, which `steps.a.output` refers to, may not have ended by then; add it to "
             "`needs`, or move it before this one"
         )
     ]
@@ -92,7 +92,7 @@ def test_a_step_sees_what_has_ended_before_it_and_nothing_else() -> None:
 
 def test_a_step_that_is_needed_has_to_be_there() -> None:
     assert findings(steps=[DO, {**DO, "name": "b", "needs": ["doo"]}]) == [
-        "spec.steps[1].needs: there is no step `doo` here; there are: do, b"
+        "spec.steps[1].needs: step `doo` is not in this list of steps: do, b"
     ]
 
 
@@ -107,7 +107,7 @@ def test_a_step_that_is_needed_has_to_be_there() -> None:
 def test_steps_that_wait_for_each_other_are_told(needs: dict[str, list[str]], chain: str) -> None:
     steps = [{**DO, "name": name, **({"needs": needs[name]} if name in needs else {})} for name in "abc"]
     (found,) = findings(steps=steps)
-    assert f"so that none ever starts: {chain}; " in found
+    assert f"so none of them ever starts: {chain}; " in found
 
 
 def test_a_long_chain_is_no_cycle() -> None:
@@ -129,7 +129,7 @@ def test_a_long_chain_is_no_cycle() -> None:
 )
 def test_a_block_that_is_not_there_is_told(step: Json, where: str) -> None:
     assert findings(steps=[{"name": "x", **step}], blocks=[BLOCK]) == [
-        f"spec.steps[0].{where}: there is no block `blok` among the `blocks`; there are: block"
+        f"spec.steps[0].{where}: block `blok` is not defined in `blocks`; defined: block"
     ]
 
 
@@ -180,7 +180,7 @@ def test_the_schema_of_the_input_has_to_be_one() -> None:
 
 def test_a_schema_fetches_nothing() -> None:
     (found,) = findings(input={"schema": {"$ref": "http://127.0.0.1:1/schema"}})
-    assert "nothing is fetched" in found
+    assert "nothing is downloaded" in found
 
 
 def test_an_input_is_checked_by_its_schema() -> None:
@@ -222,7 +222,7 @@ def test_the_queue_of_a_worker_cannot_be_one_that_means_pods() -> None:
     assert findings(activities=[worker]) == []
     worker["worker"] = {"taskQueue": "pods/tool"}
     assert findings(activities=[worker]) == [
-        "spec.activities[0].worker.taskQueue: must not begin with `pods/`: pods are asked for with `container`"
+        "spec.activities[0].worker.taskQueue: must not begin with `pods/`: use `container` to run a pod"
     ]
 
 
@@ -233,10 +233,10 @@ def test_a_definition_without_steps_is_refused() -> None:
 def test_an_activity_that_is_not_there_is_told_with_those_that_are() -> None:
     other = {**WORK, "name": "another"}
     assert findings(activities=[WORK, other], steps=[{"name": "do", "activity": {"name": "wrok"}}]) == [
-        "spec.steps[0].activity.name: there is no activity `wrok` among the `activities`; there are: another, work"
+        "spec.steps[0].activity.name: activity `wrok` is not defined in `activities`; defined: another, work"
     ]
     assert findings(activities=[]) == [
-        "spec.steps[0].activity.name: there is no activity `work` among the `activities`; there are: none"
+        "spec.steps[0].activity.name: activity `work` is not defined in `activities`; defined: none"
     ]
 
 
@@ -261,7 +261,7 @@ def test_a_step_that_is_not_there_is_told_with_place_and_expression(
     steps: list[Json], spec: Json, path: str, source: str
 ) -> None:
     assert findings(steps=steps, **spec) == [
-        f"{path}: there is no step `hotl` here, which `{source or 'steps.hotl.output'}` refers to; there are: do"
+        f"{path}: `{source or 'steps.hotl.output'}` refers to step `hotl`, which is not in this list of steps: do"
     ]
 
 

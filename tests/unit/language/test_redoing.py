@@ -130,9 +130,9 @@ def test_a_run_that_was_cancelled_goes_on_where_it_was() -> None:
 
 def test_what_cannot_be_retried_is_told() -> None:
     run = Run(f"[{do('a')}]").done("a", ":finally/note")
-    with pytest.raises(ValueError, match="nothing failed; name steps in `from`"):
+    with pytest.raises(ValueError, match="no step failed; name steps in `from`"):
         plan(run)
-    with pytest.raises(ValueError, match="step `x` has not begun in that run; choose one of `a`"):
+    with pytest.raises(ValueError, match="step `x` has not started in that run; choose one of `a`"):
         plan(run, "x")
 
 

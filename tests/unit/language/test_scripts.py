@@ -55,7 +55,7 @@ def test_an_expression_in_the_source_is_warned_of() -> None:
     [
         (
             {"source": "echo ${HOME}"},
-            "for a variable of a shell write `$HOME`",
+            "for a shell variable, write `$HOME`",
         ),
         ({"args": ["${nope}"]}, "script.args[0]: `nope`: unknown name `nope`"),
         ({"env": [{"name": "A", "value": 3}]}, "script.env[0].value: must be a string, not 3"),

@@ -26,23 +26,23 @@ def test_what_an_expression_reads_is_known() -> None:
 @pytest.mark.parametrize(
     ("expression", "want"),
     [
-        ("${'a'.matches('(')}", "can only fail: '(' is not a regular expression"),
-        ("${1/0}", "can only fail: division by zero"),
-        ("${int('x')}", "can only fail: 'x' is not a whole number"),
-        ("${duration('5 minutes')}", "can only fail: '5 minutes' is not a duration"),
-        ("${timestamp('x')}", "can only fail: 'x' is not a time"),
-        ("${lists.range(200000)}", "can only fail: it makes a list of more than 131072 items"),
-        ("${input.guest.matches('(')}", "can only fail: '(' is not a regular expression"),
-        ("${matches(input.guest, '[')}", "can only fail: '[' is not a regular expression"),
-        ("${input.nights / 0}", "can only fail: division by zero"),
-        ("${input.nights % 0}", "can only fail: "),
-        ("${input.nights + int('x')}", "can only fail: 'x' is not a whole number"),
-        ("${now - duration('5 minutes')}", "can only fail: '5 minutes' is not a duration"),
-        ("${ {'n': input.nights, 'm': [1, 2][2]} }", "can only fail: the list has 2 items"),
-        ("${cel.bind(n, int('x'), n + input.nights)}", "can only fail: 'x' is not a whole number"),
-        ("night ${int('x')} of ${input.nights}", "can only fail: 'x' is not a whole number"),
-        ("${1.0 / 0.0}", "can only fail: the result is not a finite number"),
-        ("${b'x'}", "can only fail: the result is bytes"),
+        ("${'a'.matches('(')}", "always fails: '(' is not a regular expression"),
+        ("${1/0}", "always fails: division by zero"),
+        ("${int('x')}", "always fails: 'x' is not a whole number"),
+        ("${duration('5 minutes')}", "always fails: '5 minutes' is not a duration"),
+        ("${timestamp('x')}", "always fails: 'x' is not a time"),
+        ("${lists.range(200000)}", "always fails: it makes a list of more than 131072 items"),
+        ("${input.guest.matches('(')}", "always fails: '(' is not a regular expression"),
+        ("${matches(input.guest, '[')}", "always fails: '[' is not a regular expression"),
+        ("${input.nights / 0}", "always fails: division by zero"),
+        ("${input.nights % 0}", "always fails: "),
+        ("${input.nights + int('x')}", "always fails: 'x' is not a whole number"),
+        ("${now - duration('5 minutes')}", "always fails: '5 minutes' is not a duration"),
+        ("${ {'n': input.nights, 'm': [1, 2][2]} }", "always fails: the list has 2 items"),
+        ("${cel.bind(n, int('x'), n + input.nights)}", "always fails: 'x' is not a whole number"),
+        ("night ${int('x')} of ${input.nights}", "always fails: 'x' is not a whole number"),
+        ("${1.0 / 0.0}", "always fails: the result is not a finite number"),
+        ("${b'x'}", "always fails: the result is bytes"),
     ],
 )
 def test_a_part_that_reads_nothing_and_fails_is_an_error(expression: str, want: str) -> None:
@@ -93,16 +93,16 @@ def test_parts_that_have_values_are_left_alone(expression: str) -> None:
 @pytest.mark.parametrize(
     ("step", "want"),
     [
-        ({"forEach": {"items": 5}, "activity": {"name": "work"}}, "forEach.items: must give a list or a map, not 5"),
-        ({"forEach": {"items": "abc"}, "activity": {"name": "work"}}, "forEach.items: must give a list or a map"),
-        ({"forEach": {"items": "${5}"}, "activity": {"name": "work"}}, "must give a list or a map"),
+        ({"forEach": {"items": 5}, "activity": {"name": "work"}}, "forEach.items: must be a list or a map, not 5"),
+        ({"forEach": {"items": "abc"}, "activity": {"name": "work"}}, "forEach.items: must be a list or a map"),
+        ({"forEach": {"items": "${5}"}, "activity": {"name": "work"}}, "must be a list or a map"),
         (
             {"childWorkflow": {"workflow": {"name": "w"}, "workflowId": "w" * 1_001}},
-            "childWorkflow.workflowId: has 1,001 characters; it may have 1,000",
+            "childWorkflow.workflowId: has 1,001 characters; the limit is 1,000",
         ),
         (
             {"signal": {"workflowId": "${'w' + '" + "w" * 1_000 + "'}", "name": "go"}},
-            "signal.workflowId: has 1,001 characters; it may have 1,000",
+            "signal.workflowId: has 1,001 characters; the limit is 1,000",
         ),
         ({"sleep": {"duration": "${'5 minutes'}"}}, "sleep.duration: "),
         ({"sleep": {"until": "${'tomorrow'}"}}, "sleep.until: "),
@@ -155,18 +155,18 @@ TEMPLATE = {"name": "work", "startToCloseTimeout": "1m"}
                     "spec": {"containers": [{"image": "i"}], "volumes": [{"name": "perdure", "emptyDir": {}}]}
                 }
             },
-            "podTemplate.spec.volumes[0].name: the activity's pod has a volume named `perdure` of Perdure's own",
+            "podTemplate.spec.volumes[0].name: Perdure reserves a volume named `perdure`",
         ),
         (
             {"podTemplate": {"spec": {"containers": [{"image": "i"}, {"name": "perdure-sidecar"}]}}, "sidecar": {}},
-            "podTemplate.spec.containers[1].name: the activity's pod has a container named `perdure-sidecar`",
+            "podTemplate.spec.containers[1].name: Perdure reserves a container named `perdure-sidecar`",
         ),
         ({"container": {"image": "i", "name": "perdure-sidecar"}, "sidecar": {}}, "container.name: "),
         (
             {
                 "container": {"image": "i", "volumeMounts": [{"name": "v", "mountPath": "/perdure/"}]},
             },
-            "container.volumeMounts[0].mountPath: the activity's pod has a mount at `/perdure`",
+            "container.volumeMounts[0].mountPath: Perdure reserves a mount at `/perdure`",
         ),
         (
             {
@@ -239,7 +239,7 @@ def test_timeouts_that_expressions_give(step: dict[str, Any], path: str) -> None
     where = f"spec.steps[0].{path}: "
     assert of("${input.guest}") == of("${duration('1h')}") == []
     (wrong,) = of("${input.nights > 1}")
-    assert wrong.startswith(f"Error {where}`input.nights > 1` gives a value of type bool, and must give a duration")
+    assert wrong.startswith(f"Error {where}the value of `input.nights > 1` has type bool, but must be a duration")
     (unknown,) = of("${inputs.guest}")
     assert unknown.startswith(f"Error {where}unknown name `inputs`")
     (never,) = of("${'soon'}")

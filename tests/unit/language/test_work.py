@@ -99,7 +99,7 @@ def test_what_is_right_is_not_complained_about() -> None:
             http(successCondition="response.status"),
             "http.successCondition: `response.status`: a condition must be one expression",
         ),
-        (http(successCondition="${response.status}"), "type int, and must give true or false"),
+        (http(successCondition="${response.status}"), "type int, but must be true or false"),
         (http(output={"a": "${response.code}"}), "http.output.a: there is no field `code` in `response`"),
         (resource(successCondition="${response.x}"), "the names here are: attempt, input, object, run"),
         (resource(failureCondition="${1 +}"), "resource.failureCondition: `1 +`: "),

@@ -11,7 +11,7 @@ from perdure.language.step_failures import StepError
 
 RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "uid"}
 
-_TAKEN = "the activity's pod has {} of Perdure's own; give it another one"
+_TAKEN = "Perdure reserves {} in the activity's pod; choose another one"
 
 
 def told(*mounts: dict[str, Any], **activity: Any) -> list[str]:
@@ -33,11 +33,9 @@ def test_workspaces_that_fit_are_taken() -> None:
     [
         (
             [{"name": "fils"}, {"name": "files"}],
-            [
-                "Error spec.activities[0].workspaces[0].name: there is no workspace `fils` among the `workspaces`; there are:"
-            ],
+            ["Error spec.activities[0].workspaces[0].name: workspace `fils` is not defined in `workspaces`; defined:"],
         ),
-        ([], ["Warning spec.workspaces[0]: no activity mounts workspace `files`; take it away"]),
+        ([], ["Warning spec.workspaces[0]: no activity mounts workspace `files`; remove it"]),
         (
             [{"name": "files"}, {"name": "files", "mountPath": "/workspaces/files/"}],
             ["Error spec.activities[0].workspaces[1].mountPath: another workspace or artifact is mounted at"],
@@ -45,7 +43,7 @@ def test_workspaces_that_fit_are_taken() -> None:
         (
             [{"name": "files", "mountPath": "/perdure"}],
             [
-                "Error spec.activities[0].workspaces[0].mountPath: the activity's pod has a mount at `/perdure` of Perdure's own;"
+                "Error spec.activities[0].workspaces[0].mountPath: Perdure reserves a mount at `/perdure` in the activity's pod;"
             ],
         ),
         (

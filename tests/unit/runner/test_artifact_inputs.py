@@ -173,7 +173,7 @@ def redirects_to_a_file(request: BaseHTTPRequestHandler) -> None:
     ("answer", "said"),
     [
         (content(b"abc", length=10), "ended after 3 of 10 bytes"),
-        (content(b"no", status=403), "answers with HTTP status 403"),
+        (content(b"no", status=403), "returned HTTP status 403"),
         (redirects_to_a_file, "HTTP status 302"),
     ],
     ids=["cut off", "refused", "redirected to a file"],

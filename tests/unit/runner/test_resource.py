@@ -151,7 +151,7 @@ async def test_an_object_of_someone_else_is_not_taken_over(objects: Kept, later:
     objects[0].stored[PATH] = {**JOB}
     error = await failure(objects, later, "Create")
     assert (error.type, error.non_retryable) == ("AlreadyExists", True)
-    assert "Job `shop/train` exists already, and this activity has not created it" in error.message
+    assert "Job `shop/train` already exists and was not created by this activity" in error.message
 
 
 async def test_a_failure_condition_ends_the_activity(objects: Kept, later: Later) -> None:

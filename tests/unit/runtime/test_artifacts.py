@@ -56,7 +56,7 @@ def test_an_activity_without_artifacts_stays_as_it_is(make: Any) -> None:
 
 def test_texts_that_are_too_large_together_fail_the_activity(make: Any) -> None:
     inputs = [{"name": f"a{i}", "path": f"/a{i}", "raw": {"data": "x" * 60_000}} for i in range(3)]
-    with pytest.raises(PayloadTooLargeError, match=r"take 180\d\d\d bytes, and may take 120000"):
+    with pytest.raises(PayloadTooLargeError, match=r"take 180\d\d\d bytes, but the limit is 120000"):
         with_artifacts(make.activity(artifacts={"inputs": inputs}), "i")
 
 
@@ -133,7 +133,7 @@ def test_an_optional_artifact_that_does_not_exist_is_left_out(make: Any) -> None
         ("report", "`from` must be an artifact"),
         ({"size": 1}, "`from` must be an artifact"),
         ([{"key": "a"}, 5], "`from` must be an artifact"),
-        ([{"key": "a"}] * 201, "has 201 artifacts, and may have 200"),
+        ([{"key": "a"}] * 201, "has 201 artifacts, but the limit is 200"),
         ({**_REPORT, "store": "other"}, "is in the artifact store `other`, and the activity uses `perdure-artifacts`"),
     ],
 )
@@ -221,7 +221,7 @@ def test_an_attempt_has_succeeded_when_its_artifacts_are_stored(make: Any) -> No
         ),
         ({"exit_code": 137, "message": ""}, "ArtifactsNotStored", "exit code 137"),
         ({"exit_code": 0, "message": "[1]"}, "ArtifactsNotStored", "exit code 0"),
-        (None, "ArtifactsNotStored", "nothing is known of their upload"),
+        (None, "ArtifactsNotStored", "their upload was not reported"),
     ],
 )
 def test_an_attempt_whose_artifacts_are_not_stored_fails(make: Any, end: Any, type_: str, said: str) -> None:

@@ -70,8 +70,8 @@ def test_what_is_left_fits_or_may_not_be_removed(sizes: list[int], most: int, si
 
 def test_why_runs_are_removed_is_said() -> None:
     limits = Limits(runs=10, size=2 * 1024 * 1024)
-    assert "12 finished runs, and may have 10" in limits.exceeded_by(Tally(12, 0))
-    assert "take 3 MiB, and may take 2 MiB" in limits.exceeded_by(Tally(2, 3 * 1024 * 1024))
+    assert "12 finished runs, and the limit is 10" in limits.exceeded_by(Tally(12, 0))
+    assert "take 3 MiB, and the limit is 2 MiB" in limits.exceeded_by(Tally(2, 3 * 1024 * 1024))
     assert limits.exceeded_by(Tally(10, 2 * 1024 * 1024)) == ""
 
 

@@ -46,6 +46,6 @@ def test_artifacts_belong_to_their_attempt() -> None:
 def test_an_artifact_that_the_activity_does_not_have_is_a_mistake() -> None:
     with pytest.raises(
         BadFileError,
-        match=r"activities\.make\[0\]\.artifacts\.reprot: there is no such output artifact; there are: `log`, `report`",
+        match=r"activities\.make\[0\]\.artifacts\.reprot: unknown output artifact; known: `log`, `report`",
     ):
         play(FLOW, "activities: {make: [{artifacts: {reprot: 1}}]}")

@@ -386,12 +386,12 @@ steps:
 
 
 def test_a_loop_without_end_is_told_with_what_to_do() -> None:
-    with pytest.raises(EndlessError, match=r"after 1,000 events and attempts: it has continued as \d+ runs"):
-        play(ENDLESS, "maxEvents: 1000")
+    with pytest.raises(EndlessError, match=r"after 500 events and attempts: it has continued as \d+ runs"):
+        play(ENDLESS, "maxEvents: 500")
     with pytest.raises(
         EndlessError, match=r"activity `work` had .* attempts, so let one succeed or set `maximumAttempts`"
     ):
-        play(ENDLESS, "{maxEvents: 1000, activities: {work: [{fail: {}}]}}")
+        play(ENDLESS, "{maxEvents: 500, activities: {work: [{fail: {}}]}}")
     with pytest.raises(EndlessError, match="beyond 100 years"):
         play("steps: [{name: nap, sleep: {duration: 40000d}}]")
 
@@ -399,7 +399,7 @@ def test_a_loop_without_end_is_told_with_what_to_do() -> None:
 def test_what_others_do_without_end_does_not_matter_once_the_run_has_closed() -> None:
     loop = "{workflow: {name: loop}, cancellationType: Abandon, parentClosePolicy: Abandon}"
     parent = f"steps: [{{name: c, timeout: 1s, childWorkflow: {loop}}}]"
-    played = play(parent, "{maxEvents: 1000, activities: {work: [{after: 1s}]}}", workflow(ENDLESS, "loop"))
+    played = play(parent, "{maxEvents: 200, activities: {work: [{after: 1s}]}}", workflow(ENDLESS, "loop"))
     assert (played.phase, played.elapsed) == ("Failed", 1)
 
 

@@ -168,7 +168,7 @@ class Pages:
         logs = logs_of(read_run(found, now=clock.now()), pods)
         log = next((each for each in logs if each.pod == request.path_params["pod"]), None)
         if log is None:
-            raise HTTPException(404, "This attempt has no pod any more, and no log.")
+            raise HTTPException(404, "The pod of this attempt no longer exists, and neither does its log.")
         return log
 
     async def dead_letter(self, request: Request) -> Response:

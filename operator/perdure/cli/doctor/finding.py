@@ -54,7 +54,7 @@ def warning(check: str, message: str, fix: str) -> CheckResult:
 def unknown(check: str, error: ForbiddenError) -> CheckResult:
     """Return the finding of a check that the user has no permission for."""
     message = str(error.__cause__ or error)
-    return CheckResult(check=check, result=Result.UNKNOWN, message=message, fix="have a cluster administrator run it")
+    return CheckResult(check=check, result=Result.UNKNOWN, message=message, fix="ask a cluster administrator to run it")
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

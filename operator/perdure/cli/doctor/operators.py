@@ -67,15 +67,19 @@ async def fleet(api: Diagnosis, deployment: OperatorDeployment | None, leases: S
     live = [member for member in members if not member.expired]
     names = tuple(member.name for member in live)
     if deployment is None and not members:
-        return warning("Fleet", "No operator shares the work here", "see the check `Operator`")
+        return warning(
+            "Fleet", "The operator was not found, so its Leases were not checked", "see the check `Operator`"
+        )
     describe = "see `perdure fleet`, and the log of the operator"
     if not live:
         return failed("Fleet", "No operator has a valid Lease, so no run makes progress", describe)
     if deployment is not None and len(live) < deployment.wanted:
         return warning("Fleet", f"{len(live)} of {deployment.wanted} operators have a valid Lease", describe)
     if any(member.members != names for member in live):
-        return warning("Fleet", "The operators divide the work among different members", f"run it again; {describe}")
-    return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, each with the same members")
+        return warning(
+            "Fleet", "The operators disagree about which operators share the work", f"run it again; {describe}"
+        )
+    return ok("Fleet", f"{counted(len(live), 'operator')} with a valid Lease, and all name the same operators")
 
 
 async def served(deployment: OperatorDeployment, namespace: str | None) -> CheckResult:

@@ -93,7 +93,7 @@ async def pods(api: Diagnosis, namespace: str | None, now: datetime) -> CheckRes
     if stuck:
         fix = "add nodes or lower the activity's requests and node selectors; `kubectl describe pod NAME` shows more"
         return failed("Pods", f"{counted(len(stuck), 'pod')} without a node: {some(stuck)}", fix)
-    return ok("Pods", f"{counted(len(found), 'pending pod')}, none without a node for long")
+    return ok("Pods", f"{counted(len(found), 'pending pod')}, none waiting long for a node")
 
 
 def _waiting(pods: Iterable[Object], namespace: str | None, now: datetime) -> Iterator[str]:

@@ -17,7 +17,8 @@ Shows what the Web UI (`{program} ui`) cannot: the step graph of a run, live
 logs of its attempts, WorkflowLimits with their holders and waiters, circuit
 breakers, DeadLetters, and the fleet. Starts runs with a form, and re-drives
 DeadLetters. It runs on this computer, with the permissions of your kubeconfig.
-Only the browser that has opened the printed address can use it. Ctrl-C ends it.
+Only the browser that has opened the printed address can use it. Press Ctrl-C
+to stop.
 
 Requires the extra `console`: pip install 'perdure[console]'.
 

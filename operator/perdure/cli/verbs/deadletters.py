@@ -48,7 +48,7 @@ Creates an Operation for each; the operator starts a run of one step. Returns
 once the run has started, before it ends. --all skips those that are running
 again or have succeeded.
 
-Exit status: 0 all started, 1 one was refused (such as: it has succeeded),
+Exit status: 0 all started, 1 one was refused (for example, it has succeeded),
 2 error, 124 timeout.
 
 \b
@@ -145,7 +145,7 @@ def redrive(
     how: How,
     *,
     names: Names = None,
-    every: Annotated[bool, typer.Option("--all", help="All whose re-drive has not succeeded")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All that have not been re-driven successfully")] = False,
     activity: ActivityOption = None,
 ) -> None:
     """Re-drive DeadLetters."""

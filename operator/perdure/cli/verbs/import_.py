@@ -76,7 +76,7 @@ def _bring(brought: "Brought", *, strict: bool) -> None:
     for sentence in brought.sentences:
         typer.echo(sentence, err=True)
     if strict and not brought.complete:
-        typer.echo("Error: nothing is written, because of --strict", err=True)
+        typer.echo("Error: nothing was written, because of --strict", err=True)
     elif brought.text:
         typer.echo(brought.text, nl=False)
     raise typer.Exit(ExitCode.YES if brought.complete else ExitCode.NO)

@@ -69,7 +69,7 @@ def command(
     if linted.unreadable:
         raise typer.Exit(ExitCode.TROUBLE)
     if not linted.objects:
-        typer.echo("Error: there is nothing to check: the files have no manifest of Perdure's", err=True)
+        typer.echo("Error: there is nothing to check: the files contain no Perdure manifests", err=True)
         raise typer.Exit(ExitCode.TROUBLE)
     bad = count[Severity.ERROR] + (count[Severity.WARNING] if strict else 0)
     raise typer.Exit(ExitCode.NO if bad else ExitCode.YES)

@@ -9,7 +9,7 @@ HELP = """Query a run.
 
 Workflows as code answer with their query handlers, if a worker is running,
 and also after they have closed. Runs of Workflows in YAML answer `steps`.
-Arguments are JSON, or else text.
+Arguments that are not JSON are text.
 
 The query goes to the Temporal frontend: through a port-forward (requires
 kubectl), or to --address. It authenticates with the token of the kubeconfig,

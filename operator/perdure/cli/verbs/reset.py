@@ -12,7 +12,7 @@ HELP = """Start a new run from a point in the history of a run.
 The new run begins with the history up to that point. If the old run is open,
 it is terminated. The new run gets the signals that arrived later.
 
-Exit status: 0 done, 1 refused (such as: no such event), 2 error,
+Exit status: 0 done, 1 refused (for example, no such event), 2 error,
 124 timeout.
 
 \b

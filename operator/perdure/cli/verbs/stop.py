@@ -7,7 +7,7 @@ HELP = """Stop a run: cancel its open steps, and run only `finally`.
 Compensations and `onCancel` do not run; use `cancel` to run them. The run ends
 as cancelled.
 
-Exit status: 0 done, 1 refused (such as: a run of SDK workers), 2 error,
+Exit status: 0 done, 1 refused (for example, SDK workers run it), 2 error,
 124 timeout.
 
 \b

@@ -17,7 +17,7 @@ A port-forward leads to the Web UI in the cluster (requires kubectl, and
 `ui.enabled` in the chart). It shows and does what your token permits: the one
 of the kubeconfig, if the frontend accepts cluster tokens, or one of a
 ServiceAccount, which is renewed as long as the command runs. Only the browser
-that has opened the printed address can use it. Ctrl-C ends it.
+that has opened the printed address can use it. Press Ctrl-C to stop.
 
 \b
 Examples:

@@ -9,8 +9,8 @@ from perdure.cli.talking import Talk, talk, talking
 
 HELP = """Update a run of a workflow as code, and print the result.
 
-The workflow validates the update, and may refuse it. Arguments are JSON, or
-else text. For runs of Workflows in YAML, use `{program} signal`.
+The workflow validates the update, and may refuse it. Arguments that are not
+JSON are text. For runs of Workflows in YAML, use `{program} signal`.
 
 The update goes to the Temporal frontend: through a port-forward (requires
 kubectl), or to --address. It authenticates with the token of the kubeconfig,

@@ -43,7 +43,7 @@ def show(difference: Difference, page: Page) -> Iterator[Text]:
     yield Text(f"does not replay: event {difference.number} differs", style="bold red")
     for name, side, other, nothing in (
         ("history", difference.event, difference.command, "has ended"),
-        ("definition", difference.command, difference.event, "asks for nothing"),
+        ("definition", difference.command, difference.event, "does nothing"),
     ):
         label = f"  {text.pad(f'{name}:', 12)}"
         yield Text(f"{label}{type(side).__name__ if side is not None else nothing}")

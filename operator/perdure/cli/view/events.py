@@ -29,7 +29,7 @@ def check(events: Sequence[Event]) -> None:
     """
     for expected, event in enumerate(events, start=1):
         if event.get("eventId") != expected:
-            raise GapError(f"event {expected} is missing, event {event.get('eventId')} stands in its place")
+            raise GapError(f"event {expected} is missing: event {event.get('eventId')} is in its place")
 
 
 def table(

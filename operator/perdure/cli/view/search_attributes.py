@@ -8,7 +8,7 @@ from perdure.api.searching import AttributeType
 from perdure.cli.view import columns
 from perdure.cli.view.page import Page
 
-_UNKNOWN = " (no such type: it counts as not registered)"
+_UNKNOWN = " (unknown type: treated as not registered)"
 
 
 def table(types: Mapping[str, str], page: Page) -> list[Text]:

@@ -138,7 +138,7 @@ class Membership:
                 pause = max(0.0, sent + seconds / _RENEWALS - _time())
                 failures = 0
             except (kube.ApiError, *kube.TRANSIENT) as error:
-                self._log.warning("Could not renew the membership of the fleet, trying again", error=repr(error))
+                self._log.warning("Could not renew the membership of the fleet, retrying", error=repr(error))
                 pause = seconds * _RETRY if failures else 0.0  # a conflict or a broken connection is likely resolved
                 failures += 1
             self._note()
@@ -215,8 +215,8 @@ class Membership:
         found = read(await self._client.get(f"{self._url}/{self._settings.name}"), self._settings.seconds)
         if found.holder != self._holder:
             raise NameTakenError(
-                f"another operator holds Lease `{found.member}` of the fleet `{self._settings.fleet}`: give each a POD_NAME "
-                "of its own"
+                f"another operator holds Lease `{found.member}` of the fleet `{self._settings.fleet}`: give each "
+                "operator its own POD_NAME"
             )
         self._version = found.version
         return found
@@ -251,7 +251,7 @@ class Membership:
         self._owners = owners(view.members - {self._settings.name} if lapsed else view.members)
         if before[0] and (not after[0] or before[1] != after[1]):
             self._hold(frozenset())  # others may have done the work in memory since then
-            self._log.warning("Not renewed in time: others own the shards of this member")
+            self._log.warning("The Lease was not renewed in time: other operators own the shards of this member")
         if view.members and not lapsed:
             self._hold(shards_of(self._settings.name, view.members))
         if after[0] and not before[0]:

@@ -55,7 +55,7 @@ class FirstLists:
             try:
                 await self._read()
             except (kube.ApiError, *kube.TRANSIENT) as error:
-                self._log.warning("Could not list the runs, trying again", error=repr(error))
+                self._log.warning("Could not list the runs, retrying", error=repr(error))
                 await asyncio.sleep(_ASK_AGAIN_SECONDS)
             else:
                 self._learned.set()

@@ -14,5 +14,5 @@ def take_in(obj: kube.Object, take: Callable[[kube.Object], None]) -> None:
     except Exception:  # noqa: BLE001 - one object's trouble must not end the operator
         meta = obj["metadata"]
         structlog.get_logger("perdure.controller").exception(
-            "Could not take in an object", kind=obj.get("kind"), namespace=meta.get("namespace"), name=meta.get("name")
+            "Could not process an object", kind=obj.get("kind"), namespace=meta.get("namespace"), name=meta.get("name")
         )

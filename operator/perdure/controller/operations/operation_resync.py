@@ -54,7 +54,7 @@ class OperationResync:
         try:
             await self._list()
         except (kube.ApiError, *kube.TRANSIENT) as error:
-            self._log.warning("Could not resync Operations, trying again", error=repr(error))
+            self._log.warning("Could not resync Operations, retrying", error=repr(error))
             return False
         return True
 

@@ -235,7 +235,7 @@ class ReconciledOperation:
                 # The run records the UID, so a repeated request starts no second run.
                 run = await self._context.tools.letters.redrive(self.target.namespace, name, self.uid)
                 return OperationAnswer(
-                    Answer(ok=True, message=f"it runs as WorkflowRun `{run}`"), None, {"workflowRun": run}
+                    Answer(ok=True, message=f"runs again as WorkflowRun `{run}`"), None, {"workflowRun": run}
                 )
             case _:
                 assert_never(action)

@@ -55,7 +55,7 @@ class RunResets:
         if made.kept:
             message += f" and keeps {made.kept} later results"
         if made.left_out:
-            message += f"; {made.left_out} more are too large together, and their activities run again"
+            message += f"; {made.left_out} more would be too large, so their activities run again"
         result = {"workflowRun": made.name, "workflowId": entry.workflow_id, "runId": made.run_id}
         return OperationAnswer(Answer(ok=True, message=message), entry, {**result, "eventId": made.event_id})
 
@@ -68,7 +68,5 @@ class RunResets:
         await self._targets.look(entry.namespace, entry.workflow_id)
         other = self._peers.directory.current.open_run(entry.namespace, entry.workflow_id)
         if other is not None and other.name not in {entry.name, own}:
-            message = (
-                f"the run `{other.name}` of workflow id `{entry.workflow_id}` is open; wait for its end, or end it"
-            )
+            message = f"the run `{other.name}` with workflow ID `{entry.workflow_id}` is open; wait for its end, or terminate it"
             raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)

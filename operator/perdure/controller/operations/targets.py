@@ -66,7 +66,7 @@ class Targets:
             return await self._start(obj, request, again=again)
         newest = max(known, key=lambda each: (each.closed, each.uid), default=None)
         if newest is None:
-            message = f"there is no run of workflow id `{workflow_id}` in namespace `{namespace}`"
+            message = f"there is no run of workflow ID `{workflow_id}` in namespace `{namespace}`"
             raise RefusedError(_NOT_FOUND, message)
         return newest
 
@@ -91,11 +91,11 @@ class Targets:
         if signal_of is None or signal_of.request_id != signal.request_id:
             raise RefusedError(
                 ConditionReason.WORKFLOW_ID_IN_USE,
-                f"there is a WorkflowRun `{name}` already, which was not made for this",
+                f"WorkflowRun `{name}` already exists and was not created for this request",
             )
         if again:
             failure = (made.get("status") or {}).get("failure") or {}
-            raise RefusedError(_CLOSED, f"`{name}`, which was started for it, has closed: {failure.get('message', '')}")
+            raise RefusedError(_CLOSED, f"`{name}`, started for this request, has closed: {failure.get('message', '')}")
         return entry_of(made)
 
     async def _named(self, namespace: str, name: str) -> Entry | None:

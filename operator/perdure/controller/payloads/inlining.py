@@ -58,7 +58,7 @@ async def inlined(
         try:
             found.append(await _inlined(each, origin, blobs, workers))
         except (ValueError, LostBlobError) as error:
-            failure = payload_too_large(f"{error}; hand on where it is kept instead")
+            failure = payload_too_large(f"{error}; store the data elsewhere and pass a reference to it")
             match each:
                 case inputs.ActivityReported():
                     found.append(replace(each, result=None, heartbeat_details=None, failure=failure))

@@ -292,7 +292,7 @@ async def give(client: kube.Client, namespace: str, name: str, owned_by: Mapping
             if operations:
                 await client.patch(url, operations)
         except kube.NotFoundError:
-            _log.warning("A run refers to a Payload that is gone", namespace=namespace, payload=name)
+            _log.warning("A run refers to a Payload that no longer exists", namespace=namespace, payload=name)
         except (kube.ConflictError, kube.InvalidError):
             continue
         return

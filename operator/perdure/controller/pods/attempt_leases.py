@@ -33,7 +33,7 @@ class AttemptLeases:
             try:
                 lease = await self._client.get(f"{url}/{name}")
             except kube.NotFoundError:
-                raise LeaseBlockedError("a Lease of this name was there a moment ago, and is gone") from None
+                raise LeaseBlockedError("a Lease with this name was created and deleted a moment ago") from None
             conflict = lease_conflict(lease, attempt, pod["metadata"]["uid"])
             if conflict:
                 raise LeaseBlockedError(conflict.message) from None

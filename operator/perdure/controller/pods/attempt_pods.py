@@ -123,7 +123,7 @@ class Pods:
         try:
             await self._identity.ensure(run.namespace)
         except kube.ApiError as error:
-            message = f"the ServiceAccount for activities with a Lease cannot be made: {error.message}"
+            message = f"the ServiceAccount for activities with a Lease cannot be created: {error.message}"
             raise AttemptBlockedError(message) from error
 
     async def _ensure_pod(self, run: RunRef, attempt: Attempt, body: kube.Object) -> kube.Object:
@@ -136,7 +136,7 @@ class Pods:
             try:
                 pod = await self._client.get(f"{url}/{body['metadata']['name']}")
             except kube.NotFoundError:
-                raise AttemptBlockedError("a pod of this name was there a moment ago, and is gone") from None
+                raise AttemptBlockedError("a pod with this name was created and deleted a moment ago") from None
             conflict = pod_conflict(pod, run, attempt)
             if conflict:
                 raise AttemptBlockedError(conflict.message) from None
@@ -310,4 +310,4 @@ class Pods:
                 meta = fresh["metadata"]
             else:
                 return
-        raise AttemptBlockedError(f"pod {meta['name']} could not be let go")
+        raise AttemptBlockedError(f"pod {meta['name']} could not be released")

@@ -39,7 +39,7 @@ async def delete_for_ever(client: kube.Client, served: ServedNamespaces, shards:
             try:
                 await delete_expired(client, namespace, now())
             except (kube.ApiError, *kube.TRANSIENT) as error:
-                log.warning("Could not delete kept pods, trying again", namespace=namespace, error=repr(error))
+                log.warning("Could not delete kept pods, retrying", namespace=namespace, error=repr(error))
         await until_next_poll(LOOK_SECONDS)
 
 

@@ -55,7 +55,7 @@ class ReleasedClaims:
                 try:
                     await self.release(namespace)
                 except (kube.ApiError, *kube.TRANSIENT) as error:
-                    self._log.warning("Could not release claims, trying again", namespace=namespace, error=repr(error))
+                    self._log.warning("Could not release claims, retrying", namespace=namespace, error=repr(error))
             await until_next_poll(LOOK_SECONDS)
 
     async def release(self, namespace: str | None) -> None:

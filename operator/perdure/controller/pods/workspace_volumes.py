@@ -123,7 +123,7 @@ class WorkspaceVolumes:
         try:
             await self._own(workspace, meta)
         except (kube.ConflictError, kube.NotFoundError):
-            raise AttemptBlockedError(f"{name} has changed a moment ago") from None
+            raise AttemptBlockedError(f"{name} changed a moment ago") from None
 
     async def take_over(self) -> None:
         """Become an owner of the claims of the run whose history this one continues, because that run may be deleted next.

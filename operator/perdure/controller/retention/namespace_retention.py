@@ -139,7 +139,7 @@ class NamespaceRetention:
             "kind": "WorkflowRun",
             "metadata": {"namespace": namespace, "name": oldest.name, "uid": oldest.uid},
         }
-        note = f"Removed {len(removed)} finished runs, from `{oldest.name}` on, before their TTL: {why}"
+        note = f"Removed {len(removed)} finished runs before their TTL, the oldest `{oldest.name}`: {why}"
         self._recorder.record(
             about, kind="Warning", reason=EventReason.FINISHED_RUNS_REMOVED, note=note, action="Remove"
         )

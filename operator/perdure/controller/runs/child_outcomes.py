@@ -104,7 +104,7 @@ class ChildOutcomes:
         if has_successor(status):
             return []
         if refused := successor_refused(status):
-            failure = application_failure(SUCCESSOR_REFUSED, f"the run could not continue in another one: {refused}")
+            failure = application_failure(SUCCESSOR_REFUSED, f"the run could not continue in a new run: {refused}")
         if failure is not None and failure.type == ALREADY_STARTED:
             return [inputs.ChildStartFailed(initiated_event_id=number, failure=failure)]
         return [

@@ -239,7 +239,7 @@ def _failure(failure: Mapping[str, Any] | None) -> Failure | None:
     try:
         return msgspec.convert(failure, Failure) if failure else None
     except msgspec.ValidationError:
-        return Failure(kind=FailureKind.SERVER, message="the failure of the run before cannot be read")
+        return Failure(kind=FailureKind.SERVER, message="the failure of the previous run cannot be read")
 
 
 def _beside(extras: StartExtras, task_queue: str | None, run: RunRef, parent: Parent | None) -> dict[str, Any]:

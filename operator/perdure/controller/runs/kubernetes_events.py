@@ -100,19 +100,21 @@ class RunEventRecorder:
 
     def _started(self) -> str:
         own = self._run.workflow_id
-        return "The run has started" + (f", with the workflow id `{own}`" if own != self._run.name else "")
+        return "The run has started" + (f", with workflow ID `{own}`" if own != self._run.name else "")
 
     def _happened(self, event: ev.AnyEvent) -> None:
         """Record requests, and events that need attention."""
         match event:
             case ev.WorkflowExecutionCancelRequested():
-                self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Asked to cancel itself", event), "Cancel")
+                self._record("Normal", EventReason.CANCEL_REQUESTED, _by("Cancellation requested", event), "Cancel")
             case ev.WorkflowExecutionPaused():
                 self._record("Normal", EventReason.PAUSED, _by("Paused", event), "Pause")
             case ev.WorkflowExecutionUnpaused():
                 self._record("Normal", EventReason.UNPAUSED, _by("Unpaused", event), "Unpause")
             case ev.MarkerRecorded() if event.marker_name == DEAD_LETTER:
-                note = f"Step {event.details['step']}: set aside as a DeadLetter: {full_message_of(event.details['failure'])}"
+                note = (
+                    f"Step {event.details['step']}: stored as a DeadLetter: {full_message_of(event.details['failure'])}"
+                )
                 self.warn(EventReason.DEAD_LETTERED, note, "SetAside")
             case _:
                 pass

@@ -41,7 +41,7 @@ from perdure.runtime.chains import Ancestor, ResetOrigin, continuation_of, is_su
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.kinds import kind_of
 
-_NOTHING_DECIDED = "the run has not started: nothing was decided yet"
+_NOTHING_DECIDED = "the run has not started, so there is nothing to reset or retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ async def reset(
     meta = run["metadata"]
     kind = kind_of(run["spec"])
     if kind.standalone:
-        message = f"a standalone {kind.noun} has no decisions to go back to; start the {kind.noun} again"
+        message = f"a standalone {kind.noun} cannot be reset; start the {kind.noun} again"
         raise RefusedError(ConditionReason.NOT_SUPPORTED, message)
     name = name_of(meta["name"], wanted, request_id)
     url = kube.path(kube.PERDURE, meta["namespace"], "workflowruns", name)
@@ -140,7 +140,7 @@ def name_of(run: str, wanted: operation.Reset | operation.Retry, request_id: str
 def _made(found: kube.Object, request_id: str) -> Made:
     asked, meta = reset_of(found), found["metadata"]
     if asked is None or asked.request_id != request_id:
-        message = f"there is a WorkflowRun `{meta['name']}` already, which was not made by this reset; delete it"
+        message = f"WorkflowRun `{meta['name']}` already exists and was not created by this reset; delete it"
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
     return Made(meta["name"], meta["uid"], asked.base.event_id, len(asked.kept))
 
@@ -159,10 +159,10 @@ async def _redo(
         message = f"`{name}` is still open; wait until it has closed, cancel it, or reset it"
         raise RefusedError(ConditionReason.WORKFLOW_ID_IN_USE, message)
     if _is_code(events):
-        raise RefusedError(reason, f"workers decide `{name}`, and know what to do again; reset it instead")
+        raise RefusedError(reason, f"SDK workers run `{name}`, so single steps cannot be retried; reset it instead")
     if following := getattr(last, "new_workflow_run", ""):
         raise RefusedError(reason, f"`{name}` continues as `{following}`; retry that run")
-    spec, difference = _spec_of(base), "its definition is gone"
+    spec, difference = _spec_of(base), "its definition no longer exists"
     assert isinstance(first, ev.WorkflowExecutionStarted)
     async for definition in _definitions(definitions, base, spec):
         try:
@@ -179,7 +179,7 @@ async def _redo(
             raise RefusedError(reason, str(error)) from error
         except (NondeterminismError, UndecidableError) as error:
             difference = str(error)
-    raise RefusedError(reason, f"the history of `{name}` is not what its definition decides: {difference}")
+    raise RefusedError(reason, f"the definition of `{name}` does not reproduce its history: {difference}")
 
 
 async def _point(
@@ -232,7 +232,7 @@ async def _whole(client: kube.Client, run: kube.Object) -> list[dict[str, Any]]:
         )
     past = await past_of(client, run)
     if past.damage:
-        message = f"the history of `{run['metadata']['name']}` is not whole: {past.damage[0].message}"
+        message = f"the history of `{run['metadata']['name']}` is incomplete: {past.damage[0].message}"
         raise RefusedError(past.damage[0].reason, message)
     if not past.events:
         raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, _NOTHING_DECIDED)
@@ -323,7 +323,7 @@ async def _fork(
             return history.fork_of_code(events, point), None
         except ValueError as error:
             raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
-    difference = "its definition is gone"
+    difference = "its definition no longer exists"
     async for definition in _definitions(definitions, base, spec):
         decider = Interpreter(
             definition.program,
@@ -338,7 +338,7 @@ async def _fork(
             raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, str(error)) from error
         except (NondeterminismError, UndecidableError) as error:
             difference = str(error)
-    message = f"the workflow does not decide any more as it did before event {point}: {difference}"
+    message = f"the workflow no longer reproduces the history before event {point}: {difference}"
     raise RefusedError(ConditionReason.RESET_POINT_NOT_FOUND, message)
 
 

@@ -72,19 +72,19 @@ class RunLimits:
         match answer:
             case Unusable():
                 namespace = self._run.namespace
-                message = f"there is no WorkflowLimit `{use.name}` in namespace `{namespace}` that can be used"
+                message = f"there is no valid WorkflowLimit `{use.name}` in namespace `{namespace}`"
                 _check_time(due, now, message)
-                message = f"{message}; the run starts when there is one"
+                message = f"{message}; the run starts once there is one"
                 raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
             case Full(capacity, gives_way):
                 of_key = f" with the key `{entry.key}`" if entry.key else ""
                 message = f"WorkflowLimit `{use.name}` has room for {runs(capacity)}{of_key}"
                 if use.overflow_policy is OverflowPolicy.FAIL:
-                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, which other runs have taken")
+                    raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, and it is full")
                 _check_time(due, now, message)
                 if gives_way is not None:
                     await self._cancel(gives_way, use)
-                message = f"{message}; the run starts when it is its turn"
+                message = f"{message}; the run starts when its turn comes"
                 raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
             case _:
                 return
@@ -95,7 +95,7 @@ class RunLimits:
         other = self._peers.directory.get(holder.run_id)
         if other is None:
             return
-        reason = f"`{self._run.name}` takes its place in WorkflowLimit `{use.name}` (overflowPolicy: CancelRunning)"
+        reason = f"`{self._run.name}` replaces it in WorkflowLimit `{use.name}` (overflowPolicy: CancelRunning)"
         request = inputs.CancelRequested(
             request_id=f"{self._run.uid}/limit/{use.name}", reason=reason, identity=inputs.OPERATOR
         )
@@ -109,4 +109,4 @@ def _check_time(due: datetime | None, now: datetime, message: str) -> None:
         RefusedError: The run has waited for its `waitTimeout`.
     """
     if due is not None and due <= now:
-        raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}; the run has waited for its `waitTimeout`")
+        raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}; the `waitTimeout` of the run has expired")

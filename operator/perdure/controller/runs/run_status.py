@@ -206,9 +206,7 @@ def stored_state(status: Status) -> RunState | None:
     except (msgspec.ValidationError, TypeError) as error:
         raise DamagedStateError(f"`status.state` cannot be read: {error}; {_RESTORE}") from error
     if state.next_event_id != following:
-        message = (
-            f"`status.state` is of event {state.next_event_id}, and `status.history` of event {following}; {_RESTORE}"
-        )
+        message = f"`status.state` is at event {state.next_event_id}, but `status.history` is at event {following}; {_RESTORE}"
         raise DamagedStateError(message)
     return state
 
@@ -239,16 +237,16 @@ def too_large(size: int) -> str | None:
     if size <= MAX_STATUS:
         return None
     return (
-        f"the run's status, which holds its history and outputs, would grow to {size // 1024} KiB; it may have "
-        f"{MAX_STATUS // 1024} KiB: let activities return less, or divide the work into several runs"
+        f"the run's status, which holds its history and outputs, would grow to {size // 1024} KiB, but the limit "
+        f"is {MAX_STATUS // 1024} KiB: return less from activities, or divide the work into several runs"
     )
 
 
 def refused_as_too_large(message: str) -> str:
     """The message for a run whose object the API server or etcd rejects as too large; `message` is their message."""
     return (
-        "the run's object, which holds its spec, history and outputs, would become larger than the API server takes "
-        f"({message}): give the run and its activities less, or divide the work into several runs"
+        "the run's object, which holds its spec, history and outputs, would become larger than the API server accepts "
+        f"({message}): reduce the input and the results, or divide the work into several runs"
     )
 
 
@@ -306,7 +304,7 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
     if failing and not state.closed:
         reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
     if facts.unserved:
-        message = facts.unserved + (f"; the last try of the workflow task: {failing}" if failing else "")
+        message = facts.unserved + (f"; the last attempt of the workflow task failed: {failing}" if failing else "")
         reason = ConditionReason.NO_WORKER
     if state.pause:
         reason, message = ConditionReason.PAUSED, state.pause.reason

@@ -249,8 +249,8 @@ class RunStarter:
         missing = await self._tools.policies.missing(namespace, used | own)
         if missing:
             names = ", ".join(f"`{name}`" for name in missing)
-            message = f"there is no RetryPolicy {names} in namespace `{namespace}` that can be used"
-            raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts when there is one")
+            message = f"there is no valid RetryPolicy {names} in namespace `{namespace}`"
+            raise NotReadyError(ConditionReason.RETRY_POLICY_NOT_FOUND, f"{message}; the run starts once there is one")
         return None if chosen is None else resolved(chosen, self._tools.policies.of(namespace))
 
     # From another run's history
@@ -271,7 +271,7 @@ class RunStarter:
         if not fork.final:
             fork = await fork_of(client, definitions, self._record.object, reset)
         if not fork.final:
-            raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` has to close first")
+            raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, f"`{reset.base.name}` must close first")
         if fork.definition is not None:
             given = with_defaults(fork.definition.program, spec.input)
             await self._limits.take(fork.definition.program, given, spec, now)
@@ -283,7 +283,9 @@ class RunStarter:
             volumes.define(fork.definition.program.spec.workspaces)
             await volumes.take_over()
         sealed, past = segments.chain(self._run, fork.events)
-        for name in referred_to(msgspec.json.encode(fork.events)):
+        taken = msgspec.json.encode(fork.events)
+        await self._stored.artifacts.hold(taken)
+        for name in referred_to(taken):
             await give(client, self._run.namespace, name, owner_of(self._record.object))
         try:
             await self._stored.segments.put(sealed)

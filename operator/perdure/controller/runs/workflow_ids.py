@@ -40,7 +40,7 @@ def claim(peers: Peers, entry: Entry, spec: WorkflowRunSpec, reset: ResetOrigin 
                 peers.ask(other, _makes_room(entry, other, reset), lambda _: None)
             else:
                 peers.record_start(other)
-            message = f"`{other.name}` has {entry.kind.id_name} `{entry.workflow_id}` and goes first"
+            message = f"waits for `{other.name}`, which has {entry.kind.id_name} `{entry.workflow_id}` too"
             raise NotReadyError(ConditionReason.WORKFLOW_ID_IN_USE, message)
         case _:
             return None
@@ -50,7 +50,7 @@ def _makes_room(entry: Entry, other: Entry, reset: ResetOrigin | None) -> inputs
     """The request to another run of the workflow ID to close for this one."""
     request_id = f"{entry.uid}/conflict"
     if reset is None:
-        reason = f"`{entry.name}` takes its place (workflowIdConflictPolicy: TerminateExisting)"
+        reason = f"`{entry.name}` replaces it (workflowIdConflictPolicy: TerminateExisting)"
         # Temporal's wording: service/history/api/workflow_id_dedup.go
         details = f"terminated by new runID: {entry.uid}"
         return inputs.TerminateRequested(

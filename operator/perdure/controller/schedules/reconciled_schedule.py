@@ -130,7 +130,7 @@ class ReconciledSchedule:
     def withdraw(self, request_id: str) -> None:
         """Withdraw a request, unless it was already recorded."""
         for each in self._inbox.withdraw(request_id):
-            each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="it was withdrawn"))
+            each.then(Answer(ok=False, reason=ConditionReason.TARGET_NOT_FOUND, message="the request was withdrawn"))
 
     # Reconciliation
 
@@ -148,7 +148,7 @@ class ReconciledSchedule:
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
-        message = f"its spec leaves no room for its status ({error.message}); shorten its template"
+        message = f"its spec leaves no room for its status ({error.message}); shorten the template"
         self._event_recorder.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
         self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
 
@@ -296,7 +296,10 @@ class ReconciledSchedule:
             return replace(rules, retry_policy=choice), None
         if not await self._policies.missing(self.namespace, [choice.name]):
             return replace(rules, retry_policy=self._policies.of(self.namespace)[choice.name]), None
-        message = f"there is no RetryPolicy `{choice.name}` that can be used; what fails waits for it until the next time is due"
+        message = (
+            f"there is no valid RetryPolicy `{choice.name}`; failed runs are retried once there is one, unless the next run is "
+            "due first"
+        )
         return rules, Problem(ConditionReason.RETRY_POLICY_NOT_FOUND, message)
 
 

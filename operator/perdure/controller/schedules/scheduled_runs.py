@@ -126,7 +126,7 @@ class ScheduledRuns:
     async def _make(self, run: Running, state: ScheduleState, now: datetime) -> None:
         made = scheduled_run(self._record.object, run, state)
         if left_out := not_handed_on(made, state):
-            note = f"Run `{run.name}` is not given {left_out}: the annotations of a run have at most 256 KiB"
+            note = f"Run `{run.name}` does not receive {left_out}: the annotations of a run have at most 256 KiB"
             self._event_recorder.warn(EventReason.PAYLOAD_TOO_LARGE, note, "Start")
         try:
             obj = await self._client.create(self._url(), made)

@@ -68,7 +68,7 @@ class WebhookSecrets:
             if error.status != _FORBIDDEN:
                 raise
             return FoundSecret(
-                problem=f"The operator may not read Secret `{reference.name}`: create a Role and a RoleBinding for it "
+                problem=f"The operator is not allowed to read Secret `{reference.name}`: create a Role and a RoleBinding for it "
                 f"(docs/webhooks.md). {error.message}"
             )
         encoded = (secret.get("data") or {}).get(reference.key)

@@ -209,7 +209,8 @@ class Webhooks:
         if known.program is None:
             return False, ConditionReason.INVALID_SPEC, "; ".join(known.mistakes)
         if not self._served:
-            return False, ConditionReason.NOT_SERVED, "The operator does not serve its HTTP API, or no webhooks there"
+            message = "The operator does not serve webhooks: its HTTP API or its webhooks are disabled"
+            return False, ConditionReason.NOT_SERVED, message
         reference = known.program.spec.signature.secret
         secret = await self._secrets.find(known.metadata["namespace"], reference)
         if secret.problem:

@@ -117,16 +117,16 @@ class Definitions:
                 raise InvalidWorkflowError([found.moved("spec.inline") for found in error.findings]) from error
         workflow = spec.workflow.name if spec.workflow is not None else None
         if workflow is None:
-            raise InvalidWorkflowError([Finding("spec.workflow", "names no Workflow")])
+            raise InvalidWorkflowError([Finding("spec.workflow", "must name a Workflow")])
         try:
             found = await self._client.get(kube.path(kube.PERDURE, namespace, "workflows", workflow))
         except kube.NotFoundError:
-            message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts when there is one"
+            message = f"there is no Workflow `{workflow}` in namespace `{namespace}`; the run starts once it exists"
             raise NotReadyError(ConditionReason.WORKFLOW_NOT_FOUND, message) from None
         try:
             return Definition(self.compile(namespace, found["spec"]), workflow, found["spec"])
         except InvalidWorkflowError as error:
-            message = f"Workflow `{workflow}` cannot be run: {error}; the run starts when you fix it"
+            message = f"Workflow `{workflow}` cannot be run: {error}; the run starts once you fix it"
             raise NotReadyError(ConditionReason.INVALID_WORKFLOW, message) from error
 
     async def activity(self, namespace: str, workflow: str, name: str) -> Activity | Failure:
@@ -145,7 +145,7 @@ class Definitions:
             return _no_activity(f"Workflow `{workflow}` cannot be run: {error}")
         definition = program.activities.get(name)
         if definition is None or definition.worker is not None:
-            return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that is done by a pod")
+            return _no_activity(f"Workflow `{workflow}` has no activity `{name}` that runs in a pod")
         if definition.workspaces:
             return _no_activity(
                 f"activity `{name}` of Workflow `{workflow}` mounts workspaces, which only the runs of a Workflow have; mount "
@@ -210,7 +210,7 @@ class Definitions:
         try:
             key = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
         except orjson.JSONEncodeError as error:
-            message = f"cannot be passed on as JSON: {error}; make its values less deep"
+            message = f"cannot be stored as JSON: {error}; reduce the nesting of its values"
             raise InvalidWorkflowError([Finding("spec", message)]) from error
         compiled = self._compiled.get(key) or self._in_use.get(key)
         if compiled is None:
@@ -257,7 +257,7 @@ def _no_activity(message: str) -> Failure:
 def compile_definition(given: dict[str, Any]) -> CompiledDefinition:
     """Compile a definition; returns the program and all findings."""
     if nests_deeper(given):
-        deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; make its values less deep"),)
+        deep = (Finding("spec", f"nests more than {MAX_DEPTH} levels deep; reduce the nesting of its values"),)
         return CompiledDefinition(None, deep, deep)
     try:
         spec = WorkflowSpec.parse(given)
@@ -310,12 +310,12 @@ def as_far_as_fit(spec: WorkflowRunSpec) -> WorkflowRunSpec:
 def unfit_input(given: Any, path: str = "spec.input") -> Iterator[Finding]:
     """Why a run cannot have an input; `path` is the path of the input."""
     if nests_deeper(given):
-        yield Finding(path, f"nests more than {MAX_DEPTH} levels deep; make it less deep")
+        yield Finding(path, f"nests more than {MAX_DEPTH} levels deep; reduce the nesting")
         return
     try:
         size = len(orjson.dumps(given))
     except orjson.JSONEncodeError as error:
-        yield Finding(path, f"cannot be passed on as JSON: {error}")
+        yield Finding(path, f"cannot be stored as JSON: {error}")
         return
     if size > MAX_INPUT:
-        yield Finding(path, f"has {size:,} bytes of JSON; it may have {MAX_INPUT:,}")
+        yield Finding(path, f"has {size:,} bytes of JSON; the limit is {MAX_INPUT:,}")

@@ -175,7 +175,7 @@ class Readiness:
         except (TypeError, ValueError, RecursionError) as error:
             # Some stored pods cannot be sent to the API server again, for example because values nest too deeply.
             ready, reason = False, ConditionReason.INVALID_SPEC
-            message = f"the pods of its activities cannot be tried: {type(error).__name__}: {error}"
+            message = f"the pods of its activities cannot be checked: {type(error).__name__}: {error}"
         return _Checked(workflow, ready, reason, message)
 
     async def _missing_policies(self, workflow: kube.Object) -> str:
@@ -190,8 +190,8 @@ class Readiness:
             self.forget(namespace, name)
         where = {choice: path for path, choice in reversed([*named_policies(workflow["spec"], "spec")])}
         return "; ".join(
-            f"{where.get(each, 'spec')}: there is no RetryPolicy `{each}` in namespace `{namespace}` that can be used; runs "
-            "start when there is one"
+            f"{where.get(each, 'spec')}: there is no valid RetryPolicy `{each}` in namespace `{namespace}`; runs start "
+            "once there is one"
             for each in missing[:_MOST_TOLD]
         )
 
@@ -246,10 +246,10 @@ def verdict(findings: Sequence[Finding]) -> tuple[bool, ConditionReason, str]:
     told = errors or [finding for finding in findings if finding.severity is Severity.WARNING]
     message = "; ".join(map(str, told[:_MOST_TOLD]))
     if len(told) > _MOST_TOLD:
-        message += f"; and {len(told) - _MOST_TOLD} more: `perdure lint` tells all"
+        message += f"; and {len(told) - _MOST_TOLD} more: `perdure lint` shows all"
     if errors:
         return False, ConditionReason.INVALID_SPEC, message
-    return True, ConditionReason.ACCEPTED, f"can be run, but look at: {message}" if message else ""
+    return True, ConditionReason.ACCEPTED, f"valid, with warnings: {message}" if message else ""
 
 
 def status(

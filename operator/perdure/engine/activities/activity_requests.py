@@ -45,9 +45,7 @@ class ActivityRequests:
             return _not_open(request.activity_id)
         if request.cancelled:
             if not activity.cancel_requested:
-                message = (
-                    f"activity `{request.activity_id}` was not asked to cancel itself; answer with a failure instead"
-                )
+                message = f"no cancellation of activity `{request.activity_id}` was requested; complete it with a failure instead"
                 return Answer(ok=False, reason=ConditionReason.CANCEL_NOT_REQUESTED, message=message)
             self._closing.close(activity, ev.ActivityTaskCanceled, details=request.result, principal=request.principal)
         elif request.failure is not None:

@@ -98,7 +98,7 @@ class Attempts:
         if activity.cancel_requested:
             self._closing.close(activity, ev.ActivityTaskCanceled, details=details)
         else:
-            message = "the activity has cancelled itself"
+            message = "the activity ended as cancelled, but no cancellation was requested"
             self.fail(activity, Failure(kind=FailureKind.CANCELLED, message=message, details=details))
 
     def _retry(self, activity: PendingActivity, failure: Failure) -> RetryState:

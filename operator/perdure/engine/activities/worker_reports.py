@@ -31,8 +31,8 @@ class WorkerReports:
             return _not_found("activity task not found, or it has ended")
         if not activity.by_worker:
             message = (
-                f"activity `{activity.activity_id}` runs in a pod, and only that pod reports its result and heartbeats: use an "
-                "Operation with `completeActivity` to answer for it"
+                f"activity `{activity.activity_id}` runs in a pod, and only that pod reports its result and heartbeats: to "
+                "complete it from outside, use an Operation with `completeActivity`"
             )
             return Answer(ok=False, reason=ConditionReason.NOT_SUPPORTED, message=message)
         if isinstance(item, inp.ActivityTaken):
@@ -92,7 +92,7 @@ class WorkerReports:
             activity = msgspec.structs.replace(self._with_heartbeat(activity), last_heartbeat_time=self._ledger.now)
             self._ledger.state = self._ledger.state.with_activity(activity)
         if report.cancelled and not activity.cancel_requested:
-            message = "the activity was not asked to cancel itself"
+            message = "no cancellation of the activity was requested"
             return Answer(ok=False, reason=ConditionReason.CANCEL_NOT_REQUESTED, message=message)
         reporter = {"identity": report.identity, "principal": report.principal}
         if report.cancelled:

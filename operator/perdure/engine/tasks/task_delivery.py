@@ -63,7 +63,7 @@ class TaskDelivery:
         record, state = self._record, self._record.ledger.state
         task = record.task
         if not record.ledger.open() or task is None or task.started_time is not None or state.paused is not None:
-            return Answer(ok=False, reason="TaskNotFound", message="there is no workflow task to be taken")
+            return Answer(ok=False, reason="TaskNotFound", message="no workflow task is pending")
         attempt = task.attempt
         if not task.scheduled_event_id and not task.speculative and task.seen_event_id != state.next_event_id:
             attempt = 1  # something has happened since the failure, so this counts as a new task

@@ -187,7 +187,7 @@ class Gateway:
             raise RpcError(grpc.StatusCode.NOT_FOUND, "Not Found")
         match = matches.get(request.method)
         if match is None:
-            raise unimplemented(f"Method Not Allowed: this path takes {', '.join(sorted(matches))}")
+            raise unimplemented(f"Method Not Allowed: this path accepts {', '.join(sorted(matches))}")
         rpc = self._rpcs.get((match.route.service, match.route.rpc))
         if rpc is None:
             raise unimplemented(f"{match.route.rpc} is not supported")

@@ -113,8 +113,8 @@ class NexusGateway:
         path = request.rel_url.raw_path
         if _CALLBACK.fullmatch(path):
             raise unimplemented(
-                "completion over HTTP is not supported: complete the operation by the end of a workflow, an update or a "
-                "standalone activity that has its callback"
+                "completion over HTTP is not supported: an operation completes when the workflow, update, or "
+                "standalone activity with its callback ends"
             )
         found = _PATH.fullmatch(path)
         if found is None:

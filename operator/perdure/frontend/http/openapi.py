@@ -238,7 +238,7 @@ _REFUSED: Final[Json] = _content({"type": "object", "properties": {"message": _W
 _WEBHOOK: Final[Json] = {
     "operationId": "SendWebhookRequest",
     "tags": ["Perdure"],
-    "description": "Starts or signals a run, as the Webhook with this name says. The request is signed and needs no token.",
+    "description": "Starts or signals a run, as the named Webhook defines. The request is signed and needs no token.",
     "security": [],
     "parameters": [
         {"name": "namespace", "in": "path", "required": True, "schema": _WORDS},

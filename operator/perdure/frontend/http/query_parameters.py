@@ -40,7 +40,7 @@ def from_query(query: MultiMapping[str], kind: Any) -> dict[str, Any]:
         field = _field(inner, last, name)
         values = [_value(each, field, name) for each in query.getall(name)]
         if len(values) > 1 and not field.is_repeated:
-            raise MalformedError(f'query parameter "{name}" is there {len(values)} times: it takes one value')
+            raise MalformedError(f'query parameter "{name}" is set {len(values)} times: it takes one value')
         if field.name in target:
             raise MalformedError(f'query parameter "{name}": its fields, or its other spelling, have a value already')
         target[field.name] = values if field.is_repeated else values[0]

@@ -85,11 +85,13 @@ class Batches:
         if not request.job_id or len(request.job_id) > MAX_ID:
             raise invalid(f"job_id: must be set, with at most {MAX_ID} characters")
         if kind not in _TYPES:
-            raise invalid(f"operation: `{kind}` is not offered in a batch; it must be one of {', '.join(_TYPES)}")
+            raise invalid(f"operation: `{kind}` is not supported in a batch; it must be one of {', '.join(_TYPES)}")
         asked = _request(request, kind)
         entries = await self._entries(request)
         if len(entries) > MAX_RUNS:
-            raise invalid(f"a batch can be of {MAX_RUNS:,} workflows, and this is of {len(entries):,}: narrow it")
+            raise invalid(
+                f"a batch can have at most {MAX_RUNS:,} workflows, but this one has {len(entries):,}: narrow it"
+            )
         batch = Batch(
             job_id=request.job_id,
             type=_TYPES[kind],
@@ -160,7 +162,7 @@ class Batches:
         del call
         found = await self._operations(request.namespace, request.job_id)
         if all(map(_phase, found)):
-            raise not_found(f"batch operation has ended already: {request.job_id}")
+            raise not_found(f"batch operation has already ended: {request.job_id}")
         for obj in found:
             if not _phase(obj):
                 url = kube.path(kube.PERDURE, request.namespace, "operations", obj["metadata"]["name"])
@@ -247,7 +249,7 @@ def _request(request: StartBatchOperationRequest, kind: str) -> dict[str, Any]:
                 raise invalid("signal_operation.signal: must be set")
             given.name(signal.signal, "signal_operation.signal")
             if signal.header.fields:
-                raise invalid("signal_operation.header: is not offered in a batch")
+                raise invalid("signal_operation.header: is not supported in a batch")
             kept = data.to_json(signal.input.payloads)
             return {"signal": {"name": signal.signal, **({} if kept is None else {"input": kept})}}
         case _:
@@ -263,7 +265,7 @@ def _reset(asked: BatchOperationReset) -> dict[str, Any]:
     if reapply in {none, signals} or _NO_UPDATES in excluded:
         said["reapplyUpdates"] = False
     if asked.post_reset_operations:
-        raise invalid("reset_operation.post_reset_operations: is not offered")
+        raise invalid("reset_operation.post_reset_operations: is not supported")
     match target:
         case "first_workflow_task" | "FirstWorkflowTask":
             return {**said, "to": "FirstWorkflowTask"}

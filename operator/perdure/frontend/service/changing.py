@@ -229,7 +229,7 @@ class Changing:
             entry = runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         state = (await runs.reader.view(entry)).state
         if state is None:
-            raise unavailable("the activity has not begun yet")
+            raise unavailable("the activity has not started yet")
         activity = activity_named(state, request.activity_id)
         stands = pending_state(activity) if activity is not None else status_named(state.status.value)
         return _Found(entry, activity, stands, state.requests)

@@ -112,7 +112,7 @@ class RunMaker:
             return (run is not None and run.state is not None) or entry is None or entry.standing is Standing.CLOSED
 
         if not await self._core.runs.changes.wait_until(uid, begun, BEGIN_SECONDS):
-            raise unavailable(f"the {_noun(made)} was not started yet; it will be as soon as it can")
+            raise unavailable(f"the {_noun(made)} has not been started yet; the operator keeps trying")
         entry = manager.directory.get(uid)
         if entry is None:
             raise unavailable(f"the {_noun(made)} was deleted")

@@ -65,7 +65,7 @@ class Resets:
         try:
             made = await when_ready(attempt, seconds=call.within(LONGEST_WAIT))
         except NotYetError as error:
-            raise unavailable("the definition of the workflow is being compiled; try again") from error
+            raise unavailable("the definition of the workflow is being compiled; retry later") from error
         except RefusedError as error:
             raise invalid(f"WorkflowTaskFinishEventId: {error.message}") from error
         manager.runs.made(await manager.client.get(kube.path(kube.PERDURE, entry.namespace, "workflowruns", made.name)))
@@ -89,7 +89,7 @@ class Resets:
             return (run is not None and run.state is not None) or runs.is_closed(run_id)
 
         if not await runs.changes.wait_until(run_id, begun, _BEGIN_SECONDS):
-            raise unavailable("the new run has not begun yet; it will as soon as it can")
+            raise unavailable("the new run has not started yet; the operator keeps trying")
 
 
 def _overrides(request: ResetWorkflowExecutionRequest) -> Iterator[VersioningOverride | None]:

@@ -241,7 +241,7 @@ class Scheduling:
             known = types | _FIELDS
             query = parse(text, converter(known), lists_of(known))
             if query.group_by:
-                raise InvalidQueryError("'group by' is not offered for schedules")  # noqa: TRY301 (told like the others)
+                raise InvalidQueryError("'group by' is not supported for schedules")  # noqa: TRY301 (told like the others)
             for name in sorted(query.names):
                 _check_name(name, types)
             taken = []
@@ -296,7 +296,7 @@ class Scheduling:
                 raise _refused(error) from error
             self._core.runs.manager.schedules.take(obj)
             return obj
-        raise precondition("the schedule is changed by others all the time")
+        raise precondition("other clients keep changing the schedule; retry later")
 
     async def _ask(self, obj: kube.Object, asked: Sequence[inp.ScheduleRequest]) -> None:
         """Create the Operation for an immediate request."""

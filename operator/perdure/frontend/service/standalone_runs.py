@@ -196,7 +196,7 @@ def request_id_of(request: Any) -> str:
 
 def not_begun(entry: Entry) -> RpcError:
     """Build the error for a request that requires a run that has started."""
-    return unavailable(f"the {entry.kind.noun} has not begun yet")
+    return unavailable(f"the {entry.kind.noun} has not started yet")
 
 
 def _terminal(entry: Entry, state: RunState) -> RpcError:

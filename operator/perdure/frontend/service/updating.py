@@ -89,7 +89,7 @@ class Updating:
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
         if not await self._core.runs.finder.has_begun(entry.uid, call.within(LONGEST_WAIT)):
-            raise unavailable("the workflow has not begun yet")
+            raise unavailable("the workflow has not started yet")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)
         is_new = known is None
@@ -170,7 +170,7 @@ class Updating:
         if view.state is not None and view.state.closed and view.state.code is None:
             raise CompletedError
         if view.state is None or view.state.code is None:
-            raise invalid("a WorkflowRun that runs a Workflow has no update handlers: signal it")
+            raise invalid("a run of a Workflow has no update handlers: send it a signal instead")
         if view.state.closed:
             raise CompletedError
         if self._core.updates.in_flight(entry.uid) >= MAX_IN_FLIGHT:
@@ -237,7 +237,7 @@ def check_update(request: UpdateWorkflowExecutionRequest) -> None:
     except UnfitError as error:
         raise invalid(str(error)) from error
     if request.wait_policy.lifecycle_stage not in Stage.values():
-        raise invalid("wait_policy.lifecycle_stage: is none that there is")
+        raise invalid("wait_policy.lifecycle_stage: unknown stage")
 
 
 def _reference(entry: Entry, update_id: str) -> UpdateRef:

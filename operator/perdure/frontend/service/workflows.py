@@ -211,13 +211,13 @@ class Workflows:
         seconds = call.within(LONGEST_WAIT)
         entry = await self._core.runs.finder.reach(request.namespace, request.execution, seconds)
         if not await self._core.runs.finder.has_begun(entry.uid, seconds):
-            raise unavailable("the workflow has not begun yet")
+            raise unavailable("the workflow has not started yet")
         view = await self._core.runs.reader.view(entry)
         rejected = _rejected(request, view)
         if rejected is not None:
             return QueryWorkflowResponse(query_rejected=rejected)
         if view.state is None:
-            raise unavailable("the workflow has not begun yet")
+            raise unavailable("the workflow has not started yet")
         code = view.state.code
         if code is None:
             return await self._steps.answer(request, view, view.state)

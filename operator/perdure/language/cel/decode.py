@@ -127,7 +127,7 @@ class Decoder:
             case 3:
                 return Constant(raw - (_SIGN_BIT << 1) if raw >= _SIGN_BIT else raw)
             case 4:
-                raise CompileError(f"JSON has no unsigned numbers; write {raw} for {raw}u")
+                raise CompileError(f"JSON has no unsigned numbers: write {raw} for {raw}u")
             case 5:
                 return Constant(struct.unpack("<d", raw)[0])
             case 6:

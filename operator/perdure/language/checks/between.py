@@ -77,11 +77,11 @@ def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Ite
 def _unknown(path: str, kind: str, name: str, known: list[str]) -> Finding:
     """Report a name that is in none of the files: likely a mistake if the files have other objects of this kind."""
     if not known:
-        message = f"{kind} `{name}` is in none of the files, so it is not checked; name its file as well"
+        message = f"{kind} `{name}` is in none of the files, so it is not checked; include its file"
         return Finding(path, message, Severity.NOTE)
     near = get_close_matches(name, known, 1)
     hint = f", did you mean `{near[0]}`" if near else ""
-    message = f"there is no {kind} `{name}` in the files{hint}; they have: {', '.join(known)}"
+    message = f"there is no {kind} `{name}` in the files{hint}; they define: {', '.join(known)}"
     return Finding(path, message, Severity.WARNING)
 
 
@@ -92,5 +92,5 @@ def _endless_children(checked: Checked, documents: Documents, name: str) -> Iter
     if ring and name == min(ring):
         child = next(child for child in checked.children if child.always and child.workflow in ring)
         chain = " starts ".join(f"`{each}`" for each in (*ring, ring[0]))
-        message = f"these Workflows start each other without end: {chain}; give one of the steps a `when`"
+        message = f"these Workflows start each other endlessly: {chain}; give one of the steps a `when`"
         yield Finding(child.path, message)

@@ -302,18 +302,18 @@ class _Checks:
             reads = reads_of(source)
             for failing in failing_parts(source):
                 fails |= failing.certain
-                said = f"`{source}` can only fail" if failing.certain else f"a part of `{source}` can only fail"
+                said = f"`{source}` always fails" if failing.certain else f"a part of `{source}` always fails"
                 severity = Severity.ERROR if failing.certain else Severity.WARNING
                 self.found(where or path, f"{said}: {failing.message}", severity)
             self.paths(where or path, reads, scope, guards)
             try:
                 kind = kind_given(source, reads, scope)
             except CompileError as error:
-                self.found(where or path, f"`{source}` can only fail: {error}", Severity.ERROR)
+                self.found(where or path, f"`{source}` always fails: {error}", Severity.ERROR)
                 continue
             if wanted is not None and template.whole and kind not in {*wanted[0], "dyn"}:
                 self.found(
-                    where or path, f"`{source}` gives a value of type {kind}, and must give {wanted[1]}", Severity.ERROR
+                    where or path, f"the value of `{source}` has type {kind}, but must be {wanted[1]}", Severity.ERROR
                 )
 
         if template.places and not fails and not template.references.roots:
@@ -322,7 +322,7 @@ class _Checks:
                 template.evaluate({}, meter)
             except ExpressionError as error:  # its parts have values, but the whole has none
                 if meter.left >= 0:
-                    self.found(error.path or path, f"can only fail: {error.message}", Severity.ERROR)
+                    self.found(error.path or path, f"always fails: {error.message}", Severity.ERROR)
 
     def constant(self, path: str, key: str, template: Template) -> None:
         """Check a constant part of a step."""
@@ -376,8 +376,8 @@ class _Checks:
                 if not asked:
                     self.found(
                         where,
-                        f"step `{name}` may be skipped, and then `{spelled(output)}` is {_RESULTS[path[2:3]]}; ask for "
-                        f"`{spelled(path[:2])}.status == 'Succeeded'` before, or give this step the same `when`",
+                        f"step `{name}` may be skipped, and then `{spelled(output)}` is {_RESULTS[path[2:3]]}; check "
+                        f"`{spelled(path[:2])}.status == 'Succeeded'` first, or give this step the same `when`",
                     )
                     break
 
@@ -399,9 +399,9 @@ def _field(key: str, compiled: CompiledStep) -> str:
 def _misfit(key: str, value: Any) -> str | None:
     """The problem with the value of a part of a step; None if it is valid."""
     if key == "items" and not isinstance(value, list | dict):
-        return f"must give a list or a map, not {shown(value)}"
+        return f"must be a list or a map, not {shown(value)}"
     if key == "workflowId" and len(as_text(value)) > MAX_WORKFLOW_ID:
-        return f"has {len(as_text(value)):,} characters; it may have {MAX_WORKFLOW_ID:,}"
+        return f"has {len(as_text(value)):,} characters; the limit is {MAX_WORKFLOW_ID:,}"
     try:
         if _WANTED.get(key) is _DURATION and as_length(value) <= timedelta(0) and key in _TIMEOUTS:
             return "must be longer than `0s`"

@@ -32,6 +32,10 @@ def of_definition(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
 def of_flow(path: str, flow: Flow) -> Iterator[Finding]:
     """Check a list of steps: the main steps, or those of a block."""
     before = ancestors({compiled.step.name: compiled.needs for compiled in flow.steps})
+    one_by_one = sorted(map(len, before.values())) == list(range(len(before)))
+    if flow.max_concurrency is not None and one_by_one:
+        message = "has no effect: each step of the list needs the one before it; set `needs`, such as `needs: []`"
+        yield _warning(f"{path}.maxConcurrency", message)
     for i, compiled in enumerate(flow.steps):
         step, where = compiled.step, f"{path}.steps[{i}]"
         ends = [name for name in flow.by_name if name in before[step.name] and _always_ends(flow.by_name[name])]
@@ -85,16 +89,18 @@ def _cases(where: str, compiled: CompiledStep) -> Iterator[Finding]:
     for i, case in enumerate(switch.cases):
         path, value = f"{where}.switch.cases[{i}]", _constant(compiled, f"case/{i}")
         if taken is not None:
-            yield _warning(path, f"is never taken: case {taken} before it always is; move it there, or take it away")
+            yield _warning(
+                path, f"never matches: case {taken} before it always matches; move it before that case, or remove it"
+            )
         elif value is False:
-            yield _warning(path, "is never taken: its `when` is always false")
+            yield _warning(path, "never matches: its `when` is always false")
         elif case.when in seen:
-            yield _warning(path, f"is never taken: case {seen[case.when]} before it has the same `when`")
+            yield _warning(path, f"never matches: case {seen[case.when]} before it has the same `when`")
         if value is True and taken is None:
             taken = i
         seen.setdefault(case.when, i)
     if taken is not None and switch.default:
-        yield _warning(f"{where}.switch.default", f"is never taken: case {taken} always is; take it away")
+        yield _warning(f"{where}.switch.default", f"is never used: case {taken} always matches; remove it")
 
 
 def _clauses(where: str, step: Step) -> Iterator[Finding]:
@@ -103,7 +109,9 @@ def _clauses(where: str, step: Step) -> Iterator[Finding]:
     for i, clause in enumerate(step.catch):
         types = set(clause.error_types)
         if everything is not None:
-            message = f"never catches anything: entry {everything} before it catches every failure; move it before that"
+            message = (
+                f"never catches anything: entry {everything} before it catches every failure; move it before that entry"
+            )
             yield _warning(f"{where}.catch[{i}]", message)
         elif types and types <= caught:
             yield _warning(f"{where}.catch[{i}]", "never catches anything: entries before it catch all of its types")
@@ -115,7 +123,7 @@ def _clauses(where: str, step: Step) -> Iterator[Finding]:
 def _waits(where: str, step: Step) -> Iterator[Finding]:
     for name, wait in (("waitForSignal", step.wait_for_signal), ("waitUntil", step.wait_until)):
         if wait is not None and wait.timeout is None and step.timeout is None:
-            message = "waits without limit; set `timeout`, such as `24h`, unless that is meant"
+            message = "waits without limit; set `timeout`, such as `24h`, unless that is intended"
             yield Finding(f"{where}.{name}", message, Severity.NOTE)
 
 
@@ -127,14 +135,14 @@ def _timeouts(path: str, activity: Activity) -> Iterator[Finding]:
         yield _warning(
             path,
             f"an attempt of activity `{activity.name}` may take longer than 30 minutes and has no `heartbeatTimeout`: if "
-            "it hangs, that is found only when its time is over; let it heartbeat and set one, such as `1m`",
+            "it hangs, only its timeout ends it; send heartbeats and set `heartbeatTimeout`, such as `1m`",
         )
     if activity.heartbeat_timeout is not None and activity.heartbeat_timeout >= attempt:
-        message = "is not shorter than an attempt may be, so it never ends one; make it shorter"
+        message = "is not shorter than the timeout of the attempt, so it has no effect; make it shorter"
         yield _warning(f"{path}.heartbeatTimeout", message)
     whole = activity.schedule_to_close_timeout
     if whole is not None and activity.start_to_close_timeout is not None and whole < activity.start_to_close_timeout:
-        message = "is longer than `scheduleToCloseTimeout`, which ends the activity before; make it shorter"
+        message = "is longer than `scheduleToCloseTimeout`, which ends the activity first; make it shorter"
         yield _warning(f"{path}.startToCloseTimeout", message)
 
 
@@ -146,16 +154,16 @@ def _unused(spec: WorkflowSpec) -> Iterator[Finding]:
     used = {call.name for call in calls if call}
     for i, activity in enumerate(spec.activities):
         if activity.name not in used:
-            yield _warning(f"spec.activities[{i}]", f"no step runs activity `{activity.name}`; take it away")
+            yield _warning(f"spec.activities[{i}]", f"no step runs activity `{activity.name}`; remove it")
     called = {call.block for step in steps for _, call in calls_of(step)}
     called |= {handler.block for field in HANDLERS if (handler := getattr(spec, field))}
     for i, block in enumerate(spec.blocks):
         if block.name not in called:
-            yield _warning(f"spec.blocks[{i}]", f"nothing calls block `{block.name}`; take it away")
+            yield _warning(f"spec.blocks[{i}]", f"nothing calls block `{block.name}`; remove it")
     mounted = {mount.name for activity in spec.activities for mount in activity.workspaces}
     for i, workspace in enumerate(spec.workspaces):
         if workspace.name not in mounted:
-            yield _warning(f"spec.workspaces[{i}]", f"no activity mounts workspace `{workspace.name}`; take it away")
+            yield _warning(f"spec.workspaces[{i}]", f"no activity mounts workspace `{workspace.name}`; remove it")
 
 
 def _endless_calls(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
@@ -169,7 +177,7 @@ def _endless_calls(spec: WorkflowSpec, program: Program) -> Iterator[Finding]:
             names = [compiled.step.name for compiled in program.flows[block.name].steps]
             yield Finding(
                 f"spec.blocks[{i}].steps[{names.index(step)}]",
-                f"these blocks call each other without end: {chain}; give one of the calls a `when`, or put it into a "
+                f"these blocks call each other endlessly: {chain}; give one of the calls a `when`, or put it into a "
                 "`switch`",
             )
 

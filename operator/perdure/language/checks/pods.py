@@ -92,7 +92,7 @@ def _not_text(path: str, container: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _taken(path: str, what: str) -> Finding:
-    return Finding(path, f"the activity's pod has {what} of Perdure's own; give it another one")
+    return Finding(path, f"Perdure reserves {what} in the activity's pod; choose another one")
 
 
 def _objects(parent: dict[str, Any], key: str) -> list[dict[str, Any]]:

@@ -130,7 +130,7 @@ def _unknown(path: Path, fields: Mapping[str, Any], *, certain: bool) -> Miss:
     near = get_close_matches(str(path[-1]), sorted(fields), 1)
     hint = f", did you mean `{near[0]}`" if near else ""
     there = ", ".join(sorted(fields)) or "none"
-    says = "there is no field" if certain else "the schema knows no field"
+    says = "there is no field" if certain else "the schema does not define field"
     return Miss(path, f"{says} `{path[-1]}` in `{spelled(path[:-1])}`{hint}; the fields are: {there}", certain)
 
 

@@ -25,7 +25,7 @@ _INTERPRETERS: Final = (
 _BRACES: Final = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
 _KNOWN: Final = ROOTS | {"params", "item", "index", "error", "attempt"}
 _SCOPE: Final = (
-    "expressions in a container know `input` (the input of the activity), `run` and `attempt`; pass what you need in the "
+    "expressions in a container can read `input` (the input of the activity), `run`, and `attempt`; pass what you need in the "
     "`input` of the step"
 )
 
@@ -52,8 +52,8 @@ def _remedy(error: ExpressionError) -> str:
     if name and name[1] in _KNOWN:
         return _SCOPE
     if name and error.expression == name[1]:
-        return f"for a variable of a shell write `${name[1]}` or `$${{{name[1]}}}`"
-    return "for a literal `${`, such as a shell's, write `$${`"
+        return f"for a shell variable, write `${name[1]}` or `$${{{name[1]}}}`"
+    return "for a literal `${`, such as in a shell, write `$${`"
 
 
 def in_containers(path: str, activity: Activity) -> Iterator[Finding]:
@@ -122,8 +122,8 @@ def _programs(path: str, container: dict[str, Any]) -> Iterator[Finding]:
 
 def _injected(path: str, name: str) -> Finding:
     message = (
-        f"the value becomes a part of the program that `{name}` runs: who chooses it can run anything. Pass it in `env`, or as "
-        "an argument after the program"
+        f"the value becomes a part of the program that `{name}` runs: anyone who can choose the value can run any command. "
+        "Pass it in `env`, or as an argument after the program"
     )
     return Finding(path, message, Severity.WARNING, local=True)
 

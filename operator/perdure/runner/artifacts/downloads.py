@@ -32,7 +32,7 @@ def download(url: str) -> Iterator[bytes]:
                 yield piece
             length = response.headers.get("Content-Length")
     except urllib.error.HTTPError as error:
-        raise ArtifactError(f"{error.url} answers with HTTP status {error.code}") from error
+        raise ArtifactError(f"{error.url} returned HTTP status {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise ArtifactError(f"{url}: {type(error).__name__}: {error}") from error
     if length is not None and length != str(size):

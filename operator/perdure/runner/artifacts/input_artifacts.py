@@ -89,7 +89,7 @@ class Inputs:
                 digest.update(piece)
                 file.write(piece)
         if sha256 is not None and digest.hexdigest() != sha256.lower():
-            raise ArtifactError(f"the SHA-256 of the file is {digest.hexdigest()}, and should be {sha256}")
+            raise ArtifactError(f"the SHA-256 of the file is {digest.hexdigest()}, but must be {sha256}")
 
 
 def main(environ: Mapping[str, str] = os.environ) -> int:

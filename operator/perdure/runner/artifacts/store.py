@@ -75,7 +75,7 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store has not accepted the object.
         """
-        with _explained(f"the artifact store does not take `{key}`"):
+        with _explained(f"the artifact store rejected `{key}`"):
             first = next(pieces, b"")
             if len(first) < PIECE:
                 next(pieces, None)  # raises the error of a folder that cannot be packed
@@ -89,9 +89,25 @@ class ArtifactStore:
         Raises:
             ArtifactError: The store does not return the object.
         """
-        with _explained(f"the artifact store does not give `{key}`"):
+        with _explained(f"the artifact store did not return `{key}`"):
             for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):
                 yield bytes(piece)
+
+    def delete(self, folder: str) -> int:
+        """Delete all objects of a folder, and return how many there were.
+
+        Args:
+            folder: The beginning of their keys, without the slash after it.
+
+        Raises:
+            ArtifactError: Some objects may be left.
+        """
+        count = 0
+        with _explained(f"the artifact store does not delete `{folder}`"):
+            for found in obstore.list(self._store, prefix=folder):
+                obstore.delete(self._store, [each["path"] for each in found])
+                count += len(found)
+        return count
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def upload_failure(ended: EndedContainer | None, definition: Activity) -> Failur
     told = error_document(ended, definition) if ended is not None else None
     if told is not None:
         return told
-    how = "nothing is known of their upload" if ended is None else _how_it_ended(ended)
+    how = "their upload was not reported" if ended is None else _how_it_ended(ended)
     return Failure(
         kind=FailureKind.APPLICATION,
         type="ArtifactsNotStored",

@@ -45,7 +45,7 @@ async def start(context: EffectContext, child: PendingChild, depth: int, priorit
         if is_child(found, context.run, child):
             await give_all(context.client, found)
         else:
-            message = f"there is a WorkflowRun `{name}` already, which is no child of this run"
+            message = f"WorkflowRun `{name}` already exists and is not a child of this run"
             failure = application_failure(ALREADY_STARTED, message)
     except (kube.InvalidError, kube.TooLargeError) as error:
         failure = application_failure("InvalidChildWorkflow", error.message)

@@ -71,10 +71,9 @@ def _miss(context: EffectContext, external: PendingExternal, state: RunState) ->
 def _target(context: EffectContext, external: PendingExternal) -> Entry | None:
     directory, namespace = context.peers.directory, context.run.namespace
     if external.child_workflow_only:
-        for entry in context.children():
-            if entry.workflow_id == external.workflow_id and entry.standing is not Standing.CLOSED:
-                return entry
-        return None
+        known = directory.runs_of(namespace, external.workflow_id)
+        children = (entry for entry in known if entry.parent_uid == context.run.uid)
+        return next((entry for entry in children if entry.standing is not Standing.CLOSED), None)
     if external.run_id:
         named, meant = directory.get(external.run_id), (namespace, external.workflow_id)
         is_meant = named is not None and not named.kind.standalone and (named.namespace, named.workflow_id) == meant

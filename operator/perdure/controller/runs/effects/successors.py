@@ -32,7 +32,7 @@ async def start(context: EffectContext, state: RunState, run: kube.Object) -> No
     except kube.AlreadyExistsError:
         found = await context.client.get(context.url(name))
         if not is_successor(found, context.run.uid):
-            refused = f"there is a WorkflowRun `{name}` already, which does not continue this one"
+            refused = f"WorkflowRun `{name}` already exists and does not continue this run"
         else:
             await give_all(context.client, found)
         context.peers.noted(found)

@@ -23,6 +23,7 @@ _TITLES: Final = {
     "deadletter": "DeadLetter",
     "historysegment": "HistorySegment",
     "payload": "Payload",
+    "artifactset": "ArtifactSet",
     "conditions": "Conditions",
     "commits": "Commit",
 }

@@ -231,6 +231,9 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
     "DeadLetter": {
         EventReason.REDRIVEN: _NORMAL,
     },
+    "ArtifactSet": {
+        EventReason.ARTIFACTS_NOT_DELETED: _WARNING,
+    },
     "ConfigMap": {
         EventReason.CURRENT_VERSION_CHANGED: _NORMAL,
         EventReason.RAMPING_VERSION_CHANGED: _NORMAL,
@@ -257,7 +260,7 @@ it says what exactly is wrong.
     kubectl describe wfr order-1001
     kubectl get events -A --field-selector involvedObject.kind=WorkflowRun,type={_WARNING}
 
-Conditions are in the status of the object. A HistorySegment and a Payload have none.
+Conditions are in the status of the object. A HistorySegment, a Payload, and an ArtifactSet have none.
 
 `perdure.dev/operator` reports Events on the object that they are about, for people. The API server deletes them after
 an hour by default, and some can be lost. Do not rely on them: conditions and histories are the record. The Events of

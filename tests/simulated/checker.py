@@ -58,7 +58,7 @@ class Checker:
             self.writes[write.actor] += 1
         judged = write.actor in self._operators
         match write.key.plural:
-            case "pods":
+            case "pods" if labels.ARTIFACT_STORE_LABEL not in write.after["metadata"]["labels"]:
                 self._check_pod(write, judged=judged)
             case "workflowruns":
                 self._check_run(write)

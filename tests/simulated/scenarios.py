@@ -15,6 +15,7 @@ from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
+from simulated.artifacts import artifacts
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import limits
 from simulated.loop import START
@@ -460,5 +461,19 @@ def _given_time(seconds: int) -> Callable[[Object], None]:
 
 SCENARIOS: dict[str, Scenario] = {
     each.__name__: each
-    for each in (flows, sagas, mixed, rough, deletion, removal, families, bounded, cron, standalone, limits, workspaces)
+    for each in (
+        flows,
+        sagas,
+        mixed,
+        rough,
+        deletion,
+        removal,
+        families,
+        bounded,
+        cron,
+        standalone,
+        limits,
+        workspaces,
+        artifacts,
+    )
 }

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from perdure.api.workflow import WorkflowSpec
-from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.run_attempts import RunAttempts
+from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine.inputs import AttemptInput, AttemptLost
 from perdure.engine.state import PendingActivity, RunState
@@ -41,9 +41,9 @@ async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
     manager, _ = assemble(place.client, OperatorOptions(), Frontend(Settings(authentication=False)))
     obj = await place.client.get(URL)
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
-    record = Record(place.client, obj)
+    stored = RunRecord(place.client, obj, run, manager.tools.blobs)
     attempts = RunAttempts(
-        manager.tools, run, record, None, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
+        manager.tools, run, stored, None, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
     )
     attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))
     state = open_activity(started=started)

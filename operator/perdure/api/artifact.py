@@ -39,6 +39,16 @@ class Archive(StrEnum):
     """A tar archive, also compressed by gzip, bzip2 or xz."""
 
 
+class ArtifactRetention(StrEnum):
+    """How long output artifacts are kept."""
+
+    DELETE_WITH_RUN = "DeleteWithRun"
+    """As long as a run exists that needs them: the run itself, or one whose history refers to them."""
+
+    KEEP = "Keep"
+    """Until someone else deletes them, such as a lifecycle rule of the bucket."""
+
+
 class HttpSource(SpecModel):
     """A file on an HTTP server."""
 
@@ -124,6 +134,11 @@ class Artifacts(SpecModel):
             "has(self.inputs) || has(self.outputs)",
             lambda artifacts: bool(artifacts.inputs or artifacts.outputs),
         ),
+        Rule(
+            "`retention` must be used with `outputs`",
+            "!has(self.retention) || has(self.outputs)",
+            lambda artifacts: artifacts.retention is None or bool(artifacts.outputs),
+        ),
     )
 
     store: ResourceName = DEFAULT_STORE
@@ -140,9 +155,18 @@ class Artifacts(SpecModel):
     """The files and folders that are stored when the container of the activity has ended; a container of Perdure uploads them.
     `steps.<name>.artifacts` has them. Default: none."""
 
+    retention: ArtifactRetention | None = None
+    """How long the outputs are kept. DeleteWithRun: as long as the run exists, or another run whose history refers to them.
+    Keep: Perdure never deletes them. Default: DeleteWithRun."""
+
     size_limit: Annotated[str, Field(min_length=1, max_length=32)] | None = None
     """How much all inputs together, and all outputs together, may take on the disk of the node, such as `2Gi`. Default: as much
     as the node allows."""
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Whether Perdure never deletes the outputs."""
+        return self.retention is ArtifactRetention.KEEP
 
     @property
     def uses_store(self) -> bool:

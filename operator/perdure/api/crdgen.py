@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from perdure.api.artifactset import ArtifactSet
 from perdure.api.common import AGE, CATEGORY, GROUP, VERSION, Column, Resource
 from perdure.api.deadletter import DeadLetter
 from perdure.api.historysegment import HistorySegment
@@ -41,6 +42,7 @@ KINDS: tuple[type[Resource], ...] = (
     DeadLetter,
     HistorySegment,
     Payload,
+    ArtifactSet,
 )
 """All kinds of the group."""
 

@@ -77,7 +77,8 @@ MEMBER_RELEASE_ANNOTATION: Final = "perdure.dev/release"
 """Annotation on the Leases of operators that share their work: the version of Perdure that the operator runs."""
 
 RUN_LABEL: Final = "perdure.dev/run"
-"""Label on pods, Leases, and claims of workspaces: the name of the WorkflowRun (with a hash if it exceeds 63 characters)."""
+"""Label on pods, Leases, ArtifactSets, and claims of workspaces: the name of the WorkflowRun (with a hash if it exceeds 63
+characters)."""
 
 RUN_ID_LABEL: Final = "perdure.dev/run-id"
 """Label on pods, Leases, and claims of workspaces: the UID of the WorkflowRun. The pod watch of the operator selects by it."""
@@ -131,6 +132,12 @@ RUN_CLOSED: Final = "run-closed"
 
 RUN_DELETED: Final = "run-deleted"
 """Value of `STAYS_UNTIL_LABEL`: the claim is deleted with its last run."""
+
+ARTIFACT_STORE_LABEL: Final = "perdure.dev/artifact-store"
+"""Label on pods that delete artifacts: the Secret of the artifact store (with a hash if it exceeds 63 characters)."""
+
+ARTIFACT_SETS_ANNOTATION: Final = "perdure.dev/artifact-sets"
+"""Annotation on these pods: the names of the ArtifactSets whose artifacts they delete, JSON."""
 
 CLAIM_PREFIX: Final = "claim.perdure.dev/"
 """Prefix of labels on pods that mount the PersistentVolumeClaim of a workspace; its name follows."""

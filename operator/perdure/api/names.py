@@ -258,3 +258,32 @@ def artifact_file(name: str, archive: str) -> str:
         archive: How it is packed, `Tar` or `None`.
     """
     return f"{name}.tar.gz" if archive == "Tar" else name
+
+
+def artifact_folder(namespace: str, run_id: str, *, kept: bool = False) -> str:
+    """The beginning of the keys of all output artifacts of a run in their store. Kept ones are not deleted with the run.
+
+    Args:
+        namespace: Namespace of the WorkflowRun.
+        run_id: Its UID.
+        kept: Whether it is the folder of the kept artifacts.
+    """
+    return f"{namespace}/kept/{run_id}" if kept else f"{namespace}/{run_id}"
+
+
+def artifact_set_name(run_id: str) -> str:
+    """Name the ArtifactSet of a run.
+
+    Args:
+        run_id: UID of the WorkflowRun.
+    """
+    return f"artifacts-{run_id}"
+
+
+def deletion_pod_name(store: str) -> str:
+    """Name the pod that deletes artifacts. The name is a lock: a store has one such pod at a time.
+
+    Args:
+        store: Name of the Secret of the artifact store.
+    """
+    return f"perdure-artifact-deletion-{_digest(store)}"

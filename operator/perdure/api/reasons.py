@@ -360,6 +360,10 @@ class EventReason(StrEnum):
     """The namespace had too many finished runs, so the operator removed the oldest before their TTL. The note says how many, and
     which limit was exceeded."""
 
+    ARTIFACTS_NOT_DELETED = "ArtifactsNotDeleted"
+    """The artifacts of deleted runs could not be deleted from their store. The note has the reason, and says whether the operator
+    tries again or has given up."""
+
     HISTORY_TRUNCATED = "HistoryTruncated"
     """A HistorySegment of the run is missing or was changed. The note names it."""
 

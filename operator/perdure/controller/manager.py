@@ -9,6 +9,8 @@ import asyncio
 from functools import partial
 from typing import assert_never
 
+from perdure.controller.artifacts.artifact_collector import ArtifactCollector
+from perdure.controller.artifacts.deletion_pods import DeletionPods
 from perdure.controller.directory import Directory
 from perdure.controller.fleet.shards import Shards
 from perdure.controller.informers import periodic
@@ -99,6 +101,8 @@ class Manager:
         self.webhooks = Webhooks(tools.client, tools.recorder, self._queue.wake, self.runs.made)
         self._finished = FinishedRuns(tools.client, self._index, self.runs, self.schedules, self._expiries)
         self._claims = ReleasedClaims(tools.client, self._index.directory, tools.pods.settings.pod_ttl)
+        deletions = DeletionPods(tools.client, tools.recorder, tools.pods.settings)
+        self._artifacts = ArtifactCollector(tools.client, self._index.directory, deletions)
         self._retention = NamespaceRetention(
             tools.client,
             tools.recorder,
@@ -196,6 +200,7 @@ class Manager:
             group.create_task(periodic.repeat(self._poll))
             group.create_task(kept.delete_for_ever(self.tools.client, self.served, self.tools.shards))
             group.create_task(self._claims.release_for_ever(self.served, self.tools.shards))
+            group.create_task(self._artifacts.collect_for_ever(self.served, self.tools.shards))
             group.create_task(self.tools.blobs.remove_unclaimed_for_ever(self.served, self.tools.shards))
 
     async def _learn(self) -> None:

@@ -86,7 +86,7 @@ _ADVICE: Final = {
 
 _STORED: Final = {
     "artifactRepositoryRef": "create the Secret `perdure-artifacts` for the bucket; see docs/artifacts.md",
-    "artifactGC": "artifacts are not deleted; set a lifecycle rule on the bucket",
+    "artifactGC": "artifacts are deleted with their run; to keep them, set `artifacts.retention: Keep` in the activity",
 }
 """Fields about the storage and the retention of artifacts."""
 

@@ -17,6 +17,7 @@ PLURALS: Final = frozenset(
         "deadletters",
         "historysegments",
         "payloads",
+        "artifactsets",
     }
 )
 """The resource names of all kinds of `PERDURE`."""

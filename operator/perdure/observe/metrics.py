@@ -261,6 +261,14 @@ FINISHED_REMOVED = Counter(
 )
 
 
+ARTIFACT_DELETIONS = Counter(
+    "perdure_artifact_deletions",
+    "Deletions of the artifacts of a run from a store, by outcome: Deleted or Abandoned; and Failed for each failed pod.",
+    ["outcome"],
+    registry=REGISTRY,
+)
+
+
 def show_finished(namespace: str, runs: int, size: int) -> None:
     """Set the number and the size of the finished runs of a namespace; remove the metrics of a namespace without any."""
     if runs:

@@ -141,7 +141,7 @@ def _downloader(activity: str, artifacts: Artifacts, spec: KubeObject, main: Kub
     return {
         "name": ARTIFACTS,
         "command": ["python", "-m", "perdure.runner.artifacts.input_artifacts"],
-        "env": [_variable("PERDURE_ARTIFACTS", text), *(_settings(artifacts.store) if stored else ())],
+        "env": [_variable("PERDURE_ARTIFACTS", text), *(store_settings(artifacts.store) if stored else ())],
         "volumeMounts": [{"name": ARTIFACTS, "mountPath": ARTIFACTS_PATH}],
     }
 
@@ -211,7 +211,8 @@ def _uploader(artifacts: Artifacts, spec: KubeObject, main: KubeObject) -> KubeO
             _field("PERDURE_RUN_ID", f"metadata.labels['{labels.RUN_ID_LABEL}']"),
             _field("PERDURE_EVENT", f"metadata.annotations['{labels.SCHEDULED_EVENT_ANNOTATION}']"),
             _field("PERDURE_ATTEMPT", f"metadata.annotations['{labels.ATTEMPT_ANNOTATION}']"),
-            *_settings(artifacts.store),
+            *((_variable("PERDURE_KEPT", "true"),) if artifacts.keeps_outputs else ()),
+            *store_settings(artifacts.store),
         ],
         "volumeMounts": list(_shared(main, [each.path for each in artifacts.outputs])),
     }
@@ -253,8 +254,12 @@ def _within(path: str, folder: str) -> bool:
     return f"{posixpath.normpath(path)}/".startswith(f"{posixpath.normpath(folder).rstrip('/')}/")
 
 
-def _settings(store: str) -> Iterator[KubeObject]:
-    """The settings and credentials of the artifact store, from its Secret."""
+def store_settings(store: str) -> Iterator[KubeObject]:
+    """Yield the settings and credentials of the artifact store as variables of a container, from its Secret.
+
+    Args:
+        store: Name of the Secret.
+    """
     yield {"name": "PERDURE_STORE_BUCKET", "valueFrom": {"secretKeyRef": {"name": store, "key": "bucket"}}}
     for name, key in _STORE.items():
         reference = {"name": store, "key": key, "optional": True}

@@ -52,6 +52,7 @@ def test_the_group_has_these_kinds() -> None:
         "deadletters",
         "historysegments",
         "payloads",
+        "artifactsets",
     ]
     assert {kind.info.plural for kind in KINDS} == PLURALS
 
@@ -77,7 +78,7 @@ def test_a_crd_says_what_users_type(kind: type[Resource]) -> None:
     spec = custom_resource_definition(kind)["spec"]
     assert spec["names"]["categories"] == ["perdure"]
     version = spec["versions"][0]
-    assert ("subresources" in version) is (kind.__name__ not in {"HistorySegment", "Payload"})
+    assert ("subresources" in version) is (kind.__name__ not in {"HistorySegment", "Payload", "ArtifactSet"})
     assert version["additionalPrinterColumns"][-1]["name"] == "Age"
     assert all(" " not in column["name"] for column in version["additionalPrinterColumns"])
     assert len(version.get("selectableFields", [])) <= 8
@@ -95,6 +96,7 @@ def test_short_names_are_those_of_the_specification() -> None:
         "dlt",
         "hseg",
         "wpl",
+        "arts",
     ]
 
 

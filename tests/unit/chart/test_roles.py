@@ -46,6 +46,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "deadletters/status": {"patch"},
         "historysegments": {"get", "create"},
         "payloads": {"get", "list", "create", "patch", "delete"},
+        "artifactsets": {"get", "list", "create", "patch", "delete"},
         "workflows/status": {"patch"},
     }
     assert granted(operator, "")["pods/log"] == {"get"}
@@ -91,7 +92,7 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     edit = granted(named(manifests, "ClusterRole", "perdure-edit"), "perdure.dev")
     assert set(view) == PLURALS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
-    assert set(edit) == PLURALS - {"historysegments", "payloads"} | {"workflowruns/tasks"}
+    assert set(edit) == PLURALS - {"historysegments", "payloads", "artifactsets"} | {"workflowruns/tasks"}
     assert edit["deadletters"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
     of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]

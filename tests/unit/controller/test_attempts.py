@@ -17,10 +17,10 @@ from perdure.controller.payloads.payload_store import Blobs
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.pod_logs import PATIENCE
 from perdure.controller.pods.service_account import ActivityIdentity
-from perdure.controller.reconcile.record import Record
 from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.attempts.run_attempts import RunAttempts
+from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition, Definitions
 from perdure.engine.inputs import AttemptFailed, AttemptWaiting
@@ -84,7 +84,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
         found = RunAttempts(
             tools,
             RUN,
-            Record(client, {"metadata": meta}),
+            RunRecord(client, {"metadata": meta}, RUN, tools.blobs),
             None,
             lambda _note, _pod: None,
             lambda note, pod: told.append(f"{pod}: {note}"),

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
+import msgspec
+
 from perdure.api.reasons import ConditionReason, EventReason
 from perdure.controller.errors import NotYetError
 from perdure.controller.payloads.inlining import inlined
@@ -260,6 +262,7 @@ class RunReconciliation:
             NotYetError: The definition of the run is being compiled.
         """
         await give_all(self._tools.client, self._record.object)
+        await self._stored.artifacts.hold(msgspec.json.encode(self._record.object))
         try:
             begun = await self._starter.begin(now)
         except NotReadyError as error:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from perdure.controller.artifacts.run_artifacts import RunArtifacts
 from perdure.controller.payloads.payload_store import Blobs, BlobsOfRun
 from perdure.controller.reconcile.record import Record, Status, encoded
 from perdure.controller.runs import run_status
@@ -56,6 +57,7 @@ class RunRecord:
         """`obj`: the object of the run; `blobs`: stores the large payloads of commits."""
         self.record = Record(client, obj)
         self.blobs = BlobsOfRun(blobs, run)
+        self.artifacts = RunArtifacts(client, run)
         self.segments = Segments(client, run)
         self.size = 0
         """Size of the status that was committed last, in bytes, as it is stored; 0 before the first commit of this process."""
@@ -122,6 +124,7 @@ class RunRecord:
         text, size = encoded(status), status_texts.size_of(status)
         reason = run_status.too_large(size)
         if reason is None:
+            await self.artifacts.hold(text)
             stored = await self.blobs.store(text, self.record.status, (transition.events, transition.state))
             try:
                 await self.write(status)

@@ -283,7 +283,9 @@ class RunStarter:
             volumes.define(fork.definition.program.spec.workspaces)
             await volumes.take_over()
         sealed, past = segments.chain(self._run, fork.events)
-        for name in referred_to(msgspec.json.encode(fork.events)):
+        taken = msgspec.json.encode(fork.events)
+        await self._stored.artifacts.hold(taken)
+        for name in referred_to(taken):
             await give(client, self._run.namespace, name, owner_of(self._record.object))
         try:
             await self._stored.segments.put(sealed)

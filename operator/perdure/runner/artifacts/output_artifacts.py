@@ -3,6 +3,7 @@
 $PERDURE_OUTPUTS          the artifacts to upload: a JSON list with `name`, `path`, and, if it may be missing, `optional`
 $PERDURE_OUTPUTS_FOLDER   the folder that the paths are relative to
 $PERDURE_NAMESPACE, $PERDURE_RUN_ID, $PERDURE_EVENT, $PERDURE_ATTEMPT   the attempt, which determines the keys
+$PERDURE_KEPT             set if the artifacts are kept after the run is deleted
 $PERDURE_STORE_…          the artifact store
 $PERDURE_STOP_FILE        exists when the activity's container has ended: the kernel drops a SIGTERM that comes too early
 
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from perdure.api.names import artifact_file
+from perdure.api.names import artifact_file, artifact_folder
 from perdure.runner.artifacts.errors import ArtifactError
 from perdure.runner.artifacts.packing import open_within, packed, pieces
 from perdure.runner.artifacts.store import ArtifactStore
@@ -104,7 +105,10 @@ def uploaded(environ: Mapping[str, str]) -> dict[str, Any]:
     Raises:
         ArtifactError: An artifact cannot be uploaded.
     """
-    at = "{PERDURE_NAMESPACE}/{PERDURE_RUN_ID}/{PERDURE_EVENT}-{PERDURE_ATTEMPT}".format_map(environ)
+    folder = artifact_folder(
+        environ["PERDURE_NAMESPACE"], environ["PERDURE_RUN_ID"], kept=bool(environ.get("PERDURE_KEPT"))
+    )
+    at = f"{folder}/{environ['PERDURE_EVENT']}-{environ['PERDURE_ATTEMPT']}"
     outputs = Outputs(Path(environ["PERDURE_OUTPUTS_FOLDER"]), ArtifactStore(environ), at)
     files: dict[str, Any] = {}
     for artifact in json.loads(environ["PERDURE_OUTPUTS"]):

@@ -93,6 +93,22 @@ class ArtifactStore:
             for piece in obstore.get(self._store, key).stream(min_chunk_size=1024 * 1024):
                 yield bytes(piece)
 
+    def delete(self, folder: str) -> int:
+        """Delete all objects of a folder, and return how many there were.
+
+        Args:
+            folder: The beginning of their keys, without the slash after it.
+
+        Raises:
+            ArtifactError: Some objects may be left.
+        """
+        count = 0
+        with _explained(f"the artifact store does not delete `{folder}`"):
+            for found in obstore.list(self._store, prefix=folder):
+                obstore.delete(self._store, [each["path"] for each in found])
+                count += len(found)
+        return count
+
 
 @contextmanager
 def _explained(what: str) -> Iterator[None]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from perdure.api import labels
+from perdure.api.names import artifact_folder
 from perdure.api.reserved import OUTPUTS
 from perdure.simulation.cluster.storage import Object
 
@@ -24,7 +25,8 @@ def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[s
     if not sidecars:
         return None
     variables = {each["name"]: each.get("value", "") for each in sidecars[0]["env"]}
-    report = _report(pod, json.loads(variables["PERDURE_OUTPUTS"].replace("$$", "$")), sizes)
+    wanted = json.loads(variables["PERDURE_OUTPUTS"].replace("$$", "$"))
+    report = _report(pod, wanted, sizes, kept="PERDURE_KEPT" in variables)
     code = 1 if "error" in report else 0
     message = json.dumps(report)
     end = {"exitCode": code, "reason": "Error" if code else "Completed", "message": message, **times}
@@ -38,12 +40,14 @@ def upload_status(pod: Object, sizes: Mapping[str, int] | None, times: Mapping[s
     }
 
 
-def _report(pod: Object, wanted: list[dict[str, Any]], sizes: Mapping[str, int] | None) -> dict[str, Any]:
+def _report(
+    pod: Object, wanted: list[dict[str, Any]], sizes: Mapping[str, int] | None, *, kept: bool
+) -> dict[str, Any]:
     found = dict.fromkeys((each["name"] for each in wanted), _BYTES) if sizes is None else sizes
     meta = pod["metadata"]
     notes = meta["annotations"]
     attempt = f"{notes[labels.SCHEDULED_EVENT_ANNOTATION]}-{notes[labels.ATTEMPT_ANNOTATION]}"
-    at = f"{meta['namespace']}/{meta['labels'][labels.RUN_ID_LABEL]}/{attempt}"
+    at = f"{artifact_folder(meta['namespace'], meta['labels'][labels.RUN_ID_LABEL], kept=kept)}/{attempt}"
     for each in wanted:
         if each["name"] not in found and not each.get("optional"):
             message = f"artifact `{each['name']}`: the container has ended, and `{each['path']}` does not exist"

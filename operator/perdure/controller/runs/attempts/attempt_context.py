@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from perdure.controller.artifacts.run_artifacts import RunArtifacts
 from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
@@ -20,3 +21,4 @@ class AttemptContext:
     blocked: Blocked
     definitions: ActivityDefinitions
     workspaces: WorkspaceVolumes
+    artifacts: RunArtifacts

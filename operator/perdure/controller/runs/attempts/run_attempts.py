@@ -6,13 +6,13 @@ from datetime import datetime
 from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
-from perdure.controller.reconcile.record import Record
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.runs.attempts.attempt_effects import AttemptEffects
 from perdure.controller.runs.attempts.blocked import Blocked
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.attempts.pod_inputs import Reading
+from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
@@ -33,7 +33,7 @@ class RunAttempts:
         self,
         tools: Tools,
         run: RunRef,
-        record: Record,
+        stored: RunRecord,
         reset: ResetOrigin | None,
         refused: Callable[[str, str], None],
         hindered: Callable[[str, str], None],
@@ -45,7 +45,7 @@ class RunAttempts:
         Args:
             tools: The shared services for pods, definitions, and circuit breakers.
             run: The run.
-            record: The run's object, which is confirmed before effects of its state are applied.
+            stored: The stored state of the run, which is confirmed before its effects are applied.
             reset: The origin of the run, if a reset created it.
             refused: Called once for each attempt with the reason why its pod cannot be created for now, and the pod's name.
             hindered: Called with the reason why a pod is blocked, and its name, once until that pod has started.
@@ -64,9 +64,10 @@ class RunAttempts:
             blocked=self._blocked,
             definitions=self._definitions,
             workspaces=self._workspaces,
+            artifacts=stored.artifacts,
         )
         self._reading = Reading(context, hindered, wake)
-        self._effects = AttemptEffects(context, tools.policies, record)
+        self._effects = AttemptEffects(context, tools.policies, stored.record)
 
     @property
     def settled(self) -> bool:

@@ -2,6 +2,7 @@
 
 import structlog
 
+from perdure.controller.artifacts.run_artifacts import hold_for_letter
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.history_segments import past_of
 from perdure.engine import events as ev
@@ -42,10 +43,13 @@ async def _create(context: EffectContext, body: kube.Object) -> bool:
     """Create a DeadLetter; return whether it exists now, or False if another object has its name."""
     url = kube.path(kube.PERDURE, context.run.namespace, "deadletters")
     try:
-        await context.client.create(url, body)
+        letter = await context.client.create(url, body)
+        metrics.DEAD_LETTERS.inc()
     except kube.AlreadyExistsError:
-        return is_same_letter(await context.client.get(f"{url}/{body['metadata']['name']}"), body)
-    metrics.DEAD_LETTERS.inc()
+        letter = await context.client.get(f"{url}/{body['metadata']['name']}")
+        if not is_same_letter(letter, body):
+            return False
+    await hold_for_letter(context.client, letter)
     return True
 
 

@@ -1,0 +1,121 @@
+"""Keep the artifacts that runs need: each run has an ArtifactSet, which lists what needs its artifacts.
+
+    before the first upload of a run                     ─▶ create its ArtifactSet, with the run as holder
+    before a commit that refers to artifacts of others   ─▶ add the run to the holders of their ArtifactSets
+
+Artifacts are kept as long as one of their holders exists.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from perdure.api.artifactset import MAX_HOLDERS, HolderKind
+from perdure.api.names import artifact_set_name
+from perdure.api.workflow import Activity
+from perdure.kube import client as kube
+from perdure.runtime.artifact_sets import build_set, holder, uploaders_in
+from perdure.runtime.attempts import RunRef
+
+_log = structlog.get_logger("perdure.artifacts")
+
+
+class RunArtifacts:
+    """The artifacts that one run uploads, and those that it needs."""
+
+    def __init__(self, client: kube.Client, run: RunRef) -> None:
+        self._client = client
+        self._run = run
+        self._holder = holder(HolderKind.WORKFLOW_RUN, run.name, run.uid)
+        self._stores: set[str] = set()
+        """The stores in the ArtifactSet of the run."""
+        self._held = {run.uid}
+        """The runs whose artifacts are known to be held."""
+
+    async def expect(self, definition: Activity) -> None:
+        """Ensure that the artifacts that an activity uploads are deleted with the run, unless it keeps them.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        """
+        artifacts = definition.artifacts
+        if artifacts is None or not artifacts.outputs or artifacts.keeps_outputs or artifacts.store in self._stores:
+            return
+        body = build_set(self._run, artifacts.store)
+        try:
+            await self._client.create(_url(self._run.namespace), body)
+        except kube.AlreadyExistsError:
+            await _add(self._client, self._run.namespace, self._run.uid, self._holder, store=artifacts.store)
+        self._stores.add(artifacts.store)
+
+    async def hold(self, text: bytes) -> None:
+        """Ensure that the artifacts that a text refers to exist as long as this run.
+
+        Args:
+            text: JSON that the run is about to record.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        """
+        for uploader in sorted(uploaders_in(text, self._run.namespace) - self._held):
+            await _add(self._client, self._run.namespace, uploader, self._holder)
+            self._held.add(uploader)
+
+
+async def hold_for_letter(client: kube.Client, letter: kube.Object) -> None:
+    """Ensure that the artifacts that a DeadLetter refers to exist as long as the DeadLetter.
+
+    Args:
+        client: The client of the API server.
+        letter: The DeadLetter, as stored.
+
+    Raises:
+        ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+    """
+    meta = letter["metadata"]
+    for uploader in sorted(uploaders_in(msgspec.json.encode(letter["spec"]), meta["namespace"])):
+        await _add(client, meta["namespace"], uploader, holder(HolderKind.DEAD_LETTER, meta["name"], meta["uid"]))
+
+
+async def _add(
+    client: kube.Client, namespace: str, uploader: str, holding: Mapping[str, Any], store: str | None = None
+) -> None:
+    """Add a holder, and a store if one is given, to the ArtifactSet of a run. Artifacts without one are never deleted."""
+    url = _url(namespace, artifact_set_name(uploader))
+    while True:
+        try:
+            found = await client.get(url)
+        except kube.NotFoundError:
+            return
+        spec = found["spec"]
+        holders, stores = list(spec["holders"]), list(spec["stores"])
+        if all(each["uid"] != holding["uid"] for each in holders):
+            holders.append(dict(holding))
+        if store is not None and store not in stores:
+            stores.append(store)
+        if (holders, stores) == (spec["holders"], spec["stores"]):
+            return
+        if spec.get("deletingSince") or len(holders) > MAX_HOLDERS:
+            _log.warning(
+                "The artifacts of a run cannot be kept",
+                namespace=namespace,
+                uploader=uploader,
+                holder=holding["name"],
+                holders=len(holders),
+                deleting=spec.get("deletingSince"),
+            )
+            return
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        try:
+            await client.merge(url, {"metadata": version, "spec": {"holders": holders, "stores": stores}})
+        except kube.ConflictError:
+            continue
+        except kube.NotFoundError:
+            return
+        return
+
+
+def _url(namespace: str, name: str | None = None) -> str:
+    return kube.path(kube.PERDURE, namespace, "artifactsets", name)

@@ -1,0 +1,168 @@
+"""ArtifactSets: which objects need the artifacts of a run, and the pod that deletes artifacts that nothing needs."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from perdure.api import labels
+from perdure.api.artifactset import HolderKind
+from perdure.api.common import API_VERSION
+from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
+from perdure.runtime.artifacts import store_settings
+from perdure.runtime.attempts import KubeObject, PodSettings, RunRef
+from perdure.runtime.kubernetes_times import read_time
+
+_SECONDS: Final = 600
+"""After this time Kubernetes stops a pod that deletes artifacts."""
+_LATEST: Final = timedelta(minutes=15)
+"""After this time, a pod that has not ended has failed: it may never have started."""
+_CONTAINER: Final = "deletion"
+_LOG: Final = "/dev/termination-log"
+_RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionReport:
+    """The result of a pod that deletes artifacts."""
+
+    deleted: frozenset[str]
+    """Names of the ArtifactSets whose artifacts it has deleted."""
+    error: str
+    """Why others are left; empty if there are none."""
+    ended: datetime
+    """When it ended, or was found not to end."""
+
+
+def holder(kind: HolderKind, name: str, uid: str) -> KubeObject:
+    """An object that needs artifacts, as in the spec of an ArtifactSet."""
+    return {"kind": kind.value, "name": name, "uid": uid}
+
+
+def build_set(run: RunRef, store: str) -> KubeObject:
+    """Build the ArtifactSet of a run, which needs its own artifacts.
+
+    Args:
+        run: The run.
+        store: The Secret of an artifact store.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ArtifactSet",
+        "metadata": {
+            "name": artifact_set_name(run.uid),
+            "namespace": run.namespace,
+            "labels": {labels.RUN_LABEL: label_value(run.name)},
+        },
+        "spec": {
+            "runId": run.uid,
+            "stores": [store],
+            "holders": [holder(HolderKind.WORKFLOW_RUN, run.name, run.uid)],
+        },
+    }
+
+
+def uploaders_in(text: bytes, namespace: str) -> set[str]:
+    """Return the UIDs of the runs to whose artifacts a text refers, whatever is around the keys.
+
+    Args:
+        text: JSON, such as the status of a run.
+        namespace: The namespace of the runs.
+    """
+    start = f"{namespace}/".encode()
+    if start not in text:
+        return set()
+    found = re.finditer(rb"(?<![-a-z0-9])" + re.escape(start) + rb"([a-z0-9][-a-z0-9]{0,62})/\d+-\d+/", text)
+    return {each[1].decode() for each in found}
+
+
+def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], settings: PodSettings) -> KubeObject:
+    """Build the pod that deletes artifacts from a store.
+
+    Args:
+        namespace: The namespace of the Secret.
+        store: The Secret of the artifact store.
+        sets: The ArtifactSets whose artifacts to delete.
+        settings: The operator's settings.
+    """
+    folders = [artifact_folder(namespace, each["spec"]["runId"]) for each in sets]
+    user = {} if settings.run_as_user is None else {"runAsUser": settings.run_as_user}
+    container = {
+        "name": _CONTAINER,
+        "image": settings.sidecar_image,
+        "command": ["python", "-m", "perdure.runner.artifacts.deletion"],
+        "env": [
+            {"name": "PERDURE_FOLDERS", "value": json.dumps(folders)},
+            {"name": "PERDURE_TERMINATION_LOG", "value": _LOG},
+            *store_settings(store),
+        ],
+        "resources": _RESOURCES,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": deletion_pod_name(store),
+            "namespace": namespace,
+            "labels": {labels.ARTIFACT_STORE_LABEL: label_value(store)},
+            "annotations": {labels.ARTIFACT_SETS_ANNOTATION: json.dumps([each["metadata"]["name"] for each in sets])},
+            "ownerReferences": [_owner(each["metadata"]) for each in sets],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": _SECONDS,
+            "automountServiceAccountToken": False,
+            "securityContext": {"runAsNonRoot": True, **user, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [container],
+        },
+    }
+
+
+def _owner(meta: KubeObject) -> KubeObject:
+    """An owner reference to an ArtifactSet: the garbage collector deletes a pod that has no more artifacts to delete."""
+    owner = {"apiVersion": API_VERSION, "kind": "ArtifactSet", "name": meta["name"], "uid": meta["uid"]}
+    return {**owner, "blockOwnerDeletion": False}
+
+
+def deletion_report(pod: KubeObject, now: datetime) -> DeletionReport | None:
+    """Return the result of a pod that deletes artifacts; None if it may still end.
+
+    Args:
+        pod: The pod.
+        now: The time.
+    """
+    status, created = pod.get("status") or {}, read_time(pod["metadata"].get("creationTimestamp")) or now
+    names = _json((pod["metadata"].get("annotations") or {}).get(labels.ARTIFACT_SETS_ANNOTATION), list)
+    state = next((each.get("state") or {} for each in status.get("containerStatuses") or ()), {})
+    if status.get("phase") not in {"Succeeded", "Failed"}:
+        if now - created < _LATEST:
+            return None
+        waiting = state.get("waiting") or {}
+        why = waiting.get("message") or waiting.get("reason") or "it does not end"
+        return DeletionReport(
+            deleted=frozenset(), error=f"pod `{pod['metadata']['name']}`: {why}", ended=created + _LATEST
+        )
+    end = state.get("terminated") or {}
+    ended = read_time(end.get("finishedAt")) or created
+    report = _json(end.get("message"), dict)
+    if status["phase"] == "Succeeded":
+        return DeletionReport(deleted=frozenset(names), error="", ended=ended)
+    failed = report.get("failed")
+    if not isinstance(failed, list):
+        why = end.get("message") or status.get("message") or status.get("reason") or "it has failed"
+        return DeletionReport(deleted=frozenset(), error=str(why)[-1_000:], ended=ended)
+    done = frozenset(name for index, name in enumerate(names) if index not in failed)
+    return DeletionReport(deleted=done, error=str(report.get("error")), ended=ended)
+
+
+def _json(text: Any, kind: type[Any]) -> Any:
+    """Decode JSON of a kind; an empty value if it is anything else."""
+    try:
+        found = json.loads(text or "")
+    except (ValueError, TypeError):
+        return kind()
+    return found if isinstance(found, kind) else kind()

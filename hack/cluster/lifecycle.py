@@ -90,7 +90,7 @@ def up(cache: Cache, name: str, workers: int | None, *, audit: bool) -> None:
             raise ClusterError(f"Cluster {name} already exists with {saved.workers} workers; run `down` first.")
         if saved and audit and not saved.audit:
             raise ClusterError(f"Cluster {name} has no audit log; run `down` first.")
-        if saved and healthy_or_mended(cache, docker, saved):
+        if saved and healthy_or_repaired(cache, docker, saved):
             return
         wanted = saved or State(name, DEFAULT_WORKERS if workers is None else workers, audit)
         create(cache, docker, wanted)
@@ -107,7 +107,7 @@ def node_containers(docker: Docker, name: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in output.splitlines())
 
 
-def healthy_or_mended(cache: Cache, docker: Docker, state: State) -> bool:
+def healthy_or_repaired(cache: Cache, docker: Docker, state: State) -> bool:
     """Whether a cluster works, after starting what of it stands still."""
     files = cache.cluster(state.name)
     containers = node_containers(docker, state.name)

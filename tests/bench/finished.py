@@ -17,6 +17,7 @@ from typing import Any
 from perdure.kube import client as kube
 from perdure.kube.access import find_access
 from perdure.kube.clock import now
+from perdure.runtime import status_texts
 
 Json = dict[str, Any]
 RUN: Json = json.loads((Path(__file__).parents[1] / "unit" / "cli" / "recorded" / "whole.json").read_text())
@@ -40,7 +41,7 @@ async def fill(client: kube.Client, given: argparse.Namespace) -> None:
                 try:
                     with suppress(kube.AlreadyExistsError):
                         await client.create(url, {**body, "metadata": {"name": name}})
-                    await client.merge(f"{url}/{name}/status", {"status": status})
+                    await client.merge(f"{url}/{name}/status", {"status": status_texts.encode(status)})
                     break
                 except (kube.ApiError, *kube.TRANSIENT) as error:
                     sys.stderr.write(f"{name}: {error!r}\n")

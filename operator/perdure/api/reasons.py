@@ -69,7 +69,7 @@ class ConditionReason(StrEnum):
     the name of the one that the Operation would create. Delete that WorkflowRun and create the Operation again."""
 
     WORKFLOW_NOT_FOUND = "WorkflowNotFound"
-    """The Workflow that is named does not exist in the namespace. Create it. WorkflowRun: The run starts then. Schedule: Runs
+    """The Workflow does not exist in the namespace. Create it. WorkflowRun: The run starts then. Schedule: Runs
     are created when they are due, and wait for the Workflow."""
 
     INVALID_WORKFLOW = "InvalidWorkflow"
@@ -78,14 +78,14 @@ class ConditionReason(StrEnum):
     Runs are created when they are due, and wait until you fix the Workflow."""
 
     RETRY_POLICY_NOT_FOUND = "RetryPolicyNotFound"
-    """A RetryPolicy that is named does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
+    """A RetryPolicy in the spec does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
     Workflow: Its runs wait until then. Schedule: Runs start when they are due, but failed runs are not retried until
     then."""
 
     LIMIT_REACHED = "LimitReached"
     """A WorkflowLimit that the run takes has no room for it; its status lists the runs that hold it and those that wait. Unknown
-    means that the run starts when it is its turn. False means that the run has failed: its `overflowPolicy` is Fail, or it has
-    waited for its `waitTimeout`."""
+    means that the run starts when its turn comes. False means that the run has failed: its `overflowPolicy` is Fail, or its
+    `waitTimeout` has expired."""
 
     LIMIT_NOT_FOUND = "LimitNotFound"
     """A WorkflowLimit that the run takes does not exist or is not valid. Create or fix it. The run waits until then."""
@@ -101,7 +101,7 @@ class ConditionReason(StrEnum):
     STATE_DAMAGED = "StateDamaged"
     """Another client edited, removed or replaced the status, or a backup was restored; docs/backup.md says what to do.
     WorkflowRun: The run stops until you restore or accept the status. Schedule: No runs start until you restore or accept
-    the status. Operation: It is the status of the target."""
+    the status. Operation: The damaged status is that of the target."""
 
     INTERNAL_ERROR = "InternalError"
     """The operator cannot process the object. The message has the error, the operator's log the stack trace. Please report it.
@@ -143,12 +143,12 @@ class ConditionReason(StrEnum):
     INVALID_INPUT = "InvalidInput"
     """WorkflowRun: The input does not match the schema of the Workflow, so the run did not start. Fix the input and create
     another run. Schedule: The input in `spec.workflowRunTemplate` does not match the schema of the Workflow, so every run
-    fails. Fix the input. Operation: The run cannot take what the Operation carries. The message says why."""
+    fails. Fix the input. Operation: The run cannot accept the payload. The message says why."""
 
     # Operation.
 
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
-    """The Operation carries too much, nests too deep, or exceeds the room that the status of the run has left. Store the data
+    """The payload of the Operation is too large, is nested too deep, or does not fit into the status of the run. Store the data
     elsewhere and pass a reference."""
 
     # CancelRequested and HistoryTruncated.
@@ -172,8 +172,8 @@ class ConditionReason(StrEnum):
     # Ready, of a Webhook.
 
     SECRET_NOT_READABLE = "SecretNotReadable"  # noqa: S105 (a reason)
-    """The Secret of the Webhook, or its key, does not exist, or the operator may not read it, so requests are rejected. Create
-    the Secret, and a Role and a RoleBinding for it (docs/webhooks.md). The operator reads it again every 30 seconds."""
+    """The Secret of the Webhook, or its key, does not exist, or the operator is not allowed to read it, so requests are rejected.
+    Create the Secret, and a Role and a RoleBinding for it (docs/webhooks.md). The operator reads it again every 30 seconds."""
 
     NOT_SERVED = "NotServed"
     """The operator does not serve Webhooks. Set the Helm values `temporal.httpApi.enabled` and `temporal.httpApi.webhooks`."""
@@ -247,7 +247,7 @@ class ConditionReason(StrEnum):
     """The run had already closed."""
 
     WORKFLOW_CLOSING = "WorkflowClosing"
-    """The run is about to close and takes no signal at the moment. Create the Operation again."""
+    """The run is about to close and accepts no signals. Create the Operation again."""
 
     ACTIVITY_NOT_FOUND = "ActivityNotFound"
     """The run has no pending activity at that step. `status.pendingActivities` of the run lists them."""
@@ -256,10 +256,10 @@ class ConditionReason(StrEnum):
     """An activity can only end as cancelled if its cancellation was requested. Complete it with a result or a failure."""
 
     SIGNAL_LIMIT_EXCEEDED = "SignalLimitExceeded"
-    """The run has received as many signals as one run takes. Let the workflow continue as new earlier."""
+    """The run has received the maximum number of signals. Use `continueAsNew` before that."""
 
     RESET_POINT_NOT_FOUND = "ResetPointNotFound"
-    """The run cannot be reset to that event: it does not exist, nothing was decided there, or the workflow would decide
+    """The run cannot be reset to that event: it does not exist, no decision was made there, or the workflow would decide
     differently before it. The message names the nearest possible events."""
 
     OVERLAP_SKIPPED = "OverlapSkipped"
@@ -329,7 +329,7 @@ class EventReason(StrEnum):
     """The run should continue in another run, which the operator cannot create. The note says why."""
 
     RETRY_POLICY_NOT_FOUND = "RetryPolicyNotFound"
-    """A RetryPolicy that is named does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
+    """A RetryPolicy in the spec does not exist or is not valid. Create or fix it. WorkflowRun: The run waits until then.
     Workflow: Its runs wait until then. Schedule: Runs start when they are due, but failed runs are not retried until
     then."""
 
@@ -486,7 +486,7 @@ class EventReason(StrEnum):
     # Any kind.
 
     UNREADABLE = "Unreadable"
-    """The operator cannot decode the object and skips it. Delete the object, or make its values less deep."""
+    """The operator cannot decode the object and skips it. Delete the object, or reduce the nesting of its values."""
 
 
 ROUTINE_EVENTS: Final = frozenset({EventReason.STARTED, EventReason.COMPLETED, EventReason.CONTINUED_AS_NEW})

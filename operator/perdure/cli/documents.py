@@ -39,8 +39,8 @@ class Loader(yaml.SafeLoader):
             event = self.peek_event()  # type: ignore[no-untyped-call]
             meant = self.anchors.get(event.anchor)
             if meant is not None and meant.end_mark is None:
-                told = f"the anchor {event.anchor} contains an alias of itself"
-                raise yaml.composer.ComposerError(None, None, told, event.start_mark)
+                message = f"the anchor {event.anchor} contains an alias of itself"
+                raise yaml.composer.ComposerError(None, None, message, event.start_mark)
         return super().compose_node(parent, index)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -52,8 +52,8 @@ class Loader(yaml.SafeLoader):
     def _as_text(self, key: yaml.Node) -> yaml.Node:
         if not isinstance(key, yaml.ScalarNode) or key.tag == _NULL:
             what = "null" if isinstance(key, yaml.ScalarNode) else "a list or a map"
-            told = f"a key must be a string, not {what}; write it in quotes"
-            raise yaml.composer.ComposerError(None, None, told, key.start_mark)
+            message = f"a key must be a string, not {what}; write it in quotes"
+            raise yaml.composer.ComposerError(None, None, message, key.start_mark)
         if key.tag in {f"{_TAG}bool", f"{_TAG}int", f"{_TAG}float"}:
             value = self.construct_object(key)
             name = f"{value:g}" if isinstance(value, float) else json.dumps(value)

@@ -18,7 +18,7 @@ Convert = Callable[[list[Object]], list[Imported]]
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class Converted:
     """The result of a conversion."""
 
     text: str
@@ -29,7 +29,7 @@ class Brought:
     """Whether everything has a counterpart, and the result is valid."""
 
 
-def bring(files: list[str], kinds: Collection[str], convert: Convert) -> Brought:
+def convert_files(files: list[str], kinds: Collection[str], convert: Convert) -> Converted:
     """Convert files.
 
     Args:
@@ -59,7 +59,7 @@ def bring(files: list[str], kinds: Collection[str], convert: Convert) -> Brought
     text = write(manifests)
     mistakes = _mistakes(text)
     gaps = any(each.report.gaps for each in imported)
-    return Brought(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
+    return Converted(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
 
 
 def _schedules(imported: Imported) -> list[Object]:

@@ -278,15 +278,15 @@ def _is_any(field: str) -> bool:
 
 def _stop(spec: ImportSource, strategy: ImportSource) -> Object:
     """Convert Argo's stopStrategy if it stops after the first failure, as a pause does."""
-    told = strategy.text("expression") or strategy.text("condition")
+    expression = strategy.text("expression") or strategy.text("condition")
     strategy.done()
-    if told is None:
+    if expression is None:
         return {}
-    if _FIRST_FAILURE.fullmatch(told):
+    if _FIRST_FAILURE.fullmatch(expression):
         return {"pauseOnFailure": True}
     raise spec.refuse(
         "stopStrategy",
-        f"`{told}` has no equivalent: `failed >= 1` becomes `pauseOnFailure: true`; to stop after a number of runs, set "
+        f"`{expression}` has no equivalent: `failed >= 1` becomes `pauseOnFailure: true`; to stop after a number of runs, set "
         "`remainingActions` in the new manifest",
     )
 
@@ -359,8 +359,8 @@ def _structured(calendar: ImportSource) -> Object:
     for field, (low, high, _) in _CALENDAR.items():
         ranges = [_range(each) for each in calendar.parts(field)]
         if not ranges:
-            told = f'[{{"start": {low}, "end": {high}}}]'
-            raise calendar.refuse(field, f"is empty, which matches nothing in Temporal; to match all, write {told}")
+            written = f'[{{"start": {low}, "end": {high}}}]'
+            raise calendar.refuse(field, f"is empty, which matches nothing in Temporal; to match all, write {written}")
         whole = len(ranges) == 1 and ranges[0] == f"{low}-{high}"
         found[field] = "*" if whole else ",".join(ranges)
     years = [_range(each) for each in calendar.parts("year")]

@@ -185,8 +185,8 @@ def _of_keys(document: Document) -> Iterator[tuple[Position, Finding]]:
     for path, position in document.twice:
         yield position, Finding(path, "is set twice in the same object, which kubectl rejects; remove one of them")
     for path, position, key in document.renamed:
-        told = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not what you mean"
-        yield position, Finding(path, told, Severity.WARNING)
+        message = f"kubectl reads the key `{key.written}` as `{key.value}`; write '{key.written}' if that is not what you mean"
+        yield position, Finding(path, message, Severity.WARNING)
 
 
 def _checked(resource: Resource) -> Checked | None:

@@ -90,10 +90,14 @@ def _children(run: Object, children: Iterable[Object]) -> dict[int, ChildSight]:
 
 def _hindrance(status: Object) -> str | None:
     """Return why a run cannot continue, according to its condition; None if it can."""
-    told = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
-    if told is None or told.status is not ConditionStatus.UNKNOWN or told.reason == ConditionReason.RUNNING:
+    condition = find_condition(read_conditions(status), ConditionType.SUCCEEDED)
+    if (
+        condition is None
+        or condition.status is not ConditionStatus.UNKNOWN
+        or condition.reason == ConditionReason.RUNNING
+    ):
         return None
-    return told.message
+    return condition.message
 
 
 def _age(run: Object) -> tuple[str, bool, str]:

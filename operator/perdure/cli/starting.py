@@ -56,17 +56,17 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
     try:
         found = await cluster.read("Workflow", "workflows", workflow)
     except GoneError:
-        told = (
+        problem = (
             f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; its runs wait until it exists"
         )
-        typer.echo(f"Warning: {told}", err=True)
+        typer.echo(f"Warning: {problem}", err=True)
         return
     except CliError:
         return  # the user has no permission
     findings = await asyncio.to_thread(_findings, found.get("spec"), given)
     if findings:
-        told = "; ".join(findings)
-        raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {told}; nothing was created")
+        problem = "; ".join(findings)
+        raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {problem}; nothing was created")
 
 
 def _findings(definition: Any, given: Any) -> list[str]:

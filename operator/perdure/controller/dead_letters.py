@@ -22,13 +22,13 @@ from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.commits import OF_RUNS, edited
 from perdure.runtime.deadletters import (
-    asked_by,
     letter_status,
     newest_of,
     next_number,
     redrive_run,
     redrives,
     refusal,
+    requested_by,
     tie_of,
 )
 
@@ -68,7 +68,7 @@ class DeadLetters:
                 ConditionReason.TARGET_NOT_FOUND, f"there is no DeadLetter `{name}` in namespace `{namespace}`"
             )
         letter, runs = seen
-        earlier = next((run for run in runs if asked_by(run) == request_id), None)
+        earlier = next((run for run in runs if requested_by(run) == request_id), None)
         if earlier is not None:  # an earlier attempt created the run
             return str(earlier["metadata"]["name"])
         problem = refusal(letter)

@@ -147,9 +147,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
         """
         message, after = self.message, ""
         for other in reversed(self.suppressed):
-            told = f"{_THEN}{other.message}"
-            if message.endswith(told):
-                shorter = message.removesuffix(told)
+            addition = f"{_THEN}{other.message}"
+            if message.endswith(addition):
+                shorter = message.removesuffix(addition)
                 message = shorter.removesuffix("; ")
                 after = shorter[len(message) :] + _THEN + other.full_message + after
         cause = self.cause

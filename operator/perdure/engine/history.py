@@ -206,11 +206,11 @@ class _Replay:
             self.ask()
             found = self.recorded(event.event_time, policies)
         if found is None:
-            message = f"the history continues with {event}, the decider does nothing"
+            message = f"the history continues with {event}, but the workflow does nothing"
             raise NondeterminismError(message, event.event_id, event, None)
         command, made = found
         if made != event and encode([made]) != encode([event]):
-            message = f"the history continues with {event}, the decider with {command}"
+            message = f"the history continues with {event}, but the workflow with {command}"
             raise NondeterminismError(message, event.event_id, event, command)
         self.begun = True
 
@@ -264,7 +264,7 @@ class _Replay:
     def refuse_more(self, found: tuple[cmd.Command, ev.AnyEvent] | None) -> None:
         if found is not None:
             command, made = found
-            message = f"the history ends, but the decider continues with {command}"
+            message = f"the history ends, but the workflow continues with {command}"
             raise NondeterminismError(message, made.event_id, None, command)
 
 

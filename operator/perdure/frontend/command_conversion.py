@@ -35,7 +35,7 @@ from perdure.frontend.given import (
     retry_policy,
 )
 from perdure.frontend.nexus_headers import lowered
-from perdure.frontend.start_requests import check_beside, cron_refused, input_of, queue_of_code, workflow_named
+from perdure.frontend.start_requests import check_extras, cron_refused, input_of, queue_of_code, workflow_named
 from perdure.runtime.blobs import Room
 
 _SCHEDULE_OPERATION = "ScheduleNexusOperationCommandAttributes"
@@ -147,7 +147,7 @@ def _schedule_activity(context: CommandContext, said: Any, metadata: Any) -> cmd
         start_to_close_timeout=duration_or_none(said, "start_to_close_timeout"),
         heartbeat_timeout=duration_or_none(said, "heartbeat_timeout"),
         retry_policy=_policy(said) or RetryPolicy(),
-        priority=priorities.asked_for(said),
+        priority=priorities.requested(said),
         user_metadata=metadata,
     )
 
@@ -200,7 +200,7 @@ def _continue(context: CommandContext, said: Any, _: Any) -> cmd.Command:
         memo=data.memo_to_json(said.memo),
         last_completion_result=whole(said.last_completion_result),
     )
-    check_beside(extras)
+    check_extras(extras)
     return cmd.ContinueAsNewWorkflowExecution(
         input=input_of(said.input.payloads, by_name=False, apart=True),
         workflow_type=name(said.workflow_type.name, "WorkflowType", required=False),
@@ -236,10 +236,10 @@ def _start_child(context: CommandContext, said: Any, metadata: Any) -> cmd.Comma
         header=data.header_to_json(said),
         memo=data.memo_to_json(said.memo),
         user_metadata=metadata,
-        priority=priorities.asked_for(said),
+        priority=priorities.requested(said),
         cron_schedule=said.cron_schedule,
     )
-    check_beside(extras)
+    check_extras(extras)
     return cmd.StartChildWorkflowExecution(
         child_id=context.child_id,
         start=WorkflowStart(

@@ -13,7 +13,7 @@ LONGEST_FAIRNESS_KEY = 64
 """Maximum length in bytes."""
 
 
-def asked_for(said: Any) -> Any:
+def requested(said: Any) -> Any:
     """The priority in a request or a command as JSON; None if it has none.
 
     Args:

@@ -304,7 +304,7 @@ class TaskQueues:
                 none; None: no limit (Temporal: ``max_tasks_per_second``).
         """
         self._need_room(name)
-        self._queue(name).limits.ask_for(per_second)
+        self._queue(name).limits.request_rate(per_second)
         offer = await self._next(name, identity, seconds)
         if offer is not None:
             try:

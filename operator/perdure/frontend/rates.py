@@ -43,7 +43,7 @@ class RateLimits:
     """The limits of one task queue, shared by the workers of all its versions."""
 
     settings: QueueSettings = NO_SETTINGS
-    asked_for: float | None = None
+    requested_rate: float | None = None
     """Tasks per second from the last poll; None: no limit."""
     _whole: Throttle | None = None
     _keys: dict[str, Throttle] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class RateLimits:
     @property
     def per_second(self) -> float | None:
         """Maximum number of tasks that the queue dispatches per second; None: no limit."""
-        return self.asked_for if self.settings.rate is None else self.settings.rate
+        return self.requested_rate if self.settings.rate is None else self.settings.rate
 
     def configure(self, settings: QueueSettings) -> None:
         """Apply the stored settings from `UpdateTaskQueueConfig`."""
@@ -64,9 +64,9 @@ class RateLimits:
             self._keys.clear()
             self._set_rate()
 
-    def ask_for(self, per_second: float | None) -> None:
+    def request_rate(self, per_second: float | None) -> None:
         """Apply the rate that a worker requests. The rate of the last poll is used."""
-        self.asked_for = per_second
+        self.requested_rate = per_second
         self._set_rate()
 
     def wait(self, time: float, rank: Rank) -> float:

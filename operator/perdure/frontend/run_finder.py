@@ -116,7 +116,7 @@ class RunFinder:
                 raise unavailable("the workflow continues in another run, which does not exist yet")
         entry = await self.entry(namespace, execution, first_run_id=first_run_id)
         if entry.continues:
-            await self.has_begun(entry.uid, seconds)
+            await self.has_started(entry.uid, seconds)
         return entry
 
     async def along(
@@ -145,7 +145,7 @@ class RunFinder:
                     raise
                 entry = after
 
-    async def has_begun(self, run_id: str, seconds: float) -> bool:
+    async def has_started(self, run_id: str, seconds: float) -> bool:
         """Wait until a run has started or can never start, and return whether it has started."""
 
         def so() -> bool:

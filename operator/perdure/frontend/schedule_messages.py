@@ -36,7 +36,7 @@ from perdure.frontend import payload_messages as data
 from perdure.frontend.calendar_messages import TIMES, from_times, to_times
 from perdure.frontend.enums import from_enum, to_enum
 from perdure.frontend.history_messages import versioning_override
-from perdure.frontend.start_requests import TIMEOUTS, run_asked_for
+from perdure.frontend.start_requests import TIMEOUTS, requested_run
 from perdure.frontend.visibility import attribute_field, status_named
 from perdure.language.program import retry_policy
 from perdure.schedule.calendar import Work
@@ -56,7 +56,7 @@ _UNCHANGED = ("ttlSecondsAfterFinished", "ttlSecondsAfterFailure")
 """Fields of a template without a counterpart in Temporal."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The options of a Temporal client for a schedule that its spec does not have."""
 
     request_id: str = ""
@@ -67,9 +67,9 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The remaining actions of a schedule without a limit: stored and shown, but without effect."""
 
 
-def told_of(obj: KubeObject) -> Told:
+def client_options(obj: KubeObject) -> ClientOptions:
     """Read the options of a Temporal client for a schedule; empty if there are none."""
-    return read_annotation(obj, labels.CLIENT_ANNOTATION, Told) or Told()
+    return read_annotation(obj, labels.CLIENT_ANNOTATION, ClientOptions) or ClientOptions()
 
 
 def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
@@ -85,7 +85,14 @@ def spec_of(obj: KubeObject) -> kind.ScheduleSpec:
 
 
 def new_schedule(
-    asked: Schedule, types: Mapping[str, str], *, namespace: str, name: str, schedule_id: str, told: Told, identity: str
+    asked: Schedule,
+    types: Mapping[str, str],
+    *,
+    namespace: str,
+    name: str,
+    schedule_id: str,
+    options: ClientOptions,
+    identity: str,
 ) -> KubeObject:
     """Build the Schedule that a client requests.
 
@@ -95,7 +102,7 @@ def new_schedule(
         namespace: The namespace.
         name: The name of the object.
         schedule_id: The schedule ID of the client.
-        told: The options that the spec does not have.
+        options: The options that the spec does not have.
         identity: The identity of the client.
 
     Raises:
@@ -112,7 +119,7 @@ def new_schedule(
         "workflowRunTemplate": {"spec": template},
     }
     annotations = {
-        labels.CLIENT_ANNOTATION: _json(_with_state(told, asked.state)),
+        labels.CLIENT_ANNOTATION: _json(_with_state(options, asked.state)),
         labels.START_ANNOTATION: _json(msgspec.structs.replace(extras, identity=identity)),
     }
     if schedule_id != name:
@@ -125,14 +132,14 @@ def new_schedule(
     }
 
 
-def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str], told: Told) -> KubeObject:
+def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str], options: ClientOptions) -> KubeObject:
     """Return a Schedule after the update of a client.
 
     Args:
         obj: The current Schedule.
         asked: The request.
         types: The types of the registered search attributes, by name.
-        told: The options that the spec does not have.
+        options: The options that the spec does not have.
 
     Raises:
         ValueError: It cannot be done so; the message names the field.
@@ -141,7 +148,7 @@ def changed_schedule(obj: KubeObject, asked: Schedule, types: Mapping[str, str],
     before, spec = described(obj), dict(obj["spec"])
     annotations = {
         **(obj["metadata"].get("annotations") or {}),
-        labels.CLIENT_ANNOTATION: _json(_with_state(told, asked.state)),
+        labels.CLIENT_ANNOTATION: _json(_with_state(options, asked.state)),
     }
     if asked.spec != before.spec:
         spec = {field: value for field, value in spec.items() if field not in TIMES} | to_times(asked.spec)
@@ -179,7 +186,7 @@ def _template(action: ScheduleAction, types: Mapping[str, str], namespace: str) 
     if start.cron_schedule:
         raise ValueError("schedule.action.start_workflow.cron_schedule: is not supported in a schedule")
     try:
-        spec, extras = run_asked_for(start, types, namespace)
+        spec, extras = requested_run(start, types, namespace)
     except ValueError as error:
         raise ValueError(f"schedule.action.start_workflow: {error}") from error
     if not start.workflow_id:
@@ -206,13 +213,13 @@ def _state(asked: ScheduleState) -> dict[str, Any]:
     return said
 
 
-def _with_state(told: Told, asked: ScheduleState) -> Told:
+def _with_state(options: ClientOptions, asked: ScheduleState) -> ClientOptions:
     unlimited = 0 if asked.limited_actions else asked.remaining_actions
-    return msgspec.structs.replace(told, remaining_actions=unlimited)
+    return msgspec.structs.replace(options, remaining_actions=unlimited)
 
 
-def _json(told: msgspec.Struct) -> str:
-    return msgspec.json.encode(told).decode()
+def _json(message: msgspec.Struct) -> str:
+    return msgspec.json.encode(message).decode()
 
 
 # To Temporal
@@ -230,12 +237,12 @@ def with_runs(obj: KubeObject, run_id_of: Callable[[str], str | None]) -> KubeOb
     """
     status = dict(obj.get("status") or {})
     for field in ("recentActions", "runningWorkflows"):
-        told = []
+        runs = []
         for run in status.get(field) or ():
             run_id = run.get("runId") or run_id_of(run["workflowRun"])
             if run_id is not None or run.get("status", "Running") != "Running":
-                told.append({**run, "runId": run_id or ""})
-        status[field] = told
+                runs.append({**run, "runId": run_id or ""})
+        status[field] = runs
     return {**obj, "status": status}
 
 
@@ -257,7 +264,7 @@ def described(obj: KubeObject) -> Schedule:
         made.state.limited_actions = True
         made.state.remaining_actions = _remaining(obj, spec) or 0
     else:
-        made.state.remaining_actions = told_of(obj).remaining_actions
+        made.state.remaining_actions = client_options(obj).remaining_actions
     return made
 
 
@@ -362,7 +369,7 @@ def info(obj: KubeObject, future: Iterable[datetime]) -> ScheduleInfo:
     for time in future:
         made.future_action_times.add().FromDatetime(time)
     made.create_time.FromDatetime(datetime.fromisoformat(obj["metadata"]["creationTimestamp"]))
-    updated = told_of(obj).updated
+    updated = client_options(obj).updated
     if updated is not None:
         made.update_time.FromDatetime(updated)
     return made
@@ -415,17 +422,17 @@ def entry(obj: KubeObject, future: Iterable[datetime]) -> ScheduleListEntry:
 
 def memo(obj: KubeObject) -> Memo | None:
     """The memo of a schedule."""
-    return data.memo(told_of(obj).memo)
+    return data.memo(client_options(obj).memo)
 
 
 def search_attributes(obj: KubeObject) -> SearchAttributes | None:
     """The search attributes of a schedule."""
-    return data.attributes(told_of(obj).search_attributes)
+    return data.attributes(client_options(obj).search_attributes)
 
 
 def lookup(obj: KubeObject) -> Callable[[str], Any]:
     """Return a function that looks up the values for filters by name."""
-    attributes = told_of(obj).search_attributes or {}
+    attributes = client_options(obj).search_attributes or {}
 
     def find(name: str) -> Any:
         match name:

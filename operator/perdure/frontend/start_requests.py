@@ -35,7 +35,7 @@ TIMEOUTS = (
 """Fields of Temporal's messages, and the matching fields of a spec."""
 
 
-def run_asked_for(
+def requested_run(
     asked: Any, types: Mapping[str, str], namespace: str, *, apart: bool = False
 ) -> tuple[dict[str, Any], StartExtras]:
     """The spec of a WorkflowRun, and its other parts.
@@ -72,12 +72,12 @@ def run_asked_for(
         header=data.header_to_json(asked),
         memo=data.memo_to_json(asked.memo),
         user_metadata=data.user_metadata_to_json(asked.user_metadata) if asked.HasField("user_metadata") else None,
-        priority=priorities.asked_for(asked),
+        priority=priorities.requested(asked),
         versioning_override=override_of(asked.versioning_override) if asked.HasField("versioning_override") else None,
     )
     if by_name and extras.versioning_override is not None:
         raise UnfitError("VersioningOverride is not supported for Workflows, which are started by name")
-    check_beside(extras)
+    check_extras(extras)
     return spec, extras
 
 
@@ -129,7 +129,7 @@ def cron_refused(schedule: str, *, by_name: bool) -> str:
     return cron_mistake(schedule, now())
 
 
-def check_beside(extras: StartExtras) -> None:
+def check_extras(extras: StartExtras) -> None:
     """Check that the annotations of a run are not too large.
 
     Raises:

@@ -42,7 +42,7 @@ class KnownUpdates:
     accepted: Collection[str]
 
 
-def asked_by(request: UpdateRequest) -> dict[str, Any]:
+def recorded_request(request: UpdateRequest) -> dict[str, Any]:
     """The part of the request that the acceptance of an update records.
 
     Raises:
@@ -90,7 +90,7 @@ class UpdateMessages:
                     update_id=update,
                     accepted_request_message_id=acceptance.accepted_request_message_id,
                     accepted_request_sequencing_event_id=acceptance.accepted_request_sequencing_event_id,
-                    **asked_by(request),
+                    **recorded_request(request),
                 )
             )
         elif message.body.Unpack(rejection):

@@ -100,7 +100,7 @@ class Updates:
         """The number of updates of a run without an outcome."""
         return sum(not update.ended.is_set() for update in self._of_run.get(run_id, {}).values())
 
-    def to_be_asked(self, run_id: str) -> list[Update]:
+    def undecided(self, run_id: str) -> list[Update]:
         """The updates that no worker has accepted or rejected yet."""
         return [update for update in self._of_run.get(run_id, {}).values() if not update.accepted.is_set()]
 

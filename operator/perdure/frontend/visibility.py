@@ -89,7 +89,7 @@ class VisibilityRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=Tru
     request_id: str = ""
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether the run has begun. A rejected run is not visible to Temporal's clients."""
         return not self.refused and bool(self.history_length or self.close_time)
 
@@ -335,7 +335,7 @@ class Visibility:
         if known is not None and not_newer(obj["metadata"].get("resourceVersion", ""), known.version):
             return
         record = record_of(obj)
-        if record.has_begun:
+        if record.has_started:
             self._started.pop(uid, None)
         types = self._types.setdefault(namespace, {})
         for name, value in record.search_attributes.items():
@@ -377,7 +377,7 @@ class Visibility:
         found: list[tuple[datetime, str]] = []
         untold: list[str] = []
         async for record in self.records(namespace, list(self._records.get(namespace, ())), query.effort):
-            if record.kind is not kind or not (record.has_begun or record.run_id in self._started):
+            if record.kind is not kind or not (record.has_started or record.run_id in self._started):
                 continue
             try:
                 if query.test(record.field):

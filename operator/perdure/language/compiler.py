@@ -71,7 +71,7 @@ class _WorkflowCompiler:
 
     def compile(self) -> Program:
         if not self.spec.steps:
-            self.found("spec.steps", "there is nothing to do: must have at least one step")
+            self.found("spec.steps", "must have at least one step")
         for i, activity in enumerate(self.spec.activities):
             self.check_activity(f"spec.activities[{i}]", activity)
         checked = self.input("spec.input", self.spec.input)
@@ -80,7 +80,7 @@ class _WorkflowCompiler:
             path = f"spec.blocks[{i}]"
             params = self.input(f"{path}.params", block.params)
             if not block.steps:
-                self.found(f"{path}.steps", "there is nothing to do: must have at least one step")
+                self.found(f"{path}.steps", "must have at least one step")
             flows[block.name] = _FlowCompiler(self, path, ROOTS | {"params"}, params).compile(block)
         handlers = {}
         for field, name in HANDLERS.items():

@@ -133,7 +133,7 @@ def redrive_run(letter: KubeObject, request_id: str, number: int) -> KubeObject:
     }
 
 
-def asked_by(run: KubeObject) -> str | None:
+def requested_by(run: KubeObject) -> str | None:
     """UID of the Operation that requested a re-drive."""
     return (run["metadata"].get("annotations") or {}).get(labels.REQUEST_ANNOTATION)
 

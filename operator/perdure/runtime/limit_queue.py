@@ -89,7 +89,7 @@ class LimitQueue:
         """Return the next run to be admitted for a key."""
         return next((each for each in self.waiters if each.key == key), None)
 
-    def gives_way(self, run_id: str) -> LimitEntry | None:
+    def to_cancel(self, run_id: str) -> LimitEntry | None:
         """Return the longest holder to cancel for the next run of its key, unless all are newer; None for any other run."""
         first = next((each for each in self.waiters if each.run_id == run_id), None)
         if first is None or self.first(first.key) is not first:

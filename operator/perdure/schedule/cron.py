@@ -83,8 +83,8 @@ def read_cron(line: str) -> CronTimes:
         times = Calendar.parse({**given, "comment": comment})
         Matcher.of(times)
     except ValidationError as error:
-        told = [f"`{name}` is `{given.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
-        raise InvalidTimesError(f"`{line}`: {'; '.join(told)}") from error
+        problems = [f"`{name}` is `{given.get(name, '')}`: {what}" for name, what in mistakes_by_path(error)]
+        raise InvalidTimesError(f"`{line}`: {'; '.join(problems)}") from error
     except InvalidTimesError as error:
         raise InvalidTimesError(f"`{line}`: `{error.path}`: {error.sentence}") from error
     return CronTimes(times, zone)

@@ -139,14 +139,14 @@ def _start_of(schedule: KubeObject) -> dict[str, str]:
     if "type" not in (schedule["spec"]["workflowRunTemplate"]["spec"].get("workflow") or {}):
         return {}
     said = read_annotation(schedule, labels.START_ANNOTATION, StartExtras) or StartExtras()
-    told = StartExtras(
+    extras = StartExtras(
         identity=f"temporal-scheduler-{schedule['metadata']['namespace']}-{id_of(schedule)}",
         header=said.header,
         memo=said.memo,
         user_metadata=said.user_metadata,
         priority=said.priority,
     )
-    return {labels.START_ANNOTATION: msgspec.json.encode(told).decode()} if told != StartExtras() else {}
+    return {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()} if extras != StartExtras() else {}
 
 
 def not_handed_on(obj: KubeObject, state: ScheduleState) -> str:

@@ -212,10 +212,10 @@ class _Shelf:
         try:
             return checked_program(self._resolve(spec, path, where))
         except InvalidWorkflowError as error:
-            told = (
+            problems = (
                 f"{where}: {finding.path.replace('spec', path, 1)}: {finding.message}" for finding in error.findings
             )
-            raise BadFileError(*told) from error
+            raise BadFileError(*problems) from error
 
     def _resolve(self, model: _Model, path: str, where: str) -> _Model:
         """Return a model with each named RetryPolicy in place of its name."""

@@ -181,8 +181,8 @@ class Report:
         for activity, wanted in expect.attempts.items():
             outcomes = [tried.outcome for tried in self.attempts.get(activity, ())]
             if wanted not in (outcomes, len(outcomes)):
-                told = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
-                yield f"attempts.{activity}: expected {told}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
+                expected = ", ".join(wanted) or "none" if isinstance(wanted, list) else wanted
+                yield f"attempts.{activity}: expected {expected}, got {len(outcomes)}: {', '.join(outcomes) or 'none'}"
 
 
 def _phase(chain: SimulatedChain) -> str:

@@ -175,8 +175,8 @@ class Play:
             spec = {"target": {"kind": "WorkflowRun", "workflowId": wanted}, verb: what}
             self._create("operations", "Operation", name, spec, {CREATED_BY_ANNOTATION: user} if user else {})
         else:
-            told = f"`{what.get('name', verb)}` was not delivered: no such run is open"
-            self.transcript.note(self._lead.current, "", "Skipped", told)
+            message = f"`{what.get('name', verb)}` was not delivered: no such run is open"
+            self.transcript.note(self._lead.current, "", "Skipped", message)
 
     def _create(
         self, plural: str, kind: str, name: str, spec: Object, annotations: Mapping[str, str] | None = None

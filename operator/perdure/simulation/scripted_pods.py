@@ -40,7 +40,7 @@ class _Playing:
 
     entry: ScriptedAttempt
     beats: Beats | None = None
-    told: bool = False
+    cancelled: bool = False
 
 
 class ScriptedKubelet(Kubelet):
@@ -51,11 +51,11 @@ class ScriptedKubelet(Kubelet):
         loop: VirtualLoop,
         server: ApiServer,
         script: ScriptedEntries[ScriptedAttempt],
-        tell: Callable[[Started], None],
+        on_start: Callable[[Started], None],
     ) -> None:
         super().__init__(loop, server, self._ending)
         self._activities = script
-        self._told_of = tell
+        self._on_start = on_start
         self._playing: dict[str, _Playing] = {}
         server.observers.append(self._leases)
 
@@ -69,7 +69,7 @@ class ScriptedKubelet(Kubelet):
         given = orjson.loads(meta["annotations"][labels.INPUT_ANNOTATION])
         entry = self._activities.next(meta["labels"][labels.ACTIVITY_LABEL], given) or _SILENT
         self._playing[meta["uid"]] = _Playing(entry)
-        self._told_of(
+        self._on_start(
             Started(
                 run_id=meta["labels"][labels.RUN_ID_LABEL],
                 event_id=int(meta["annotations"][labels.SCHEDULED_EVENT_ANNOTATION]),
@@ -124,9 +124,9 @@ class ScriptedKubelet(Kubelet):
             return
         if (
             labels.CANCEL_REQUESTED_ANNOTATION in (write.after["metadata"].get("annotations") or {})
-            and not playing.told
+            and not playing.cancelled
         ):
-            playing.told = True
+            playing.cancelled = True
             if not playing.entry.ignores_cancel:
                 scripted = playing.beats if playing.entry.heartbeats else None
                 when = (scripted.next(self._loop.now()) if scripted else None) or self._loop.now()

@@ -24,7 +24,7 @@ class Moment:
     """Path of the step; empty for an entry about the run."""
     word: str
     """The new status of the step or run."""
-    told: str
+    detail: str
 
 
 def length(time: timedelta) -> str:

@@ -160,17 +160,17 @@ class Transcript:
                 del run.tries[key]
         for event in events:
             self._without_pod(run, event)
-            told = describe_event(event)
-            if told is not None:
-                self.note(run, *told)
+            described = describe_event(event)
+            if described is not None:
+                self.note(run, *described)
         self.dead_letters += [
             event.details for event in events if isinstance(event, ev.MarkerRecorded) and event.details is not None
         ]
         self._spend(len(events))
 
-    def note(self, run: SimulatedRun, path: str, word: str, told: str) -> None:
+    def note(self, run: SimulatedRun, path: str, word: str, detail: str) -> None:
         """Add a moment to the timeline."""
-        self.timeline.append(Moment(self._loop.now(), run.name, path, word, told))
+        self.timeline.append(Moment(self._loop.now(), run.name, path, word, detail))
 
     def _spend(self, number: int) -> None:
         self._count += number

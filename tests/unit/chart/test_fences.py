@@ -98,7 +98,7 @@ def test_inline_definitions_can_be_denied_and_only_with_the_fence(helm: Helm, re
         assert f"'{key}'" in condition["expression"]
     assert named(render(deny), "ValidatingAdmissionPolicyBinding", name)["spec"]["policyName"] == name
     flags = ("--set-json", deny, "--set-json", "definitionFence.enabled=false")
-    assert "needs definitionFence.enabled: true" in helm("template", "perdure", str(CHART), *flags).stderr
+    assert "requires definitionFence.enabled: true" in helm("template", "perdure", str(CHART), *flags).stderr
 
 
 def test_the_fence_reaches_as_far_as_the_operator(render: Render) -> None:

@@ -38,7 +38,7 @@ from perdure.frontend.service.changing import changed_options
 from perdure.frontend.service.scheduling import _asked
 from perdure.frontend.service.system import check_registered
 from perdure.frontend.service.updating import check_update
-from perdure.frontend.start_requests import run_asked_for
+from perdure.frontend.start_requests import requested_run
 
 NEGATIVE, MIXED, ENDLESS = Duration(seconds=-5), Duration(seconds=1, nanos=-1), Duration(seconds=10**15)
 NOT_FINE = Duration(nanos=2_000_000_000)
@@ -162,11 +162,11 @@ def test_what_takes_longer_than_a_century_takes_a_century() -> None:
                 assert found == LONGEST
             case ContinueAsNewWorkflowExecution(workflow_run_timeout=found):
                 assert found == LONGEST
-    assert run_asked_for(start(workflow_run_timeout=ENDLESS), {}, "orders")[0]["runTimeout"] == "36500d"
+    assert requested_run(start(workflow_run_timeout=ENDLESS), {}, "orders")[0]["runTimeout"] == "36500d"
 
 
 def test_the_shortest_timeout_of_a_start_is_one_that_can_be_written() -> None:
-    assert run_asked_for(start(workflow_run_timeout=Duration(nanos=1_000)), {}, "orders")[0]["runTimeout"] == "1ms"
+    assert requested_run(start(workflow_run_timeout=Duration(nanos=1_000)), {}, "orders")[0]["runTimeout"] == "1ms"
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_the_shortest_timeout_of_a_start_is_one_that_can_be_written() -> None:
 )
 def test_a_start_that_cannot_be_is_refused_by_the_name_of_its_field(bad: Any, field: str) -> None:
     with pytest.raises(UnfitError, match=field):
-        run_asked_for(bad, {"A": "Keyword"}, "orders")
+        requested_run(bad, {"A": "Keyword"}, "orders")
 
 
 @pytest.mark.parametrize("value", ['"\\ud800"', '{"\\udfff":1}', '[{"a":["\\ud83d"]}]'])
@@ -219,7 +219,7 @@ def test_a_million_payloads_are_refused_at_once() -> None:
     many.input.payloads.extend([Payload()] * 1_500_000)
     begin = time.monotonic()
     with pytest.raises(UnfitError, match="Blob data size exceeds limit"):
-        run_asked_for(many, {}, "orders")
+        requested_run(many, {}, "orders")
     assert time.monotonic() - begin < 1
 
 

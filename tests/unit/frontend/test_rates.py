@@ -34,10 +34,10 @@ def passed(limits: RateLimits, rank: Rank, seconds: float) -> int:
 def test_the_limit_that_is_set_counts_before_that_of_workers() -> None:
     limits = RateLimits()
     assert limits.per_second is None
-    limits.ask_for(1)
+    limits.request_rate(1)
     assert passed(limits, ANY, 10) == 10
     limits.configure(QueueSettings(queue_rate_limit=limit(2)))
-    limits.ask_for(1)
+    limits.request_rate(1)
     assert limits.per_second == 2
     limits.configure(QueueSettings(queue_rate_limit=limit(None)))
     assert limits.per_second == 1, "a limit that was removed leaves that of workers"

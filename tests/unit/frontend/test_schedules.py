@@ -17,7 +17,7 @@ from perdure.api import labels
 from perdure.api.names import schedule_name
 from perdure.frontend import schedule_messages
 from perdure.frontend.calendar_messages import from_times, to_times
-from perdure.frontend.schedule_messages import Told
+from perdure.frontend.schedule_messages import ClientOptions
 from perdure.frontend.service.scheduling import searched
 from perdure.schedule.calendar import Work
 from perdure.schedule.calendar_fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, SECOND, YEAR, Field
@@ -48,11 +48,17 @@ def asked(**spec: Any) -> Schedule:
     return made
 
 
-def made_of(said: Schedule, schedule_id: str = "nightly", **told: Any) -> dict[str, Any]:
+def made_of(said: Schedule, schedule_id: str = "nightly", **options: Any) -> dict[str, Any]:
     """The object as the API server would have stored it."""
     name = schedule_name(schedule_id)
     obj = schedule_messages.new_schedule(
-        said, {"Key": "Keyword"}, namespace="shop", name=name, schedule_id=schedule_id, told=Told(**told), identity="me"
+        said,
+        {"Key": "Keyword"},
+        namespace="shop",
+        name=name,
+        schedule_id=schedule_id,
+        options=ClientOptions(**options),
+        identity="me",
     )
     obj["metadata"] |= {"uid": "u-1", "generation": 1, "creationTimestamp": "2026-11-21T13:00:00Z"}
     return obj
@@ -121,7 +127,7 @@ def test_cron_lines_are_described_as_the_calendars_that_they_mean_and_kept_as_th
     assert not calendar.year
     assert described.spec.interval == [IntervalSpec(interval=seconds(5400), phase=seconds(300))]
     described.policies.pause_on_failure = True
-    changed = schedule_messages.changed_schedule(obj, described, {}, Told())
+    changed = schedule_messages.changed_schedule(obj, described, {}, ClientOptions())
     assert changed["spec"]["cron"] == ["0 12 * * MON-WED", "@every 90m/5m"]
     assert changed["spec"]["pauseOnFailure"] is True
 
@@ -144,7 +150,7 @@ def test_an_update_keeps_what_temporal_has_no_word_for() -> None:
     }
     wanted = schedule_messages.described(obj)
     wanted.action.start_workflow.workflow_type.name = "Other"
-    changed = schedule_messages.changed_schedule(obj, wanted, {}, Told())["spec"]
+    changed = schedule_messages.changed_schedule(obj, wanted, {}, ClientOptions())["spec"]
     assert (changed["successfulRunsHistoryLimit"], changed["retryPolicy"]) == (7, {"name": "patient"})
     template = changed["workflowRunTemplate"]
     assert template["metadata"] == {"labels": {"team": "accounts"}}
@@ -247,7 +253,7 @@ def test_remaining_actions_are_shown_though_their_number_is_not_limited() -> Non
     assert schedule_messages.described(obj).state == said.state
     assert len(schedule_messages.info(obj, next_times(obj, 10)).future_action_times) == 10
     said.state.remaining_actions = 0
-    changed = schedule_messages.changed_schedule(obj, said, {}, schedule_messages.told_of(obj))
+    changed = schedule_messages.changed_schedule(obj, said, {}, schedule_messages.client_options(obj))
     assert schedule_messages.described(changed).state == said.state
 
 

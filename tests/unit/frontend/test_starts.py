@@ -14,10 +14,10 @@ from temporalio.api.workflowservice.v1 import SignalWithStartWorkflowExecutionRe
 from perdure.api import labels
 from perdure.engine.starts import StartExtras
 from perdure.frontend.errors import RpcError
-from perdure.frontend.schedule_messages import Told, new_schedule
+from perdure.frontend.schedule_messages import ClientOptions, new_schedule
 from perdure.frontend.service.batches import Batch, check_batch
 from perdure.frontend.service.making import is_made_for, run_name
-from perdure.frontend.start_requests import run_asked_for
+from perdure.frontend.start_requests import requested_run
 
 FIELDS = {
     "workflow",
@@ -54,7 +54,7 @@ def filled(message: Any) -> Any:
 def test_a_client_starts_what_exists_and_describes_no_pod(kind: Any, queue: str) -> None:
     asked = filled(kind())
     asked.workflow_type.name, asked.task_queue.name = "report", queue
-    spec, _ = run_asked_for(asked, {}, "orders")
+    spec, _ = requested_run(asked, {}, "orders")
     assert set(spec) <= FIELDS
     want = {"name": "report"} if queue == "workflows" else {"type": "report", "taskQueue": "orders"}
     assert spec["workflow"] == want
@@ -66,7 +66,7 @@ def test_a_schedule_of_a_client_starts_what_exists_and_describes_no_pod() -> Non
     filled(start)
     start.workflow_type.name, start.task_queue.name, start.cron_schedule = "report", "workflows", ""
     body = new_schedule(
-        asked, {}, namespace="orders", name="inline", schedule_id="inline", told=Told(), identity="inline"
+        asked, {}, namespace="orders", name="inline", schedule_id="inline", options=ClientOptions(), identity="inline"
     )
     template = body["spec"]["workflowRunTemplate"]
     assert set(template) == {"spec"}

@@ -86,7 +86,7 @@ def test_an_update_that_no_worker_has_accepted_goes_with_the_last_call_that_wait
     with updates.awaited("run", update):
         with updates.awaited("run", update):
             pass
-        assert updates.to_be_asked("run") == [update]
+        assert updates.undecided("run") == [update]
     assert updates.get("run", "u") is None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from perdure.cli.foreign import Convert, bring
+from perdure.cli.foreign import Convert, convert_files
 from perdure.cli.scenarios import play
 from perdure.importing import argo as argo_
 from perdure.importing import tekton as tekton_
@@ -60,7 +60,7 @@ def _imported(folder: Path, texts: tuple[str, ...], kinds: tuple[str, ...], conv
         file = folder / f"foreign-{i}.yaml"
         file.write_text(text)
         files.append(str(file))
-    made = bring(files, kinds, convert)
+    made = convert_files(files, kinds, convert)
     file = folder / "imported.yaml"
     file.write_text(made.text)
     return Result(file, list(yaml.safe_load_all(made.text)), made.sentences, made.complete)

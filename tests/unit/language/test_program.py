@@ -227,7 +227,7 @@ def test_the_queue_of_a_worker_cannot_be_one_that_means_pods() -> None:
 
 
 def test_a_definition_without_steps_is_refused() -> None:
-    assert findings(steps=[]) == ["spec.steps: there is nothing to do: must have at least one step"]
+    assert findings(steps=[]) == ["spec.steps: must have at least one step"]
 
 
 def test_an_activity_that_is_not_there_is_told_with_those_that_are() -> None:

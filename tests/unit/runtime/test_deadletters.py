@@ -17,7 +17,6 @@ from perdure.runtime.attempts import RunRef
 from perdure.runtime.chains import Ancestor, ResetOrigin, reset_run
 from perdure.runtime.commits import OF_RUNS, digest
 from perdure.runtime.deadletters import (
-    asked_by,
     dead_letter,
     is_same_letter,
     letter_of,
@@ -27,6 +26,7 @@ from perdure.runtime.deadletters import (
     redrive_run,
     redrives,
     refusal,
+    requested_by,
     tie_of,
     waits_for,
 )
@@ -116,7 +116,7 @@ def test_the_run_that_does_it_again_has_the_same_input(given: Any) -> None:
     program = compile_program(WorkflowSpec.parse(parsed.spec.inline.dump()))
     assert program.activities["charge"].start_to_close_timeout == timedelta(minutes=2)
     assert again["metadata"]["name"] == f"{found['metadata']['name']}-redrive-1"
-    assert (letter_of(again), asked_by(again)) == (found["metadata"]["name"], "op-1")
+    assert (letter_of(again), requested_by(again)) == (found["metadata"]["name"], "op-1")
 
 
 def condition(status: Any) -> tuple[str, str]:
@@ -201,7 +201,7 @@ def test_the_letter_follows_a_re_drive_that_is_reset() -> None:
     again = reset_run(first, asked, "letter-redrive-1-reset-abcdef")
     # As old as the run before, to the second; and a later reset of the same run.
     again["metadata"] |= {"uid": "uid-1r", "creationTimestamp": first["metadata"]["creationTimestamp"]}
-    assert (letter_of(again), asked_by(again)) == (letter_of(first), asked_by(first))
+    assert (letter_of(again), requested_by(again)) == (letter_of(first), requested_by(first))
     assert again["metadata"]["ownerReferences"] == first["metadata"]["ownerReferences"]
     assert redrives(again, letter())
     running = letter_status(failed, [first, again], NOW)
@@ -253,6 +253,6 @@ def test_the_newest_run_is_found_by_what_ties_runs_to_re_drives() -> None:
         newest, by_ties = newest_of(runs), newest_of([tie_of(each) for each in runs])
         assert (newest or {}).get("metadata", {}).get("uid") == (by_ties or {}).get("metadata", {}).get("uid")
     tie = tie_of(closed)
-    assert asked_by(tie) == asked_by(closed)
+    assert requested_by(tie) == requested_by(closed)
     assert "x" * 1_000 not in str(tie)
     assert "failure" not in tie["status"]

@@ -79,12 +79,12 @@ def test_a_lower_capacity_lets_no_run_start_and_stops_none() -> None:
 def test_the_first_in_the_queue_has_the_longest_holder_cancelled_that_is_not_newer() -> None:
     queue = LimitQueue().claim(entry("a", age=60), 2).claim(entry("b", age=50, since=1), 2)
     queue = queue.claim(entry("c", age=40), 2).claim(entry("d", age=30), 2)
-    assert queue.gives_way("uid-d") is None
-    found = queue.gives_way("uid-c")
+    assert queue.to_cancel("uid-d") is None
+    found = queue.to_cancel("uid-c")
     assert found is not None
     assert found.run == "a"
     newer = LimitQueue().claim(entry("a"), 1).claim(entry("b", age=60), 1)
-    assert newer.gives_way("uid-b") is None
+    assert newer.to_cancel("uid-b") is None
 
 
 def test_only_the_first_waiting_runs_are_listed() -> None:

@@ -158,8 +158,8 @@ def test_a_terminated_run_runs_no_handlers() -> None:
 def test_what_comes_after_the_end_is_told_and_changes_nothing() -> None:
     played = play(WORK_AND_SLEEP % "work", "{cancelAt: 1h, signals: [{at: 2h, name: late}]}")
     assert (played.phase, played.elapsed) == ("Completed", 10)
-    told = [moment.told for moment in played.report.transcript.timeline if moment.word == "Skipped"]
-    assert [what.split(" ")[0] for what in told] == ["`cancel`", "`late`"]
+    details = [moment.detail for moment in played.report.transcript.timeline if moment.word == "Skipped"]
+    assert [what.split(" ")[0] for what in details] == ["`cancel`", "`late`"]
 
 
 @pytest.mark.parametrize(("field", "phase"), [("runTimeout: 30s", "TimedOut"), ("executionTimeout: 1h", "Completed")])

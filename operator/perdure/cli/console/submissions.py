@@ -78,7 +78,7 @@ def _from_here(request: Request) -> bool:
     """Whether a page of the same origin sends the request.
 
     A proxy that logs users in recognizes them by a cookie, so another site could have their browsers send requests. Browsers
-    tell with `Sec-Fetch-Site`, which pages cannot change; over plain HTTP they send only `Origin`.
+    report the sender in `Sec-Fetch-Site`, which pages cannot change; over plain HTTP, they report it only in `Origin`.
     """
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:

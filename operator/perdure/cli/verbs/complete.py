@@ -44,8 +44,8 @@ def command(
     """Complete a pending activity from outside."""
     if sum((result is not None, failure is not None, cancelled)) != 1:
         raise typer.BadParameter("set one of the three", param_hint="--result, --failure, --cancelled")
-    told = value(details, "--details")
-    carried = {} if told is None else {"details": told}
+    parsed = value(details, "--details")
+    carried = {} if parsed is None else {"details": parsed}
     said: dict[str, Any] = {"step": step}
     if result is not None:
         output_ = value(result, "--result")

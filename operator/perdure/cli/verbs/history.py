@@ -80,8 +80,8 @@ def command(
                     screen.show(table(events, page, detailed=detailed, reverse=reverse, after=shown))
                     shown = len(events)
                 elif not follow:
-                    told = f"The run `{run['metadata']['name']}` has not started: it has no events yet."
-                    typer.echo(told, err=True)
+                    message = f"The run `{run['metadata']['name']}` has not started: it has no events yet."
+                    typer.echo(message, err=True)
                 if not follow or (run.get("status") or {}).get("completionTime"):
                     return
                 run = await _next(found, run)

@@ -7,7 +7,7 @@ import typer
 from perdure.cli.errors import ExitCode
 
 if TYPE_CHECKING:
-    from perdure.cli.foreign import Brought
+    from perdure.cli.foreign import Converted
 
 HELP = """Convert manifests of other workflow systems.
 
@@ -58,28 +58,28 @@ StrictOption = Annotated[bool, typer.Option("--strict", help="Write nothing if s
 
 def argo(*, files: FilesArgument, strict: StrictOption = False) -> None:
     """Convert manifests of Argo Workflows."""
-    from perdure.cli.foreign import bring
+    from perdure.cli.foreign import convert_files
     from perdure.importing.argo import KINDS, convert
 
-    _bring(bring(files, KINDS, convert), strict=strict)
+    _print(convert_files(files, KINDS, convert), strict=strict)
 
 
 def tekton(*, files: FilesArgument, strict: StrictOption = False) -> None:
     """Convert manifests of Tekton."""
-    from perdure.cli.foreign import bring
+    from perdure.cli.foreign import convert_files
     from perdure.importing.tekton import KINDS, convert
 
-    _bring(bring(files, KINDS, convert), strict=strict)
+    _print(convert_files(files, KINDS, convert), strict=strict)
 
 
-def _bring(brought: "Brought", *, strict: bool) -> None:
-    for sentence in brought.sentences:
+def _print(converted: "Converted", *, strict: bool) -> None:
+    for sentence in converted.sentences:
         typer.echo(sentence, err=True)
-    if strict and not brought.complete:
+    if strict and not converted.complete:
         typer.echo("Error: nothing was written, because of --strict", err=True)
-    elif brought.text:
-        typer.echo(brought.text, nl=False)
-    raise typer.Exit(ExitCode.YES if brought.complete else ExitCode.NO)
+    elif converted.text:
+        typer.echo(converted.text, nl=False)
+    raise typer.Exit(ExitCode.YES if converted.complete else ExitCode.NO)
 
 
 COMMANDS = {"argo": (argo, _ARGO_HELP), "tekton": (tekton, _TEKTON_HELP)}

@@ -12,7 +12,7 @@ from perdure.cli.view.failure import summary, task_failure
 from perdure.cli.view.recorded_steps import by_worker
 
 Event = Mapping[str, Any]
-Told = list[str | None]
+Parts = list[str | None]
 """The attributes of an event to show, without None and empty texts."""
 
 ALWAYS = ("eventId", "eventTime", "eventType")
@@ -31,11 +31,13 @@ def short(event: Event) -> str:
         One line, beginning with the step if there is one.
     """
     step = next((str(event[key]) for key in _IDS if event.get(key)), None)
-    tell = _TELLING.get(str(event.get("eventType")))
-    told: Told = tell(event) if tell else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _BESIDE]
-    if step and told and (told[0] or "").startswith("("):
-        step = f"{step} {told.pop(0)}"
-    return text.join((text.one_line(part) for part in (step, *told) if part), "  ")
+    describe = _DESCRIBE.get(str(event.get("eventType")))
+    parts: Parts = (
+        describe(event) if describe else [f"{k} {text.value(v)}" for k, v in event.items() if k not in _BESIDE]
+    )
+    if step and parts and (parts[0] or "").startswith("("):
+        step = f"{step} {parts.pop(0)}"
+    return text.join((text.one_line(part) for part in (step, *parts) if part), "  ")
 
 
 def readable(name: str, given: Any) -> str:
@@ -62,34 +64,34 @@ def _durations(name: str, given: Any) -> Any:
     return given
 
 
-def _value(name: str) -> Callable[[Event], Told]:
+def _value(name: str) -> Callable[[Event], Parts]:
     """Format a value of the user with its name."""
     return lambda event: [f"{name} {text.value(event[name])}" if name in event else None]
 
 
-def _text(*names: str) -> Callable[[Event], Told]:
+def _text(*names: str) -> Callable[[Event], Parts]:
     """Format all attributes, unchanged."""
     return lambda event: [str(event[name]) if event.get(name) else None for name in names]
 
 
-def _failure(event: Event) -> Told:
+def _failure(event: Event) -> Parts:
     return [summary(mapping(event.get("failure"))) if event.get("failure") else None, event.get("retryState")]
 
 
-def _asked(event: Event) -> Told:
+def _asked(event: Event) -> Parts:
     """Format the requester and the reason of a request."""
     who = event.get("identity")
     return [f"by {who}" if who else None, str(event.get("cause") or event.get("reason") or "")]
 
 
-def _next(event: Event) -> Told:
+def _next(event: Event) -> Parts:
     """Format the next run of the chain."""
     run = event.get("newWorkflowRun")
     wait = event.get("newRunBackoff")
     return [f"continues as {run}" if run else None, f"in {readable('newRunBackoff', wait)}" if wait else None]
 
 
-def _started(event: Event) -> Told:
+def _started(event: Event) -> Parts:
     attempt, parent = event.get("attempt", 1), mapping(event.get("parent"))
     wait = event.get("firstWorkflowTaskBackoff")
     failed = mapping(event.get("continuedFailure"))
@@ -103,7 +105,7 @@ def _started(event: Event) -> Told:
     ]
 
 
-def _activity_started(event: Event) -> Told:
+def _activity_started(event: Event) -> Parts:
     failed = mapping(event.get("lastFailure"))
     who = event.get("identity")
     return [
@@ -113,47 +115,47 @@ def _activity_started(event: Event) -> Told:
     ]
 
 
-def _artifacts(event: Event) -> Told:
+def _artifacts(event: Event) -> Parts:
     found = mapping(event.get("artifacts"))
     return [f"artifact {name} ({mapping(each).get('size')} bytes)" for name, each in found.items()]
 
 
-def _activity_scheduled(event: Event) -> Told:
+def _activity_scheduled(event: Event) -> Parts:
     queue = by_worker(event.get("taskQueue"))
     return [f"({event.get('activityType')})", f"task queue {queue}" if queue else None, *_value("input")(event)]
 
 
-def _child(event: Event) -> Told:
+def _child(event: Event) -> Parts:
     start = mapping(event.get("start"))
     return [f"({start.get('workflowType')})", str(start.get("workflowId") or ""), *_value("input")(start)]
 
 
-def _signal_to(event: Event) -> Told:
+def _signal_to(event: Event) -> Parts:
     return [f"signal {event.get('signalName')} to {event.get('workflowId')}", *_value("input")(event)]
 
 
-def _marker(event: Event) -> Told:
+def _marker(event: Event) -> Parts:
     details = mapping(event.get("details"))
     failed = mapping(details.get("failure"))
     if not details:
         return [*_text("markerName")(event), *_value("details")(event)]
-    told = None if failed else f"details {text.value(details)}"
-    return [*_text("markerName")(event), details.get("step"), summary(failed) if failed else told]
+    shown = None if failed else f"details {text.value(details)}"
+    return [*_text("markerName")(event), details.get("step"), summary(failed) if failed else shown]
 
 
-def _operation(event: Event) -> Told:
+def _operation(event: Event) -> Parts:
     """Format a scheduled Nexus operation; the endpoint determines the namespace that handles it."""
     what = f"{event.get('service')}.{event.get('operation')}"
     where = f"at {event.get('endpoint')} in {event.get('handlerNamespace')}"
     return [what, where, *_value("input")(event)]
 
 
-def _of_operation(tell: Callable[[Event], Told] = lambda _: []) -> Callable[[Event], Told]:
+def _of_operation(describe: Callable[[Event], Parts] = lambda _: []) -> Callable[[Event], Parts]:
     """Format a later event of a Nexus operation, which only has the ID of the Scheduled event."""
-    return lambda event: [f"operation {event.get('scheduledEventId')}", *tell(event)]
+    return lambda event: [f"operation {event.get('scheduledEventId')}", *describe(event)]
 
 
-_TELLING: dict[str, Callable[[Event], Told]] = {
+_DESCRIBE: dict[str, Callable[[Event], Parts]] = {
     "ActivityTaskCancelRequested": lambda _: ["cancellation requested"],
     "ActivityTaskCanceled": _value("details"),
     "ActivityTaskCompleted": lambda event: [*_value("result")(event), *_artifacts(event)],
@@ -219,5 +221,5 @@ _TELLING: dict[str, Callable[[Event], Told]] = {
     "WorkflowPropertiesModified": _value("upsertedMemo"),
 }
 """The most useful attributes by type of event. For other types, of a newer operator, all attributes are shown."""
-TOLD = frozenset(_TELLING)
+TOLD = frozenset(_DESCRIBE)
 """The types of events with a separate format."""

@@ -41,8 +41,8 @@ def why(run: ShownRun) -> str:
     Returns:
         The failure, or reason and message; empty if there is none.
     """
-    told = summary(run.failure) if run.failure else run.message
-    return text.one_line(text.join((run.reason if run.reason != run.phase else None, told)))
+    detail = summary(run.failure) if run.failure else run.message
+    return text.one_line(text.join((run.reason if run.reason != run.phase else None, detail)))
 
 
 def _took(run: ShownRun, page: Page) -> str:
@@ -71,6 +71,6 @@ def _when(step: ShownStep, run: ShownRun, page: Page) -> str:
     return page.since(ended or page.now, run.start)
 
 
-def _line(at: str, page: Page, name: str, state: str, *told: str) -> str:
+def _line(at: str, page: Page, name: str, state: str, *parts: str) -> str:
     icon = page.glyphs.icons.get(state, "?")
-    return text.one_line(f"{at} {icon} {name} {text.join((state, *told), ': ')}")
+    return text.one_line(f"{at} {icon} {name} {text.join((state, *parts), ': ')}")

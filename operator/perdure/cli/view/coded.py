@@ -31,7 +31,7 @@ def coded_steps(source: Source) -> tuple[ShownStep, ...]:
         One step for each activity, timer, child, Nexus operation, and signal.
     """
     reader = _CodedStepReader(source)
-    return tuple(reader.step(told) for told in reader.begun())
+    return tuple(reader.step(entry) for entry in reader.begun())
 
 
 class _CodedStepReader:
@@ -46,7 +46,7 @@ class _CodedStepReader:
     def begun(self) -> Iterator[HistoryEntry]:
         """Return all steps; the first ones opened before the available events."""
         recorded = self.source.history.begun.values()
-        known = {(told.kind, _id(told)) for told in recorded if told.ended is None}
+        known = {(entry.kind, _id(entry)) for entry in recorded if entry.ended is None}
         for activity in self.activities.values():
             if ("activity", activity.step) not in known:
                 yield HistoryEntry(
@@ -75,59 +75,59 @@ class _CodedStepReader:
                 )
         yield from recorded
 
-    def step(self, told: HistoryEntry) -> ShownStep:
-        is_open = told.ended is None
-        activity = self.activities.get(told.path) if is_open and told.kind == "activity" else None
-        timer = self.timers.get(told.path) if is_open and told.kind == "timer" else None
-        child = self.children.get(told.workflow_id) if is_open and told.kind == _CHILD else None
-        operation = self.operations.get(told.event_id or 0) if is_open and told.kind == _NEXUS else None
+    def step(self, entry: HistoryEntry) -> ShownStep:
+        is_open = entry.ended is None
+        activity = self.activities.get(entry.path) if is_open and entry.kind == "activity" else None
+        timer = self.timers.get(entry.path) if is_open and entry.kind == "timer" else None
+        child = self.children.get(entry.workflow_id) if is_open and entry.kind == _CHILD else None
+        operation = self.operations.get(entry.event_id or 0) if is_open and entry.kind == _NEXUS else None
         called = activity or operation
-        state = self.state(told, called)
-        attempt = called.attempt if called else told.attempt
+        state = self.state(entry, called)
+        attempt = called.attempt if called else entry.attempt
         return ShownStep(
-            path=self.path(told),
-            name=_id(told) or told.target,
-            kind="child" if told.kind == _CHILD else told.kind,
-            target=told.target,
+            path=self.path(entry),
+            name=_id(entry) or entry.target,
+            kind="child" if entry.kind == _CHILD else entry.kind,
+            target=entry.target,
             state=state,
             attempt=attempt,
-            maximum_attempts=activity.maximum_attempts if activity else told.maximum_attempts,
-            losses=activity.losses if activity else told.losses,
-            start=told.start,
-            end=told.end or (self.source.end if self.source.closed else None),
-            last_start=activity.started if activity else told.last_start,
-            failure=told.failure,
-            retry_state=told.retry_state,
-            last_failure=called.last_failure if called else told.last_failure,
-            pods=pods_of(self.source, told, attempt - 1 if attempt and state == "BackingOff" else attempt),
-            task_queue=told.task_queue,
-            worker=activity.worker if activity else told.worker,
+            maximum_attempts=activity.maximum_attempts if activity else entry.maximum_attempts,
+            losses=activity.losses if activity else entry.losses,
+            start=entry.start,
+            end=entry.end or (self.source.end if self.source.closed else None),
+            last_start=activity.started if activity else entry.last_start,
+            failure=entry.failure,
+            retry_state=entry.retry_state,
+            last_failure=called.last_failure if called else entry.last_failure,
+            pods=pods_of(self.source, entry, attempt - 1 if attempt and state == "BackingOff" else attempt),
+            task_queue=entry.task_queue,
+            worker=activity.worker if activity else entry.worker,
             open=activity,
             timer=timer,
             child=child,
             operation=operation,
         )
 
-    def path(self, told: HistoryEntry) -> str:
+    def path(self, entry: HistoryEntry) -> str:
         """Return the unique path: the ID of an activity, as for `complete`; for other kinds, the kind and the ID."""
-        named = _id(told) if told.kind == "activity" else f"{told.kind.removesuffix('Workflow')} {_id(told)}"
-        path = named if named not in self.paths else f"{named} ({told.event_id})"
+        named = _id(entry) if entry.kind == "activity" else f"{entry.kind.removesuffix('Workflow')} {_id(entry)}"
+        path = named if named not in self.paths else f"{named} ({entry.event_id})"
         self.paths.add(path)
         return path
 
-    def state(self, told: HistoryEntry, called: OpenActivity | OpenOperation | None) -> str:
+    def state(self, entry: HistoryEntry, called: OpenActivity | OpenOperation | None) -> str:
         """Return the state from the events."""
         if called is not None:
             return called.state
-        if told.ended is not None:
-            return _PHASES.get(told.closed_by, told.ended)
-        if self.source.closed and not told.abandoned:
+        if entry.ended is not None:
+            return _PHASES.get(entry.closed_by, entry.ended)
+        if self.source.closed and not entry.abandoned:
             return "Stopped"
-        if told.kind == _CHILD:
-            return "Running" if told.has_started else "Pending"
-        return "Waiting" if told.kind == "timer" else "Running"
+        if entry.kind == _CHILD:
+            return "Running" if entry.has_started else "Pending"
+        return "Waiting" if entry.kind == "timer" else "Running"
 
 
-def _id(told: HistoryEntry) -> str:
+def _id(entry: HistoryEntry) -> str:
     """Return the ID for users."""
-    return told.path if told.kind in {"activity", "timer", _NEXUS} else told.workflow_id
+    return entry.path if entry.kind in {"activity", "timer", _NEXUS} else entry.workflow_id

@@ -138,13 +138,13 @@ def read_run(
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
     state, listed = mapping(status.get("state")), read_listed(obj)
     events = mappings(mapping(status.get("history")).get("events"))
-    told = read_history(events)
+    history = read_history(events)
     open_ = read_openings(listed.name, status, state, now, seen)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
     operation = mapping(spec.get("nexusOperation"))
     failure = mapping(status.get("failure"))
-    code = read_code(reference, state, told.task_failed)
+    code = read_code(reference, state, history.task_failed)
     source = Source(
         run=listed.name,
         phase=listed.phase,
@@ -152,7 +152,7 @@ def read_run(
         end=listed.end,
         definition=mapping(spec.get("inline")) or mapping(status.get("definition")),
         memory=mapping(state.get("memory")),
-        history=told,
+        history=history,
         openings=open_,
         seen=seen,
         trace=trace,
@@ -166,15 +166,15 @@ def read_run(
         code=code,
         observed=bool(status),
         deleting=bool(metadata.get("deletionTimestamp")),
-        input=_shown(told.first.get("input", spec.get("input"))),
+        input=_shown(history.first.get("input", spec.get("input"))),
         output=status.get("output"),
         failure=failure or None,
-        chain=_chain(metadata, status, told),
+        chain=_chain(metadata, status, history),
         claims=tuple(_claims(obj, source.definition)),
         artifacts=artifacts_of(events) or None,
         conditions=conditions,
         paused=_pause(state, conditions) if listed.phase == "Paused" else None,
-        cancel=_cancel(state, told, conditions),
+        cancel=_cancel(state, history, conditions),
         steps=coded_steps(source) if code is not None or standalone or operation else read_steps(source),
         activities=open_.activities,
         timers=open_.timers,
@@ -187,13 +187,13 @@ def read_run(
     )
 
 
-def _versioning(told: Mapping[str, Any]) -> str:
+def _versioning(versioning: Mapping[str, Any]) -> str:
     """Format the versioning of a run, such as ``shop:v1 (Pinned)``; empty if it has none."""
-    override = mapping(told.get("override"))
-    behavior = str(override.get("behavior") or told.get("behavior") or "")
+    override = mapping(versioning.get("override"))
+    behavior = str(override.get("behavior") or versioning.get("behavior") or "")
     if not behavior:
         return ""
-    version = mapping(override.get("version") or told.get("version"))
+    version = mapping(override.get("version") or versioning.get("version"))
     name = (
         f"{version['deploymentName']}:{version.get('buildId', '')}" if version.get("deploymentName") else "any version"
     )
@@ -215,14 +215,14 @@ def _condition(entry: Json) -> ShownCondition:
     )
 
 
-def _chain(metadata: Json, status: Json, told: ShownHistory) -> ShownChain:
+def _chain(metadata: Json, status: Json, history: ShownHistory) -> ShownChain:
     first, uid = str(status.get("firstRunId") or ""), metadata.get("uid")
     annotations = mapping(metadata.get("annotations"))
     return ShownChain(
         attempt=integer(status.get("attempt")) or 1,
         first_run_id="" if first == uid else first,
         continues=name_in(annotations.get(CONTINUES_ANNOTATION)),
-        continued_as=str(told.last.get("newWorkflowRun") or ""),
+        continued_as=str(history.last.get("newWorkflowRun") or ""),
         parent=name_in(annotations.get(PARENT_ANNOTATION)),
     )
 
@@ -249,11 +249,11 @@ def _pause(state: Json, conditions: tuple[ShownCondition, ...]) -> OpenRequest:
     return OpenRequest(time=since, reason=str(pause.get("reason") or ""), identity=str(pause.get("identity") or ""))
 
 
-def _cancel(state: Json, told: ShownHistory, conditions: tuple[ShownCondition, ...]) -> OpenRequest | None:
+def _cancel(state: Json, history: ShownHistory, conditions: tuple[ShownCondition, ...]) -> OpenRequest | None:
     found = next((c for c in conditions if c.type == "CancelRequested" and c.status == "True"), None)
     if found is None and not state.get("cancelRequested"):
         return None
-    event = told.cancel
+    event = history.cancel
     time = read_time(event.get("eventTime")) or (found.time if found else None)
     return OpenRequest(time=time, reason=str(event.get("cause") or ""), identity=str(event.get("identity") or ""))
 

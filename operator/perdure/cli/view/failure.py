@@ -109,8 +109,10 @@ def _chain(node: Any, page: Page, depth: int, before: str) -> Iterator[Text]:
         return
     indent = "  " * depth
     name = text.one_line(title(node))
-    told = text.join((f"{before}{name}", _own_message(node)), ": ")
-    lines = [part for line in text.paragraphs(told) for part in text.wrap(line, max(page.width - len(indent) - 2, 20))]
+    message = text.join((f"{before}{name}", _own_message(node)), ": ")
+    lines = [
+        part for line in text.paragraphs(message) for part in text.wrap(line, max(page.width - len(indent) - 2, 20))
+    ]
     for number, part in enumerate(lines):
         line = Text(indent + part if number == 0 else f"{indent}  {part}")
         if number == 0:

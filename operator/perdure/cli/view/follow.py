@@ -65,8 +65,8 @@ def ended(run: ShownRun, page: Page) -> list[Text]:
 
 
 def _left_out(count: int, where: str, page: Page) -> list[Text]:
-    told = f"{page.glyphs.ellipsis} {count} step{'s' if count > 1 else ''} {where}"
-    return [Text(told, style="dim")] if count else []
+    rest = f"{page.glyphs.ellipsis} {count} step{'s' if count > 1 else ''} {where}"
+    return [Text(rest, style="dim")] if count else []
 
 
 def summary(run: ShownRun, page: Page) -> Text:
@@ -81,5 +81,5 @@ def summary(run: ShownRun, page: Page) -> Text:
     """
     line = Text(f"{text.one_line(run.name)}  ").append_text(page.status(run.phase))
     length = run.duration(page.now)
-    told = text.join(("", run.progress, text.duration(length) if length is not None else None, why(run)), "  ")
-    return line.append(page.shorten(f"  {told}", max(page.width - cell_len(line.plain), 10)))
+    summary = text.join(("", run.progress, text.duration(length) if length is not None else None, why(run)), "  ")
+    return line.append(page.shorten(f"  {summary}", max(page.width - cell_len(line.plain), 10)))

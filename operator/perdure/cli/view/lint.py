@@ -26,10 +26,12 @@ def show(linted: Linted, page: Page) -> Iterator[Text]:
         line = Text(f"{text.one_line(found.file)}:{found.position.line}:{found.position.column}: ")
         line.append(f"{found.finding.severity.value}: ", style=_STYLES[found.finding.severity])
         yield line.append(text.one_line(str(found.finding).removeprefix(": ")))
-    told = [_several(linted.count(severity), severity.value.lower()) for severity in Severity if linted.count(severity)]
+    counts = [
+        _several(linted.count(severity), severity.value.lower()) for severity in Severity if linted.count(severity)
+    ]
     good = not linted.count(Severity.ERROR)
     icon = page.glyphs.icons["Succeeded" if good else "Failed"]
-    what = ", ".join(told) or "nothing found"
+    what = ", ".join(counts) or "nothing found"
     summary = f"{icon} {_several(linted.objects, 'object')}: {what}"
     yield Text(summary, style="green" if good else "bold red")
 

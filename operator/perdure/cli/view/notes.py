@@ -21,20 +21,20 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
     """
     match step.state:
         case "Succeeded" | "Compensated":
-            told = text.join((_before(step), step.remark))
+            note = text.join((_before(step), step.remark))
         case "Failed" | "TimedOut" | "Terminated":
-            told = _failed(step, run)
+            note = _failed(step, run)
         case "Skipped":
-            told = "its `when` was false"
+            note = "its `when` was false"
         case "Stopped":
-            told = f"interrupted when the run ended {run.phase}"
+            note = f"interrupted when the run ended {run.phase}"
         case "Running" if run.closed:
-            told = f"keeps running after the run ended {run.phase}"
+            note = f"keeps running after the run ended {run.phase}"
         case _:
-            told = _pending(step, page)
+            note = _pending(step, page)
     if step.limit is not None and not run.closed:
-        told = text.join((told, f"times out {page.near(step.limit.fires)}"))
-    return text.one_line(told)
+        note = text.join((note, f"times out {page.near(step.limit.fires)}"))
+    return text.one_line(note)
 
 
 def _pending(step: ShownStep, page: Page) -> str:

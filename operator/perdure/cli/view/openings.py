@@ -181,8 +181,6 @@ class Openings:
     signals: tuple[OpenSignal, ...]
     scheduled: Mapping[str, int]
     """IDs of the Scheduled events of activities, by path."""
-    told: Mapping[str, str]
-    """Workflow IDs of the receivers of pending signals, by path."""
 
 
 def read_openings(name: str, status: Json, state: Json, now: datetime, seen: Seen | None) -> Openings:
@@ -201,7 +199,6 @@ def read_openings(name: str, status: Json, state: Json, now: datetime, seen: See
     kept = {entry.activity_id: entry for entry in convert_all(state.get("activities"), PendingActivity).values()}
     paused = status.get("phase") == "Paused"
     entries = mappings(status.get("pendingActivities"))
-    externals = [mapping(entry) for entry in mapping(state.get("externals")).values()]
     return Openings(
         activities=tuple(_activity(entry, kept.get(str(entry.get("step"))), now, seen, paused) for entry in entries),
         timers=tuple(_timers(status)),
@@ -209,7 +206,6 @@ def read_openings(name: str, status: Json, state: Json, now: datetime, seen: See
         operations=() if status.get("completionTime") else tuple(_operations(state, now)),
         signals=tuple(_signals(status, state)),
         scheduled={path: entry.scheduled_event_id for path, entry in kept.items()},
-        told={str(entry["signalId"]): str(entry.get("workflowId")) for entry in externals if entry.get("signalId")},
     )
 
 

@@ -35,7 +35,7 @@ def table(operations: Sequence[Mapping[str, Any]], page: Page, *, namespaces: bo
 
 def _cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: bool) -> list[str]:
     meta, spec, status = operation["metadata"], operation["spec"], operation.get("status") or {}
-    told: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c["status"] == "True"), {})
+    condition: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c["status"] == "True"), {})
     target = spec["target"]
     cells = [
         meta["name"],
@@ -43,11 +43,11 @@ def _cells(operation: Mapping[str, Any], page: Page, *, namespaces: bool, wide: 
         f"{target['kind']}/{target['name']}" if "name" in target else f"workflow ID {target['workflowId']}",
         status.get("workflowRun", ""),
         status.get("phase") or "Pending",
-        told.get("reason", ""),
+        condition.get("reason", ""),
         columns.ago(read_time(meta.get("creationTimestamp")), page),
     ]
     if namespaces:
         cells.insert(0, meta["namespace"])
     if wide:
-        cells.append(told.get("message", ""))
+        cells.append(condition.get("message", ""))
     return cells

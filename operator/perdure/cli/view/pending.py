@@ -32,17 +32,17 @@ def activity_card(activity: OpenActivity, page: Page) -> Iterator[Text]:
     """
     head = Text(f"  {text.one_line(activity.step)} ({text.one_line(activity.activity)})  ")
     yield head.append_text(page.status(activity.state))
-    yield from _fields(_told(activity, page), page)
+    yield from _fields(_rows(activity, page), page)
 
 
-def _fields(told: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
-    for name, shown in told:
+def _fields(rows: Iterable[tuple[str, str]], page: Page) -> Iterator[Text]:
+    for name, shown in rows:
         first, *rest = text.wrap(text.one_line(shown), max(page.width - _LABEL - 4, 20))
         yield Text(f"    {text.pad(f'{name}:', _LABEL)}{first}")
         yield from (Text(" " * (_LABEL + 4) + line) for line in rest)
 
 
-def _told(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
+def _rows(activity: OpenActivity, page: Page) -> Iterator[tuple[str, str]]:
     due = f", {page.near(activity.next_attempt)}" if activity.next_attempt else ""
     shown = tries(activity.attempt, activity.maximum_attempts, activity.losses)
     yield "Attempt", shown.replace("/", " of ", 1).replace(" +", ", beside ") + due
@@ -154,7 +154,7 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
             line.append_text(page.status(child.phase)).append(f" {child.progress}".rstrip())
         else:
             line.append("has started" if child.child_run_id else "is being started")
-        told = text.join(
+        details = text.join(
             (
                 child.waits_for,
                 f"workflow ID {child.workflow_id}" if child.workflow_id != child.step else None,
@@ -162,8 +162,8 @@ def child_lines(run: ShownRun, page: Page) -> Iterator[Text]:
             )
         )
         yield line
-        if told:
-            yield Text(f"    {page.shorten(text.one_line(told), page.width - 4)}", style="dim")
+        if details:
+            yield Text(f"    {page.shorten(text.one_line(details), page.width - 4)}", style="dim")
     yield from _rest(run.children, page)
 
 
@@ -179,13 +179,13 @@ def signal_lines(run: ShownRun, page: Page) -> Iterator[Text]:
     """
     for signal in _first(run.signals):
         when = page.moment(signal.received) if signal.received else None
-        told = text.join(
+        details = text.join(
             (
                 text.join(("received", when, f"from {signal.identity}" if signal.identity else None), " "),
                 None if signal.input is None else f"input {text.value(signal.input)}",
             )
         )
-        line = f"  {text.one_line(signal.name)}  {text.one_line(told)}"
+        line = f"  {text.one_line(signal.name)}  {text.one_line(details)}"
         yield Text(page.shorten(line, page.width))
     yield from _rest(run.signals, page)
 
@@ -196,5 +196,5 @@ def _first(entries: Sequence[_Entry]) -> Sequence[_Entry]:
 
 def _rest(entries: Sequence[object], page: Page) -> Iterator[Text]:
     if len(entries) > _MAX_SHOWN:
-        told = f"  {page.glyphs.ellipsis} {len(entries) - _MAX_SHOWN} more, see --output json"
-        yield Text(told, style="dim")
+        rest = f"  {page.glyphs.ellipsis} {len(entries) - _MAX_SHOWN} more, see --output json"
+        yield Text(rest, style="dim")

@@ -96,26 +96,26 @@ def read_history(events: Iterable[Json]) -> ShownHistory:
     Returns:
         The state.
     """
-    told = ShownHistory()
-    begun = told.begun
+    shown = ShownHistory()
+    begun = shown.begun
     for event in events:
-        told.last = event
+        shown.last = event
         kind, number = str(event.get("eventType")), event.get("eventId")
         if number == 1:
-            told.first = event
+            shown.first = event
         if kind == "WorkflowExecutionCancelRequested":
-            told.cancel = event
-        told.task_failed = _task_failed(told.task_failed, kind, event)
+            shown.cancel = event
+        shown.task_failed = _task_failed(shown.task_failed, kind, event)
         new = _begun(kind, event)
         path = next((str(event[key]) for key in _IDS if event.get(key)), "")
         if new is not None:
             new.path, new.event_id = path or new.path, integer(number)
-            (told.timers if new.kind == "timer" else told.tasks)[new.path] = begun[number] = new
+            (shown.timers if new.kind == "timer" else shown.tasks)[new.path] = begun[number] = new
             continue
         known = next((begun[event[key]] for key in _BEGUN if event.get(key) in begun), None)
         if known is not None:
             _follow(known, kind, event)
-    return told
+    return shown
 
 
 def _task_failed(before: Json, kind: str, event: Json) -> Json:

@@ -36,9 +36,9 @@ def times_json(dues: Sequence[Due], times: Times) -> list[dict[str, str]]:
     """
     found = []
     for due in dues:
-        told = {"nominal": format_time(due.nominal), "actual": format_time(due.actual)}
+        row = {"nominal": format_time(due.nominal), "actual": format_time(due.actual)}
         note = _note(due, times)
-        found.append({**told, "note": note} if note else told)
+        found.append({**row, "note": note} if note else row)
     return found
 
 
@@ -167,8 +167,10 @@ def _phases(runs: Sequence[Object]) -> _Phases:
     found = {}
     for run in runs:
         status, meta = run.get("status") or {}, run["metadata"]
-        told: Object = next((each for each in status.get("conditions") or () if each["type"] == "Succeeded"), {})
-        phase = _Phase(meta["uid"], status.get("phase") or "Pending", told.get("reason", ""), told.get("message", ""))
+        condition: Object = next((each for each in status.get("conditions") or () if each["type"] == "Succeeded"), {})
+        phase = _Phase(
+            meta["uid"], status.get("phase") or "Pending", condition.get("reason", ""), condition.get("message", "")
+        )
         found[meta["namespace"], meta["name"]] = phase
     return found
 
@@ -234,12 +236,12 @@ def _if_unpaused(schedule: Object, page: Page, count: int) -> list[str]:
 def _action(action: Object, run: _Phase | None) -> str:
     """Format one of the last actions. An open run has its own phase; a run that other runs continue is Running."""
     time, status = action.get("scheduledTime") or action["actualTime"], action.get("status", "")
-    told = ""
+    reason = ""
     if status == "Running" and run is not None and run.phase != "ContinuedAsNew":
         status = run.phase
         if run.phase == "Pending":
-            told = "  " + text.one_line(": ".join(filter(None, (run.reason, run.message))))
-    return f"  {time}  {status:<10}  {action['workflowRun']}{told}".rstrip()
+            reason = "  " + text.one_line(": ".join(filter(None, (run.reason, run.message))))
+    return f"  {time}  {status:<10}  {action['workflowRun']}{reason}".rstrip()
 
 
 def _near(time: str | None, page: Page) -> str:

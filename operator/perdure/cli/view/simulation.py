@@ -18,7 +18,7 @@ _GAP = "  "
 _LABEL = 14
 _MOST_MOMENTS = 500
 """Maximum lines of the timeline; of a longer one, only the beginning and the end are shown."""
-_LONGEST_TOLD = 200
+_LONGEST_DETAIL = 200
 """Maximum length of the text for one point in time."""
 
 
@@ -67,8 +67,8 @@ def _timeline(report: Report, page: Page) -> Iterator[Text]:
             yield Text(f"{page.glyphs.ellipsis} {len(moments) - len(shown)} more, see --output json", style="dim")
         line = Text(_GAP.join(map(text.pad, row, widths)) + _GAP)
         line.append_text(page.status(moment.word))
-        told = page.shorten(text.one_line(moment.told), _LONGEST_TOLD)
-        line.append(" " * (words - len(moment.word)) + _GAP + told if told else "")
+        detail = page.shorten(text.one_line(moment.detail), _LONGEST_DETAIL)
+        line.append(" " * (words - len(moment.word)) + _GAP + detail if detail else "")
         yield line
 
 
@@ -122,14 +122,14 @@ def _stems(nodes: Sequence[Node], before: str, page: Page) -> Iterator[tuple[str
 
 def _outcome(report: Report, page: Page) -> Iterator[Text]:
     yield Text(text.pad("Status:", _LABEL)).append_text(page.status(report.phase))
-    told = [("Duration", length(report.elapsed))]
+    rows = [("Duration", length(report.elapsed))]
     if len(report.lead.runs) > 1:
-        told.append(("Runs", str(len(report.lead.runs))))
+        rows.append(("Runs", str(len(report.lead.runs))))
     if report.output is not None:
-        told.append(("Output", text.value(report.output)))
-    told += [("Attempts", ", ".join(f"{name} {len(tries)}" for name, tries in report.attempts.items()))]
-    told += [("Waits for", what) for what in report.waits_for]
-    for label, what in told:
+        rows.append(("Output", text.value(report.output)))
+    rows += [("Attempts", ", ".join(f"{name} {len(tries)}" for name, tries in report.attempts.items()))]
+    rows += [("Waits for", what) for what in report.waits_for]
+    for label, what in rows:
         if what:
             yield Text(text.pad(f"{label}:", _LABEL) + page.shorten(text.one_line(what), page.width - _LABEL))
 
@@ -166,7 +166,7 @@ def summary(count: Mapping[str, int], page: Page) -> Text:
     """Show the results of all scenarios in one line."""
     total = sum(count.values())
     words = (("Met", "as expected"), ("Unmet", "not as expected"), ("Bad", "invalid"))
-    told = ", ".join(f"{count[key]} {word}" for key, word in words if count[key])
+    counts = ", ".join(f"{count[key]} {word}" for key, word in words if count[key])
     good = count["Met"] == total
     icon = page.glyphs.icons["Succeeded" if good else "Failed"]
-    return Text(f"{icon} {total} scenario{'s' if total != 1 else ''}: {told}", style="green" if good else "bold red")
+    return Text(f"{icon} {total} scenario{'s' if total != 1 else ''}: {counts}", style="green" if good else "bold red")

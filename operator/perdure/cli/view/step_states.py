@@ -158,14 +158,14 @@ class States:
         if self._known.source.trace is not None:
             traced = self._known.trace.get(f"{path}:compensate")
             return traced is not None and traced.status is Status.SUCCEEDED
-        told = self._known.history.tasks.get(f"{path}:compensate")
-        failed = (told is not None and told.ended == "Failed") or any(
+        entry = self._known.history.tasks.get(f"{path}:compensate")
+        failed = (entry is not None and entry.ended == "Failed") or any(
             f"`{path}:compensate" in s for s in self._known.suppressed
         )
         return not failed
 
     def failure(
-        self, path: str, state: str, record: Json, told: HistoryEntry | None, below: Sequence[ShownStep]
+        self, path: str, state: str, record: Json, entry: HistoryEntry | None, below: Sequence[ShownStep]
     ) -> Json | None:
         """Return why a step failed permanently, even if a `catch` handled the failure; None if it did not."""
         if self.has_timed_out(path, record) and state in {"Failed", "Succeeded"}:
@@ -173,8 +173,8 @@ class States:
             return {"kind": "Timeout", "type": "Timeout", "message": f"it did not end within {limit.target}"}
         traced = self._known.trace.get(path)
         whole = traced.failure if traced is not None else None
-        if told is not None and told.failure and (whole is None or whole.kind in _WRAPPERS):
-            return told.failure
+        if entry is not None and entry.failure and (whole is None or whole.kind in _WRAPPERS):
+            return entry.failure
         if whole is not None and not any(step.failure for step in below if step.name != "catch"):
             return as_json(whole)
         caught = mapping(mapping(self._known.frames.get(f"{path}:catch")).get("caught"))

@@ -83,9 +83,9 @@ class _StepReader:
 
     def task(self, path: str, name: str, definition: Json, record: Json, *, unknown: str = "") -> ShownStep:
         kind, target = kind_and_target(definition)
-        told = self.known.history.tasks.get(path) or self.known.history.timers.get(path)
-        if told is not None and (not definition or kind == "sleep"):
-            kind, target = kind or told.kind, told.target or target
+        entry = self.known.history.tasks.get(path) or self.known.history.timers.get(path)
+        if entry is not None and (not definition or kind == "sleep"):
+            kind, target = kind or entry.kind, entry.target or target
         below = [*self.hook(path, "onStart", definition), *self.body(path, kind, definition, record)]
         if f"{path}:catch" in self.begun_parts(path):
             block = self.block_at(f"{path}:catch", _only_handler(definition))
@@ -147,7 +147,7 @@ class _StepReader:
         path = f":{name}"
         block = str(mapping(self.source.definition.get(name)).get("block") or "")
         timer = self.known.history.timers.get(f"{path}{LIMIT}")
-        failed = any(f"`{path}/" in told or told.startswith(f"`{name}`") for told in self.known.suppressed)
+        failed = any(f"`{path}/" in entry or entry.startswith(f"`{name}`") for entry in self.known.suppressed)
         status = "Running" if path in self.known.frames else "Failed" if failed else "Succeeded"
         record = {} if path in self.known.trace else {"status": status}
         steps = tuple(self.frame(path, self.steps_of(path, block)))
@@ -170,9 +170,9 @@ class _StepReader:
         begun: bool = False,
         unknown: str = "",
     ) -> ShownStep:
-        told = self.known.history.tasks.get(path)
+        entry = self.known.history.tasks.get(path)
         activity = self.known.activities.get(path)
-        spans = [span for span in (told, self.known.history.timers.get(path), times) if span is not None]
+        spans = [span for span in (entry, self.known.history.timers.get(path), times) if span is not None]
         traced = self.known.trace.get(path)
         state = self.states.state(path, kind, record, below, spans, begun=begun) or unknown
         state = state or ("NotReached" if self.states.is_over(path) else "Pending")
@@ -192,7 +192,7 @@ class _StepReader:
             end = max((s.end for s in below if s.end), default=None)
         if state == "Stopped":
             end = self.source.end
-        attempt = activity.attempt if activity else told.attempt if told else None
+        attempt = activity.attempt if activity else entry.attempt if entry else None
         return ShownStep(
             path=path,
             name=name,
@@ -200,20 +200,20 @@ class _StepReader:
             target=target,
             state=state,
             attempt=attempt,
-            maximum_attempts=activity.maximum_attempts if activity else told.maximum_attempts if told else 0,
-            losses=activity.losses if activity else told.losses if told else 0,
+            maximum_attempts=activity.maximum_attempts if activity else entry.maximum_attempts if entry else 0,
+            losses=activity.losses if activity else entry.losses if entry else 0,
             start=start,
             end=None if state in OPEN else end,
-            last_start=activity.started if activity else told.last_start if told else None,
-            failure=self.states.failure(path, state, record, told, below),
+            last_start=activity.started if activity else entry.last_start if entry else None,
+            failure=self.states.failure(path, state, record, entry, below),
             remark=traced.remark if traced else "",
-            retry_state=told.retry_state if told else None,
-            last_failure=activity.last_failure if activity else told.last_failure if told else None,
+            retry_state=entry.retry_state if entry else None,
+            last_failure=activity.last_failure if activity else entry.last_failure if entry else None,
             count=count,
             # An attempt that is not due yet has no pod.
-            pods=pods_of(self.source, told, attempt - 1 if attempt and state == "BackingOff" else attempt),
-            task_queue=told.task_queue if told else "",
-            worker=activity.worker if activity else told.worker if told else "",
+            pods=pods_of(self.source, entry, attempt - 1 if attempt and state == "BackingOff" else attempt),
+            task_queue=entry.task_queue if entry else "",
+            worker=activity.worker if activity else entry.worker if entry else "",
             open=activity,
             note=str(mapping(self.known.tasks.get(path)).get("note") or ""),
             timer=self.known.timers.get(path),
@@ -223,20 +223,20 @@ class _StepReader:
         )
 
 
-def pods_of(source: Source, told: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
+def pods_of(source: Source, entry: HistoryEntry | None, attempt: int | None) -> tuple[str, ...]:
     """Name the pods of an activity.
 
     Args:
         source: The data from a status.
-        told: The entry of the activity in the history; None if there is none.
+        entry: The entry of the activity in the history; None if there is none.
         attempt: Number of the last attempt with a pod, if known.
 
     Returns:
         The pods of its attempts in order; empty if workers execute the activity.
     """
-    if told is None or told.kind != "activity" or told.task_queue or told.event_id is None:
+    if entry is None or entry.kind != "activity" or entry.task_queue or entry.event_id is None:
         return ()
-    run, number = source.run, told.event_id
+    run, number = source.run, entry.event_id
     if attempt is not None:
         return tuple(pod_name(run, number, n) for n in range(1, attempt + 1))
     # A run that is closed from outside does not record the attempts of its open activities.

@@ -174,8 +174,8 @@ def as_chrome_trace(
         if span.kind != "activity":
             continue
         for attempt, phase, begin, until in span.phases(now):
-            told = {"attempt": attempt.number, "result": attempt.result, "pod": attempt.pod}
-            events.append(_slice(f"#{attempt.number} {phase}", phase, track, (begin, until), told))
+            details = {"attempt": attempt.number, "result": attempt.result, "pod": attempt.pod}
+            events.append(_slice(f"#{attempt.number} {phase}", phase, track, (begin, until), details))
     return {"displayTimeUnit": "ms", "traceEvents": events}
 
 

@@ -129,8 +129,8 @@ def counts(items: Sequence[ShownStep], count: int | None = None, *, rest: str = 
     number = max(count or 0, len(items))
     states = Counter(item.state for item in items)
     states[rest] += number - len(items)
-    told = [f"{n} {state}" for state, n in states.items() if n]
-    return f"{number} item{'s' if number != 1 else ''}: {', '.join(told)}"
+    counted = [f"{n} {state}" for state, n in states.items() if n]
+    return f"{number} item{'s' if number != 1 else ''}: {', '.join(counted)}"
 
 
 def tries(attempt: int, maximum: int, losses: int) -> str:
@@ -195,17 +195,17 @@ def _row(place: _TreePlace, cells: Sequence[str], widths: Sequence[int], page: P
 def _notes(place: _TreePlace, run: ShownRun, page: Page, *, pods: bool) -> Iterator[Text]:
     step = place.step
     assert step is not None
-    told = []
+    lines = []
     if step.count is not None or (step.steps and step.steps[0].name.startswith("[")):
-        told.append((counts(step.steps, step.count, rest=_rest(step)), ""))
+        lines.append((counts(step.steps, step.count, rest=_rest(step)), ""))
     sentence = note(step, run, page)
     if sentence:
-        told.append((sentence, _STYLES.get(step.state, "")))
+        lines.append((sentence, _STYLES.get(step.state, "")))
     if pods and (step.pods or step.task_queue):
-        told.append((_pods(step, run, page) if step.pods else _worker(step), "dim"))
+        lines.append((_pods(step, run, page) if step.pods else _worker(step), "dim"))
     # The stem continues if there are lines below.
     stem = place.stem + (page.glyphs.pipe.rstrip() if step.steps else "")
-    for line, style in told:
+    for line, style in lines:
         begun = Text(text.pad(stem, cell_len(place.stem) + len(_GAP)), style="")
         begun.stylize("dim")
         yield begun.append(page.shorten(line, max(page.width - cell_len(begun.plain), 20)), style=style)

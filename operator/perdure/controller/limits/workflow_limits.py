@@ -62,7 +62,7 @@ class Full:
     """The run does not hold the limit. If it waits, it is woken when its turn comes."""
 
     capacity: int
-    gives_way: LimitEntry | None = None
+    to_cancel: LimitEntry | None = None
     """The run that must be cancelled to make room."""
 
 
@@ -166,7 +166,7 @@ class WorkflowLimits:
         if queues:
             self._waiting[namespace, name][claim.uid] = claim
         cancels = claim.policy is OverflowPolicy.CANCEL_RUNNING
-        return Full(known.capacity, known.queue.gives_way(claim.uid) if cancels else None)
+        return Full(known.capacity, known.queue.to_cancel(claim.uid) if cancels else None)
 
     async def change(self, namespace: str, name: str, change: Change) -> None:
         """Change the holders and waiters of a limit, and update the rest of its status.

@@ -76,14 +76,14 @@ class RunLimits:
                 _check_time(due, now, message)
                 message = f"{message}; the run starts once there is one"
                 raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
-            case Full(capacity, gives_way):
+            case Full(capacity, to_cancel):
                 of_key = f" with the key `{entry.key}`" if entry.key else ""
                 message = f"WorkflowLimit `{use.name}` has room for {runs(capacity)}{of_key}"
                 if use.overflow_policy is OverflowPolicy.FAIL:
                     raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, and it is full")
                 _check_time(due, now, message)
-                if gives_way is not None:
-                    await self._cancel(gives_way, use)
+                if to_cancel is not None:
+                    await self._cancel(to_cancel, use)
                 message = f"{message}; the run starts when its turn comes"
                 raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
             case _:

@@ -148,7 +148,7 @@ class ReconciledSchedule:
 
     def full(self, error: kube.TooLargeError) -> None:
         """Report that the spec leaves no room for the status."""
-        message = f"its spec leaves no room for its status ({error.message}); shorten the template"
+        message = f"the spec is too large to leave room for the status ({error.message}); shorten the template"
         self._event_recorder.warn(EventReason.PAYLOAD_TOO_LARGE, message, "Commit")
         self._inbox.refuse_all(ConditionReason.PAYLOAD_TOO_LARGE, message)
 

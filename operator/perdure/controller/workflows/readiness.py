@@ -152,7 +152,7 @@ class Readiness:
             workflow = await write_status(self._client, url, compute)
         except kube.TooLargeError as error:
             assert checked is not None
-            note = f"its spec leaves no room for its status ({error.message}): shorten it"
+            note = f"the spec is too large to leave room for the status ({error.message}): shorten it"
             said = f"{note}; {checked.reason}: {checked.message}" if checked.message else note
             self._warn(checked.workflow, ConditionReason.PAYLOAD_TOO_LARGE, said)
             return None

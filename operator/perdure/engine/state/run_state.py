@@ -233,8 +233,8 @@ def closing_failure(state: RunState, event: ev.Event) -> Failure | None:
     if failure is None or not isinstance(event, ev.WorkflowExecutionTimedOut) or state.run_deadline is None:
         return failure
     if state.expiration is not None and state.expiration <= state.run_deadline:
-        told = "the executionTimeout of the workflow has passed"
+        reason = "the executionTimeout of the workflow has passed"
     else:
         limit = state.run_timeout or state.run_deadline - (state.first_decision_time or state.began)
-        told = f"the runTimeout of {show_duration(limit)} has passed"
-    return msgspec.structs.replace(failure, message=f"{failure.message}: {told}")
+        reason = f"the runTimeout of {show_duration(limit)} has passed"
+    return msgspec.structs.replace(failure, message=f"{failure.message}: {reason}")

@@ -50,7 +50,7 @@ from perdure.frontend.errors import (
 from perdure.frontend.given import MAX_ID, UnfitError, moment
 from perdure.frontend.paging import page_of
 from perdure.frontend.querylang import parse
-from perdure.frontend.schedule_messages import Told
+from perdure.frontend.schedule_messages import ClientOptions
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.listing import converter, lists_of
 from perdure.frontend.visibility import is_known
@@ -82,7 +82,7 @@ class Scheduling:
         del call
         _check_id(request.schedule_id)
         types = await self._core.registry.types(request.namespace)
-        told = Told(
+        options = ClientOptions(
             request_id=request.request_id,
             memo=data.memo_to_json(request.memo),
             search_attributes=data.attributes_to_json(
@@ -97,7 +97,7 @@ class Scheduling:
                 namespace=request.namespace,
                 name=schedule_name(request.schedule_id),
                 schedule_id=request.schedule_id,
-                told=told,
+                options=options,
                 identity=request.identity,
             )
             _check(body)
@@ -109,7 +109,7 @@ class Scheduling:
             made = await client.create(kube.path(kube.PERDURE, request.namespace, "schedules"), body)
         except kube.AlreadyExistsError:
             made = await self._read(request.namespace, request.schedule_id)
-            if not request.request_id or schedule_messages.told_of(made).request_id != request.request_id:
+            if not request.request_id or schedule_messages.client_options(made).request_id != request.request_id:
                 message = f"schedule already exists. ScheduleId: {request.schedule_id}"
                 raise already_started(message, "", "") from None
         except kube.NotFoundError:
@@ -146,15 +146,15 @@ class Scheduling:
         def change(obj: kube.Object) -> kube.Object:
             if request.conflict_token and request.conflict_token != _token(obj):
                 raise precondition("mismatched conflict token: the schedule has changed since it was described")
-            told = msgspec.structs.replace(schedule_messages.told_of(obj), updated=now())
+            options = msgspec.structs.replace(schedule_messages.client_options(obj), updated=now())
             if request.HasField("search_attributes"):
                 found = data.attributes_to_json(request.search_attributes.indexed_fields, types, request.namespace)
-                told = msgspec.structs.replace(told, search_attributes=found or None)
+                options = msgspec.structs.replace(options, search_attributes=found or None)
             if request.HasField("memo"):
                 changes = data.upserted(request.memo.fields)
-                kept = {name: value for name, value in {**(told.memo or {}), **changes}.items() if value is not None}
-                told = msgspec.structs.replace(told, memo=kept or None)
-            changed = schedule_messages.changed_schedule(obj, request.schedule, types, told)
+                kept = {name: value for name, value in {**(options.memo or {}), **changes}.items() if value is not None}
+                options = msgspec.structs.replace(options, memo=kept or None)
+            changed = schedule_messages.changed_schedule(obj, request.schedule, types, options)
             _check(changed)
             return changed
 
@@ -235,7 +235,7 @@ class Scheduling:
         found = await self._core.runs.manager.client.lists.all(kube.path(kube.PERDURE, namespace, "schedules"))
         types = await self._core.attribute_types(namespace)
         for obj in found:
-            attributes = schedule_messages.told_of(obj).search_attributes or {}
+            attributes = schedule_messages.client_options(obj).search_attributes or {}
             types |= {name: data.attribute_type(value, name) for name, value in attributes.items()}
         try:
             known = types | _FIELDS
@@ -386,8 +386,8 @@ def _check(obj: kube.Object) -> None:
 
 
 def _refused(error: Exception) -> RpcError:
-    told = "; ".join(mistakes(error)) if isinstance(error, pydantic.ValidationError) else str(error)
-    return invalid(f"invalid schedule: {told}")
+    problem = "; ".join(mistakes(error)) if isinstance(error, pydantic.ValidationError) else str(error)
+    return invalid(f"invalid schedule: {problem}")
 
 
 def _token(obj: kube.Object) -> bytes:

@@ -40,11 +40,11 @@ from perdure.frontend.service.standalone_runs import (
     StandaloneRuns,
     check_metadata,
     id_policies,
-    not_begun,
+    not_started,
     request_id_of,
 )
 from perdure.frontend.standalone import described, outcome_of
-from perdure.frontend.start_requests import check_beside, input_of
+from perdure.frontend.start_requests import check_extras, input_of
 from perdure.frontend.visibility import record_of
 from perdure.kube import client as kube
 from perdure.kube.clock import now
@@ -108,10 +108,10 @@ class StandaloneActivities:
             await self._standalone.demand(known, attached)
 
     async def _body(self, request: StartActivityExecutionRequest, name: str) -> kube.Object:
-        spec, extras = _asked_for(request, await self._core.registry.types(request.namespace))
+        spec, extras = _requested(request, await self._core.registry.types(request.namespace))
         callbacks = callbacks_of(request, self._core.runs.manager.served)
         extras = msgspec.structs.replace(extras, completion_callbacks=callbacks, links=links.to_json(request.links))
-        check_beside(extras)
+        check_extras(extras)
         return {
             "apiVersion": labels.API_VERSION,
             "kind": "WorkflowRun",
@@ -156,7 +156,7 @@ class StandaloneActivities:
         self, request: DescribeActivityExecutionRequest, view: View
     ) -> DescribeActivityExecutionResponse:
         if view.state is None:
-            raise not_begun(view.entry)
+            raise not_started(view.entry)
         history = await self._core.runs.reader.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeActivityExecutionResponse(
@@ -242,7 +242,7 @@ def _check_attaching(request: StartActivityExecutionRequest) -> None:
         raise invalid("on_conflict_options: attach_request_id requires at least one completion callback or link")
 
 
-def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) -> tuple[dict[str, Any], StartExtras]:
+def _requested(request: StartActivityExecutionRequest, types: dict[str, str]) -> tuple[dict[str, Any], StartExtras]:
     """Build the spec of the WorkflowRun of a standalone activity, and its other parts.
 
     Raises:
@@ -275,7 +275,7 @@ def _asked_for(request: StartActivityExecutionRequest, types: dict[str, str]) ->
         identity=request.identity,
         header=data.header_to_json(request),
         user_metadata=data.user_metadata_to_json(request.user_metadata),
-        priority=priorities.asked_for(request),
+        priority=priorities.requested(request),
         request_id=request.request_id,
     )
     return spec, extras

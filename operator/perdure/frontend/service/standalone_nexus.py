@@ -38,9 +38,9 @@ from perdure.frontend.long_polls import token_of
 from perdure.frontend.run_reader import View
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.service.making import RunMaker, StartedRun, run_name
-from perdure.frontend.service.standalone_runs import StandaloneRuns, check_metadata, id_policies, not_begun
+from perdure.frontend.service.standalone_runs import StandaloneRuns, check_metadata, id_policies, not_started
 from perdure.frontend.standalone_nexus import described, operation_of, outcome_of
-from perdure.frontend.start_requests import check_beside, input_of
+from perdure.frontend.start_requests import check_extras, input_of
 from perdure.frontend.visibility import record_of
 from perdure.kube.clock import now
 from perdure.runtime.kinds import RunKind
@@ -83,7 +83,7 @@ class StandaloneNexusOperations:
         _check(request)
         reuse, conflict = id_policies(request, NexusOperationIdReusePolicy, NexusOperationIdConflictPolicy)
         types = await self._core.registry.types(request.namespace)
-        spec, extras = _asked_for(request, await self._endpoint(request), types)
+        spec, extras = _requested(request, await self._endpoint(request), types)
         name = run_name(request.operation_id, request.request_id, kind=RunKind.NEXUS_OPERATION.value)
         annotations = {labels.START_ANNOTATION: msgspec.json.encode(extras).decode()}
         if principal:
@@ -133,7 +133,7 @@ class StandaloneNexusOperations:
             return PollNexusOperationExecutionResponse()
         view = await runs.reader.view(entry)
         if view.state is None:
-            raise not_begun(entry)
+            raise not_started(entry)
         operation = operation_of(view.state)
         response = PollNexusOperationExecutionResponse(
             run_id=entry.uid,
@@ -159,7 +159,7 @@ class StandaloneNexusOperations:
         self, request: DescribeNexusOperationExecutionRequest, view: View
     ) -> DescribeNexusOperationExecutionResponse:
         if view.state is None:
-            raise not_begun(view.entry)
+            raise not_started(view.entry)
         history = await self._core.runs.reader.history(view)
         info = described(view.object, record_of(view.object), view.state, history, now())
         response = DescribeNexusOperationExecutionResponse(run_id=view.entry.uid, info=info)
@@ -225,7 +225,7 @@ def _check(request: StartNexusOperationExecutionRequest) -> None:
     check_metadata(request)
 
 
-def _asked_for(
+def _requested(
     request: StartNexusOperationExecutionRequest, endpoint: Endpoint, types: dict[str, str]
 ) -> tuple[dict[str, Any], StartExtras]:
     """Build the spec of the WorkflowRun of a standalone Nexus operation, and its other parts.
@@ -262,5 +262,5 @@ def _asked_for(
         endpoint_id=endpoint.id,
         handler_namespace=endpoint.namespace,
     )
-    check_beside(extras)
+    check_extras(extras)
     return spec, extras

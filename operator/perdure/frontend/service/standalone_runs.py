@@ -52,8 +52,8 @@ class StandaloneRuns:
         if token:
             long_polls.check(token, entry.uid)
         runs, seconds = self._core.runs, call.within(LONGEST_POLL if token else LONGEST_WAIT)
-        if not await runs.finder.has_begun(entry.uid, seconds):
-            raise not_begun(entry)
+        if not await runs.finder.has_started(entry.uid, seconds):
+            raise not_started(entry)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
@@ -70,10 +70,10 @@ class StandaloneRuns:
         Raises:
             RpcError: The run has not begun.
         """
-        await self._core.runs.finder.has_begun(entry.uid, call.within(LONGEST_WAIT))
+        await self._core.runs.finder.has_started(entry.uid, call.within(LONGEST_WAIT))
         state = (await self._core.runs.reader.view(entry)).state
         if state is None:
-            raise not_begun(entry)
+            raise not_started(entry)
         return state
 
     # Stopping
@@ -194,7 +194,7 @@ def request_id_of(request: Any) -> str:
     return str(found)
 
 
-def not_begun(entry: Entry) -> RpcError:
+def not_started(entry: Entry) -> RpcError:
     """Build the error for a request that requires a run that has started."""
     return unavailable(f"the {entry.kind.noun} has not started yet")
 

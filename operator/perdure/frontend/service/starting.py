@@ -38,7 +38,7 @@ from perdure.frontend.queues import Kind
 from perdure.frontend.service.call import LONGEST_WAIT, CallContext
 from perdure.frontend.service.making import BEGIN_SECONDS, RunMaker, StartedRun, run_name
 from perdure.frontend.service.task_dispatch import TaskDispatch
-from perdure.frontend.start_requests import check_beside, cron_refused, run_asked_for
+from perdure.frontend.start_requests import check_extras, cron_refused, requested_run
 from perdure.frontend.versions import version_of
 from perdure.kube import client as kube
 from perdure.runtime.blobs import with_content
@@ -234,7 +234,7 @@ class Starting:
     async def _body(self, request: Any, name: str, reuse: str, conflict: str, *, eager: bool) -> kube.Object:
         try:
             types = await self._core.registry.types(request.namespace)
-            spec, extras = run_asked_for(request, types, request.namespace, apart=True)
+            spec, extras = requested_run(request, types, request.namespace, apart=True)
             if extras.versioning_override is not None:
                 known = await self._core.deployments.load(request.namespace)
                 if refused := override_refused(known, extras.versioning_override, request.task_queue.name):
@@ -253,7 +253,7 @@ class Starting:
             extras = msgspec.structs.replace(
                 extras, completion_callbacks=self._callbacks(request), links=own_links(request)
             )
-            check_beside(extras)
+            check_extras(extras)
         except UnfitError as error:
             raise invalid(str(error)) from error
         spec |= {"workflowIdReusePolicy": reuse, "workflowIdConflictPolicy": conflict}

@@ -152,7 +152,7 @@ class TaskDispatch:
         response.started_time.FromDatetime(task.started_time)
         for query in self._core.queries.attached(entry.uid):
             response.queries[query.query_id].CopyFrom(query.query)
-        for update in self._core.updates.to_be_asked(entry.uid):
+        for update in self._core.updates.undecided(entry.uid):
             if update.update_id in code.updates:
                 continue  # already accepted; its caller is about to get the response
             if update.update_id in code.admitted:

@@ -88,7 +88,7 @@ class Updating:
     async def _update_run(
         self, entry: Entry, request: UpdateWorkflowExecutionRequest, call: CallContext
     ) -> UpdateWorkflowExecutionResponse:
-        if not await self._core.runs.finder.has_begun(entry.uid, call.within(LONGEST_WAIT)):
+        if not await self._core.runs.finder.has_started(entry.uid, call.within(LONGEST_WAIT)):
             raise unavailable("the workflow has not started yet")
         update_id = request.request.meta.update_id
         known = await self._known(entry, update_id)

@@ -47,7 +47,7 @@ from perdure.frontend.service.activity_tasks import handed_out
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.service.task_dispatch import TaskDispatch, token_of
 from perdure.frontend.task_tokens import QueryToken, WorkflowTaskToken, unpack
-from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, asked_by
+from perdure.frontend.update_messages import KnownUpdates, TaskAnswer, recorded_request
 from perdure.frontend.versions import version_of
 
 MAX_QUERY_RESULT = 2 * 1024 * 1024
@@ -169,7 +169,7 @@ class WorkflowTasks:
         update = self._core.updates.get(entry.uid, command.update_id)
         if update is None:
             return command
-        return replace(command, principal=update.principal, **asked_by(update.request))
+        return replace(command, principal=update.principal, **recorded_request(update.request))
 
     def _updates(self, entry: Entry, token: WorkflowTaskToken) -> KnownUpdates | None:
         """The updates that a response can refer to; None for a late or repeated response, which changes nothing."""
@@ -177,7 +177,7 @@ class WorkflowTasks:
         code = run.state.code if run is not None and run.state is not None else None
         if code is None or code.task is None or token_of(entry, code.task) != token:
             return None
-        asked = {update.update_id for update in self._core.updates.to_be_asked(entry.uid)}
+        asked = {update.update_id for update in self._core.updates.undecided(entry.uid)}
         return KnownUpdates(asked | code.admitted.keys(), code.updates)
 
     async def _settle(self, entry: Entry, request: RespondWorkflowTaskCompletedRequest, answered: TaskAnswer) -> None:
@@ -205,7 +205,7 @@ class WorkflowTasks:
         if answered.completed:
             await self._end_updates(entry, answered.completed)
         run = self._core.runs.manager.runs.get(entry.uid)
-        if run is not None and updates.to_be_asked(entry.uid):
+        if run is not None and updates.undecided(entry.uid):
             wanted = inputs.TaskWanted(request_id=uuid.uuid4().hex)  # an update waits for a worker
             self._core.runs.manager.runs.requests.send(entry, wanted, lambda _: None)
 

@@ -210,7 +210,7 @@ class Workflows:
             raise invalid("WorkflowQuery is not set on request.")
         seconds = call.within(LONGEST_WAIT)
         entry = await self._core.runs.finder.reach(request.namespace, request.execution, seconds)
-        if not await self._core.runs.finder.has_begun(entry.uid, seconds):
+        if not await self._core.runs.finder.has_started(entry.uid, seconds):
             raise unavailable("the workflow has not started yet")
         view = await self._core.runs.reader.view(entry)
         rejected = _rejected(request, view)

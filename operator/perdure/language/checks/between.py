@@ -39,8 +39,8 @@ def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterat
             yield _unknown(f"{child.path}.workflow.name", "Workflow", child.workflow, known)
             continue
         for where, message in misfits(other.program.input, child.input, child.kind):
-            told = f"does not fit the input of Workflow `{child.workflow}`: {message}"
-            yield Finding(f"{child.path}.input{where}", told)
+            problem = f"does not fit the input of Workflow `{child.workflow}`: {message}"
+            yield Finding(f"{child.path}.input{where}", problem)
     yield from policies_of(checked.policies, documents)
     for path, limit in checked.limits:
         if limit not in documents.limits:

@@ -143,10 +143,10 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
     program, broken = compile_as_far(spec)
     checks = _Checks(spec, program)
     checks.run()
-    told = {finding.path for finding in broken}
+    reported = {finding.path for finding in broken}
     signals = signals_of(program)
     found = (*checks.findings, *signals.misread)
-    findings = [*broken, *(finding for finding in found if finding.path not in told)]
+    findings = [*broken, *(finding for finding in found if finding.path not in reported)]
     findings.sort(key=lambda finding: _ORDER[finding.severity])
     return Checked(
         program,
@@ -337,14 +337,14 @@ class _Checks:
             self.found(path, message, Severity.ERROR)
 
     def paths(self, where: str, reads: Reads, scope: Scope, guards: frozenset[Path]) -> None:
-        told: set[Path] = set()
+        reported: set[Path] = set()
         for path in sorted(reads.paths, key=str):
             for miss in look_up(scope, path)[1]:
                 if miss.certain and miss.path[:1] == ("steps",) and len(miss.path) == 2:  # noqa: PLR2004 (steps.<name>)
                     continue  # the compiler reports it with its path
                 asked = miss.path in guards if not miss.certain else miss.path in reads.guarded
-                if not asked and miss.path not in told:
-                    told.add(miss.path)
+                if not asked and miss.path not in reported:
+                    reported.add(miss.path)
                     self.found(where, miss.message, Severity.ERROR if miss.certain else Severity.WARNING)
             if path[0] == "vars" and len(path) > 1 and path[1] not in self.variables and path[:2] not in guards:
                 self.found(where, f"no step sets the variable `{path[1]}`; set it in a step of kind `set`")

@@ -93,11 +93,9 @@ class Operator:
         def deliver(type_: str | None, obj: dict[str, Any]) -> None:
             meta = obj["metadata"]
             if self._trace is not None:
-                told = "terminating, " if "deletionTimestamp" in meta else ""
+                deleting = "terminating, " if "deletionTimestamp" in meta else ""
                 phase = (obj.get("status") or {}).get("phase", "")
-                line = (
-                    f"hears {type_ or 'LISTED'} {route.plural} {meta['name']} {told}{phase} v{meta['resourceVersion']}"
-                )
+                line = f"hears {type_ or 'LISTED'} {route.plural} {meta['name']} {deleting}{phase} v{meta['resourceVersion']}"
                 self._trace(line, str(meta))
             self._context.run(route.take, obj, deleted=type_ == "DELETED")
 

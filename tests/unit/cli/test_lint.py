@@ -295,7 +295,7 @@ def test_one_run_reports_every_mistake() -> None:
         ("Workflow/broken", "spec.steps[3].set.z", "inputs"),
         ("Workflow/broken", "spec.steps[4].timeout", "must be a duration"),
         ("WorkflowRun/run", "spec.inputs", "unknown field"),
-        ("WorkflowRun/run", "spec.input.count", "does not fit the input of Workflow `broken`"),
+        ("WorkflowRun/run", "spec.input.count", "does not match the input schema of Workflow `broken`"),
         ("Schedule/nightly", "spec.crons", "did you mean `cron`"),
         ("Schedule/nightly", "spec.cron[0]", "`hour` is `25`"),
         ("Schedule/nightly", "spec.cron[1]", "must be a cron line"),

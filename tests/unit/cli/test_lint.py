@@ -125,7 +125,11 @@ def test_files_without_anything_to_check_are_trouble() -> None:
     ("text", "line", "want"),
     [
         (GOOD.replace("sleep:", "slep:"), 7, "spec.steps[0].slep: unknown field"),
-        (GOOD.replace("kind: Workflow", "kind: Workflo"), 3, "kind: unknown kind; the kinds are ArtifactSet, DeadLetter"),
+        (
+            GOOD.replace("kind: Workflow", "kind: Workflo"),
+            3,
+            "kind: unknown kind; the kinds are ArtifactSet, DeadLetter",
+        ),
         (GOOD + "  steps: []\n", 8, "spec.steps: is set twice in the same object"),
         (GOOD.replace("{name: good}", "{}"), 4, "metadata.name: must be set"),
         ("metadata: {}\n", 1, "must be a manifest, with `apiVersion: perdure.dev/v1alpha1` and a `kind`"),

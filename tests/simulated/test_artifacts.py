@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.kubelet import ContainerExit
+from perdure.simulation.cluster.object_store import Refusal
 from simulated.artifacts import MAKES, USES, Store, maker
 from simulated.world import Setting, World, simulate
 
@@ -158,5 +160,28 @@ def test_artifacts_stay_if_their_set_is_deleted() -> None:
         delete(world, "workflowruns", "run")
         await asyncio.sleep(_COLLECTED)
         assert len(store.objects) == 1
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_an_attempt_waits_while_the_artifact_set_cannot_be_created() -> None:
+    async def scenario(world: World) -> None:
+        begin(world)
+        handle = world.server.handle
+
+        def refuse(request: Request) -> Response:
+            if request.method == "POST" and request.url.partition("?")[0].endswith("/artifactsets"):
+                return refused(Refusal(403, "Forbidden", "exceeded quota: sets"))
+            return handle(request)
+
+        world.server.handle = refuse  # type: ignore[method-assign]
+        world.create("WorkflowRun", "run", {"inline": MAKES})
+        await asyncio.sleep(10)
+        (activity,) = world.run("run")["status"]["state"]["activities"].values()
+        assert activity["waitingReason"] == "the ArtifactSet of the run cannot be created: exceeded quota: sets"
+        world.server.handle = handle  # type: ignore[method-assign]
+        await world.rest()
+        assert world.run("run")["status"]["phase"] == "Completed"
+        assert holders(world) == [["run"]]
 
     assert simulate(scenario, _CALM).violations == []

@@ -86,7 +86,7 @@ async def test_what_is_too_large_is_refused_in_the_same_words_whatever_its_size(
         asked = request(temporal, input=Payloads(payloads=[Payload(data=b"x" * size)]))
         await refused(service.start_workflow_execution(asked), "Blob data size exceeds limit")
     asked = request(temporal, input=Payloads(payloads=[Payload()] * 20_000))
-    await refused(service.start_workflow_execution(asked), "It has 20,000 payloads, and may have 10,000")
+    await refused(service.start_workflow_execution(asked), "It has 20,000 payloads; the limit is 10,000")
     asked = request(temporal, input=Payloads(payloads=[Payload()] * 1_500_000))
     await refused(service.start_workflow_execution(asked), "have more than 50,000 items")
 

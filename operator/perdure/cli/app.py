@@ -20,6 +20,7 @@ from perdure.cli.errors import CliError
 from perdure.cli.option_values import use_light_coercion
 
 VERBS = {
+    "artifacts": "perdure.cli.verbs.artifacts",
     "cancel": "perdure.cli.verbs.cancel",
     "complete": "perdure.cli.verbs.complete",
     "completion": "perdure.cli.verbs.completion",

@@ -106,7 +106,7 @@ def name(value: str, field: str, *, required: bool = True) -> str:
     if required and not value:
         raise UnfitError(f"{field} is not set")
     if len(value) > MAX_ID:
-        raise UnfitError(f"{field} length exceeds limit: it has {len(value):,} characters, and may have {MAX_ID:,}.")
+        raise UnfitError(f"{field} length exceeds limit: it has {len(value):,} characters; the limit is {MAX_ID:,}.")
     return value
 
 
@@ -118,7 +118,7 @@ def few(payloads: Sized) -> None:
     """
     if len(payloads) > MAX_PAYLOADS:
         raise UnfitError(
-            f"Blob data size exceeds limit. It has {len(payloads):,} payloads, and may have {MAX_PAYLOADS:,}."
+            f"Blob data size exceeds limit. It has {len(payloads):,} payloads; the limit is {MAX_PAYLOADS:,}."
         )
 
 
@@ -165,7 +165,7 @@ def fits(size: int, most: int = MAX_INLINE, what: str = "Blob data") -> None:
     """
     if size > most:
         error = OversizeError if most == MAX_BLOB else UnfitError
-        raise error(f"{what} size exceeds limit. It has {size:,} bytes, and may have {most:,}.")
+        raise error(f"{what} size exceeds limit. It has {size:,} bytes; the limit is {most:,}.")
 
 
 def retry_policy(policy: ProtoRetryPolicy) -> RetryPolicy:

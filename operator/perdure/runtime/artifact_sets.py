@@ -11,17 +11,14 @@ from perdure.api import labels
 from perdure.api.artifactset import HolderKind
 from perdure.api.common import API_VERSION
 from perdure.api.names import artifact_folder, artifact_set_name, deletion_pod_name, label_value
-from perdure.runtime.artifacts import store_settings
 from perdure.runtime.attempts import KubeObject, PodSettings, RunRef
 from perdure.runtime.kubernetes_times import read_time
+from perdure.runtime.store_pods import build_store_pod
 
 _SECONDS: Final = 600
 """After this time Kubernetes stops a pod that deletes artifacts."""
 _LATEST: Final = timedelta(minutes=15)
 """After this time, a pod that has not ended has failed: it may never have started."""
-_CONTAINER: Final = "deletion"
-_LOG: Final = "/dev/termination-log"
-_RESOURCES: Final = {"requests": {"cpu": "5m", "memory": "64Mi"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,38 +85,22 @@ def build_deletion_pod(namespace: str, store: str, sets: Sequence[KubeObject], s
         settings: The operator's settings.
     """
     folders = [artifact_folder(namespace, each["spec"]["runId"]) for each in sets]
-    user = {} if settings.run_as_user is None else {"runAsUser": settings.run_as_user}
-    container = {
-        "name": _CONTAINER,
-        "image": settings.sidecar_image,
-        "command": ["python", "-m", "perdure.runner.artifacts.deletion"],
-        "env": [
-            {"name": "PERDURE_FOLDERS", "value": json.dumps(folders)},
-            {"name": "PERDURE_TERMINATION_LOG", "value": _LOG},
-            *store_settings(store),
-        ],
-        "resources": _RESOURCES,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    metadata = {
+        "name": deletion_pod_name(store),
+        "namespace": namespace,
+        "labels": {labels.ARTIFACT_STORE_LABEL: label_value(store)},
+        "annotations": {labels.ARTIFACT_SETS_ANNOTATION: json.dumps([each["metadata"]["name"] for each in sets])},
+        "ownerReferences": [_owner(each["metadata"]) for each in sets],
     }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": deletion_pod_name(store),
-            "namespace": namespace,
-            "labels": {labels.ARTIFACT_STORE_LABEL: label_value(store)},
-            "annotations": {labels.ARTIFACT_SETS_ANNOTATION: json.dumps([each["metadata"]["name"] for each in sets])},
-            "ownerReferences": [_owner(each["metadata"]) for each in sets],
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "activeDeadlineSeconds": _SECONDS,
-            "automountServiceAccountToken": False,
-            "securityContext": {"runAsNonRoot": True, **user, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [container],
-        },
-    }
+    return build_store_pod(
+        metadata,
+        "deletion",
+        store,
+        {"PERDURE_FOLDERS": json.dumps(folders)},
+        image=settings.sidecar_image,
+        user=settings.run_as_user,
+        seconds=_SECONDS,
+    )
 
 
 def _owner(meta: KubeObject) -> KubeObject:

@@ -116,6 +116,6 @@ def _every(body: str, line: str) -> Interval:
         raise InvalidTimesError(f"`{line}`: {error}") from error
     if every < _SHORTEST or offset >= every or every % _SHORTEST or offset % _SHORTEST:
         raise InvalidTimesError(
-            f"`{line}`: the distance must be at least 1s, in whole seconds, and longer than the phase after `/`"
+            f"`{line}`: the interval must be at least 1s, in whole seconds, and longer than the phase after `/`"
         )
     return Interval(every=every, offset=offset)

@@ -125,7 +125,11 @@ def test_files_without_anything_to_check_are_trouble() -> None:
     ("text", "line", "want"),
     [
         (GOOD.replace("sleep:", "slep:"), 7, "spec.steps[0].slep: unknown field"),
-        (GOOD.replace("kind: Workflow", "kind: Workflo"), 3, "kind: unknown kind; the kinds are DeadLetter"),
+        (
+            GOOD.replace("kind: Workflow", "kind: Workflo"),
+            3,
+            "kind: unknown kind; the kinds are ArtifactSet, DeadLetter",
+        ),
         (GOOD + "  steps: []\n", 8, "spec.steps: is set twice in the same object"),
         (GOOD.replace("{name: good}", "{}"), 4, "metadata.name: must be set"),
         ("metadata: {}\n", 1, "must be a manifest, with `apiVersion: perdure.dev/v1alpha1` and a `kind`"),
@@ -295,7 +299,7 @@ def test_one_run_reports_every_mistake() -> None:
         ("Workflow/broken", "spec.steps[3].set.z", "inputs"),
         ("Workflow/broken", "spec.steps[4].timeout", "must be a duration"),
         ("WorkflowRun/run", "spec.inputs", "unknown field"),
-        ("WorkflowRun/run", "spec.input.count", "does not fit the input of Workflow `broken`"),
+        ("WorkflowRun/run", "spec.input.count", "does not match the input schema of Workflow `broken`"),
         ("Schedule/nightly", "spec.crons", "did you mean `cron`"),
         ("Schedule/nightly", "spec.cron[0]", "`hour` is `25`"),
         ("Schedule/nightly", "spec.cron[1]", "must be a cron line"),

@@ -36,6 +36,8 @@ OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "rep
 """Verbs that make no request, or run for long."""
 
 CALLS: dict[str, list[str]] = {
+    "artifacts": ["list", "run"],
+    "artifacts get": ["run", "make/report"],
     "cancel": ["run"],
     "complete": ["run", "--step", "a", "--result", "1"],
     "count": [],

@@ -41,7 +41,7 @@ SHARED_FILES = {
     "step.py": {"engine", "schedule"},
     "retry.py": {"engine", "cli/verbs"},  # a verb is called so, too
     # A subject: its model, how it is built or read, its part of the controller, its RPCs, what describes it to users.
-    "artifacts.py": {"runtime", "language/checks"},
+    "artifacts.py": {"runtime", "language/checks", "cli/verbs"},
     "attempts.py": {"runtime", "engine/activities"},
     "commits.py": {"api", "runtime"},
     "deadletters.py": {"runtime", "cli/verbs", "cli/view"},

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode
@@ -115,15 +114,6 @@ def test_only_what_the_mask_names_is_changed() -> None:
     assert changed.task_queue == "orders"
     assert changed.start_to_close_timeout is not None
     assert (changed.retry_policy.maximum_attempts, changed.retry_policy.initial_interval.seconds) == (7, 9)
-
-
-@pytest.mark.parametrize(("now", "shown"), [("orders", "orders"), ("", "workflows"), ("pods/shop", "pods/shop")])
-def test_a_task_queue_that_a_client_repeats_is_not_changed(now: str, shown: str) -> None:
-    asked = ActivityOptions(task_queue={"name": shown}, retry_policy={"maximum_attempts": 2})
-    asked.start_to_close_timeout.FromSeconds(5)
-    paths = ["task_queue.name", "start_to_close_timeout"]
-    changed = changed_options(msgspec.structs.replace(NOW, task_queue=now), asked, paths)
-    assert changed.task_queue == now
 
 
 def test_a_reset_in_a_batch_says_where_to() -> None:

@@ -111,7 +111,7 @@ def test_a_default_has_to_fit_its_schema_but_need_not_be_whole() -> None:
     schema = {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "integer"}}}
     assert told(input={"schema": schema, "default": {"a": 1}}) == []
     assert told(input={"schema": schema, "default": {"a": "x"}}) == [
-        'Error spec.input.default.a: does not fit `spec.input.schema`: "x" is not of type "integer"'
+        'Error spec.input.default.a: does not match `spec.input.schema`: "x" is not of type "integer"'
     ]
     assert len(told(input={"schema": {"type": "string"}, "default": 3})) == 1
 
@@ -128,10 +128,13 @@ PARAMS = {
         ({"n": "${input.nights}"}, None),
         ({"n": "${input.either}", "t": "${input.guest}"}, None),
         ("${input}", None),
-        ({"n": "x"}, 'input.n: does not fit the params of block `b`: "x" is not of type "integer"'),
-        ({"n": "${input.guest}"}, "input.n: does not fit the params of block `b`: an expression that gives a string"),
-        ({"n": "${input.nights} nights"}, "an expression that gives a string"),
-        ({}, 'input: does not fit the params of block `b`: "n" is a required property'),
+        ({"n": "x"}, 'input.n: does not match the params of block `b`: "x" is not of type "integer"'),
+        (
+            {"n": "${input.guest}"},
+            "input.n: does not match the params of block `b`: an expression that returns a string",
+        ),
+        ({"n": "${input.nights} nights"}, "an expression that returns a string"),
+        ({}, 'input: does not match the params of block `b`: "n" is a required property'),
         (None, "is not of type"),
     ],
 )

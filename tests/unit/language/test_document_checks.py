@@ -32,8 +32,8 @@ def test_what_a_child_is_given_has_to_fit_its_input() -> None:
     assert together(a=[child("b", {"n": "${input.n}"})], b=nap) == []
     assert together(a=[child("b", {"n": "${run.name}"})], b=nap) == [
         (
-            "a: Error spec.steps[0].childWorkflow.input.n: does not fit the input of Workflow `b`: an expression that "
-            'gives a string: it is not of type "integer"'
+            "a: Error spec.steps[0].childWorkflow.input.n: does not match the input schema of Workflow `b`: an expression that "
+            'returns a string: it is not of type "integer"'
         )
     ]
     (finding,) = together(a=[child("b", {})], b=nap)

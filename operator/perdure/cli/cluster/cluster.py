@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from perdure import __version__
 from perdure.cli.cluster.diagnosis import Diagnosis
 from perdure.cli.cluster.errors import GoneError
+from perdure.cli.cluster.one_time_pods import OneTimePods
 from perdure.cli.cluster.requests import GET_ONE, Object, Requests
 from perdure.cli.cluster.runs import ClusterRuns
 from perdure.cli.errors import CliError
@@ -37,6 +38,7 @@ class Cluster:
         self.runs = ClusterRuns(requests)
         self.config_maps = ConfigMaps(requests)
         self.diagnosis = Diagnosis(requests)
+        self.one_time_pods = OneTimePods(requests)
         self._requests = requests
 
     async def read(self, kind: str, plural: str, name: str) -> Object:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from perdure.cli.view import failure, hints, text
+from perdure.cli.view import failure, hints, stored_artifacts, text
 from perdure.cli.view.facts import OpenRequest, ShownRun
 from perdure.cli.view.page import Page
 from perdure.cli.view.pending import activity_card, child_lines, operation_cards, signal_lines, timer_lines
@@ -44,6 +44,7 @@ def sections(run: ShownRun, page: Page) -> Iterator[Text]:
         ("Pending children", list(child_lines(run, page))),
         ("Pending Nexus operations", list(operation_cards(run, page))),
         ("Pending signals", list(signal_lines(run, page))),
+        ("Artifacts", list(stored_artifacts.section(run.artifacts or {}, page))),
         ("Failure", list(failure.chain(run.failure, page)) if run.failure else []),
         ("What next", list(hints.show(hints.hints(run, page)))),
     ):

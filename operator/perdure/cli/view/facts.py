@@ -20,6 +20,7 @@ from perdure.cli.view.recorded_steps import ShownHistory, read_history
 from perdure.cli.view.shown_step import ShownStep
 from perdure.cli.view.step_states import Source
 from perdure.cli.view.step_tree import read_steps
+from perdure.cli.view.stored_artifacts import artifacts_of
 from perdure.cli.view.text import read_time
 from perdure.cli.view.workflow_task import ShownCode, read_code
 from perdure.language.step_trace import Traced
@@ -94,6 +95,8 @@ class ShownRun(ListedRun):
     chain: ShownChain
     claims: tuple[tuple[str, str], ...]
     """Its workspaces with PersistentVolumeClaims, and the names of the claims."""
+    artifacts: Json | None
+    """References to the output artifacts of its steps, by step and name; None if there are none."""
     conditions: tuple[ShownCondition, ...]
     paused: OpenRequest | None
     """The pause; None if the run is not paused."""
@@ -134,7 +137,8 @@ def read_run(
     """
     metadata, spec, status = (mapping(obj.get(key)) for key in ("metadata", "spec", "status"))
     state, listed = mapping(status.get("state")), read_listed(obj)
-    history = read_history(mappings(mapping(status.get("history")).get("events")))
+    events = mappings(mapping(status.get("history")).get("events"))
+    history = read_history(events)
     open_ = read_openings(listed.name, status, state, now, seen)
     conditions = tuple(map(_condition, mappings(status.get("conditions"))))
     reference, standalone = mapping(spec.get("workflow")), mapping(spec.get("activity"))
@@ -167,6 +171,7 @@ def read_run(
         failure=failure or None,
         chain=_chain(metadata, status, history),
         claims=tuple(_claims(obj, source.definition)),
+        artifacts=artifacts_of(events) or None,
         conditions=conditions,
         paused=_pause(state, conditions) if listed.phase == "Paused" else None,
         cancel=_cancel(state, history, conditions),

@@ -15,6 +15,8 @@ import structlog
 from perdure.api.artifactset import MAX_HOLDERS, HolderKind
 from perdure.api.names import artifact_set_name
 from perdure.api.workflow import Activity
+from perdure.controller.pods.attempt_errors import AttemptBlockedError
+from perdure.controller.reconcile.refusals import is_for_now
 from perdure.kube import client as kube
 from perdure.runtime.artifact_sets import build_set, holder, uploaders_in
 from perdure.runtime.attempts import RunRef
@@ -38,6 +40,7 @@ class RunArtifacts:
         """Ensure that the artifacts that an activity uploads are deleted with the run, unless it keeps them.
 
         Raises:
+            AttemptBlockedError: A quota or a missing permission prevents it for now.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         artifacts = definition.artifacts
@@ -48,6 +51,10 @@ class RunArtifacts:
             await self._client.create(_url(self._run.namespace), body)
         except kube.AlreadyExistsError:
             await _add(self._client, self._run.namespace, self._run.uid, self._holder, store=artifacts.store)
+        except kube.ApiError as error:
+            if is_for_now(error):
+                raise AttemptBlockedError(f"the ArtifactSet of the run cannot be created: {error.message}") from error
+            raise
         self._stores.add(artifacts.store)
 
     async def hold(self, text: bytes) -> None:

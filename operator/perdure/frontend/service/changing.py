@@ -35,7 +35,7 @@ from perdure.controller.run_entries import Entry
 from perdure.engine import activity_changes, inputs
 from perdure.engine.activity_options import OpenActivityOptions
 from perdure.engine.recording import activity_named
-from perdure.engine.state import PODS_QUEUE, WORKFLOWS_QUEUE, PendingActivity
+from perdure.engine.state import PODS_QUEUE, PendingActivity
 from perdure.frontend import given, history_messages, priorities
 from perdure.frontend import payload_messages as data
 from perdure.frontend.core import Core
@@ -266,8 +266,7 @@ def changed_options(now: OpenActivityOptions, asked: ActivityOptions, paths: lis
     for path in paths:
         field = path.removeprefix(f"{_WHOLE_POLICY}.")
         if path in _WHOLE_QUEUE:
-            if asked.task_queue.name != (now.task_queue or WORKFLOWS_QUEUE):
-                changes["task_queue"] = asked.task_queue.name
+            changes["task_queue"] = asked.task_queue.name
         elif path in _TIMEOUTS:
             changes[path] = duration_or_none(asked, path)
         elif path == "priority":
@@ -308,7 +307,7 @@ def _only(policy: ProtoRetryPolicy, field: str) -> ProtoRetryPolicy:
 
 def _message(options: OpenActivityOptions) -> ActivityOptions:
     made = ActivityOptions(retry_policy=history_messages.retry_policy(options.retry_policy))
-    made.task_queue.name = options.task_queue or WORKFLOWS_QUEUE
+    made.task_queue.name = options.task_queue
     made.task_queue.kind = TaskQueueKind.TASK_QUEUE_KIND_NORMAL
     for name in _TIMEOUTS:
         getattr(made, name).FromTimedelta(getattr(options, name) or timedelta(0))

@@ -215,8 +215,7 @@ def describe_activity(activity: PendingActivity) -> PendingActivityInfo:
         interval = activity.retry_policy.interval(max(activity.tries - 1, 1))
         made.current_retry_interval.FromTimedelta(activity.scheduled_time - since if since is not None else interval)
     options = made.activity_options
-    # The Web UI changes options only together with a task queue, which activities of steps do not have.
-    options.task_queue.name = options.task_queue.normal_name = activity.task_queue or WORKFLOWS_QUEUE
+    options.task_queue.name = options.task_queue.normal_name = activity.task_queue
     for name in (
         "schedule_to_close_timeout",
         "schedule_to_start_timeout",

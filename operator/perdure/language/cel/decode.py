@@ -107,7 +107,9 @@ class Decoder:
 
     def _map(self, fields: _Fields) -> Node:
         if 1 in fields:
-            raise CompileError(f"`{_text(fields, 1)}{{…}}` makes a protobuf message; write a map: {{'key': value}}")
+            raise CompileError(
+                f"`{_text(fields, 1)}{{…}}` creates a protobuf message; write a map instead: {{'key': value}}"
+            )
         entries = []
         for data in fields.get(2, []):
             entry = _message(data)

@@ -39,7 +39,7 @@ def between(checked: Checked, documents: Documents, *, name: str = "") -> Iterat
             yield _unknown(f"{child.path}.workflow.name", "Workflow", child.workflow, known)
             continue
         for where, message in misfits(other.program.input, child.input, child.kind):
-            problem = f"does not fit the input of Workflow `{child.workflow}`: {message}"
+            problem = f"does not match the input schema of Workflow `{child.workflow}`: {message}"
             yield Finding(f"{child.path}.input{where}", problem)
     yield from policies_of(checked.policies, documents)
     for path, limit in checked.limits:
@@ -71,7 +71,7 @@ def run_input(workflow: str, given: Any, documents: Documents, path: str) -> Ite
         yield _unknown(f"{path}.workflow.name", "Workflow", workflow, sorted(documents.workflows))
         return
     for where, message in other.program.input.check(other.program.input.complete(given)):
-        yield Finding(f"{path}.input{where}", f"does not fit the input of Workflow `{workflow}`: {message}")
+        yield Finding(f"{path}.input{where}", f"does not match the input schema of Workflow `{workflow}`: {message}")
 
 
 def _unknown(path: str, kind: str, name: str, known: list[str]) -> Finding:

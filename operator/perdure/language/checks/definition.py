@@ -226,7 +226,7 @@ class _Checks:
     def default(self, path: str, block: str) -> None:
         check = self.program.flows[block].params if block else self.program.input
         for where, message in default_misfits(check):
-            self.found(f"{path}.default{where}", f"does not fit `{path}.schema`: {message}", Severity.ERROR)
+            self.found(f"{path}.default{where}", f"does not match `{path}.schema`: {message}", Severity.ERROR)
 
     # Steps
 
@@ -285,7 +285,9 @@ class _Checks:
         if block not in self.program.flows:
             return
         for where, message in misfits(self.program.flows[block].params, value, partial(_kind_of_text, scope)):
-            self.found(f"{path}.input{where}", f"does not fit the params of block `{block}`: {message}", Severity.ERROR)
+            self.found(
+                f"{path}.input{where}", f"does not match the params of block `{block}`: {message}", Severity.ERROR
+            )
 
     # Expressions
 

@@ -39,7 +39,7 @@ def misfits(check: InputCheck, value: Any, kind: Kind) -> list[tuple[str, str]]:
         inside = next((holes[place[:n]] for n in range(len(place) + 1) if place[:n] in holes), None)
         if inside is not None:
             if place in holes and keyword == "type" and inside in _SAMPLES and inside != "double":
-                found.append((_spelled(place), f"an expression that gives {_article(inside)}: {_expected(error)}"))
+                found.append((_spelled(place), f"an expression that returns {_article(inside)}: {_expected(error)}"))
         elif keyword in _OF_THE_WHOLE and any(hole[: len(place)] == place for hole in holes):
             continue
         else:

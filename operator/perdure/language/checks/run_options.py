@@ -11,8 +11,8 @@ from perdure.language.coercion import shown
 from perdure.language.program import Finding
 
 _QUALIFIED = (
-    "must be a name of at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last, and may have a DNS "
-    "domain and a `/` before it, such as `example.com/team`"
+    "must be a name of at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last, optionally "
+    "after a DNS domain and a `/`, such as `example.com/team`"
 )
 
 

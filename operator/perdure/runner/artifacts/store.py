@@ -103,7 +103,7 @@ class ArtifactStore:
             ArtifactError: Some objects may be left.
         """
         count = 0
-        with _explained(f"the artifact store does not delete `{folder}`"):
+        with _explained(f"the artifact store did not delete `{folder}`"):
             for found in obstore.list(self._store, prefix=folder):
                 obstore.delete(self._store, [each["path"] for each in found])
                 count += len(found)

@@ -1,0 +1,191 @@
+"""`artifacts`: the output artifacts of a run."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perdure.cli.cluster import Cluster, Object, connect
+from perdure.cli.errors import CliError
+from perdure.cli.invocation import page_of, program_of
+from perdure.cli.options import (
+    ColorOption,
+    ContextOption,
+    NamespaceOption,
+    OutputOption,
+    RunName,
+    WorkflowIdOption,
+    check_named,
+)
+from perdure.cli.terminal import Color, Screen, for_people
+
+HELP = """List and download the output artifacts of a run.
+
+\b
+Examples:
+  {program} artifacts list order-42
+  {program} artifacts get order-42 make/report
+"""
+
+LIST_HELP = """List the output artifacts of a run.
+
+\b
+Examples:
+  {program} artifacts list order-42
+  {program} artifacts list order-42 --output json
+"""
+
+GET_HELP = """Download an output artifact of a run.
+
+A pod in the namespace of the run reads the artifact from its store and writes
+it to its log, so you need permission to create pods, but no access to the
+store. For artifacts of up to 6 MiB. A folder is a tar archive.
+
+\b
+Examples:
+  {program} artifacts get order-42 make/report
+  {program} artifacts get order-42 'write[0]/log' --file log.tar.gz
+  {program} artifacts get order-42 make/report --file - | less
+"""
+
+MAX_BYTES = 6 * 1024 * 1024
+"""The largest artifact: its base64 must fit into a log, which nodes rotate at 10 MiB."""
+_SECONDS = 180
+_USER = 65532
+
+
+def list_(
+    context: typer.Context,
+    name: RunName = None,
+    *,
+    workflow_id: WorkflowIdOption = None,
+    namespace: NamespaceOption = None,
+    output: OutputOption = "text",
+    color: ColorOption = Color.AUTO,
+    cluster: ContextOption = None,
+) -> None:
+    """List the output artifacts of a run."""
+    check_named(name, workflow_id)
+
+    async def read() -> tuple[str, dict[str, Any]]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            run = await found.runs.chosen(name, workflow_id)
+            return run["metadata"]["name"], await _artifacts(found, run)
+
+    run, artifacts = asyncio.run(read())
+    screen = Screen(color)
+    if not for_people(output):
+        screen.write_data(output, artifacts, artifacts)
+    elif not artifacts:
+        typer.echo(f"The steps of `{run}` have left no artifacts.", err=True)
+    else:
+        from perdure.cli.view.stored_artifacts import table
+
+        screen.show(table(artifacts, page_of(context, screen)))
+
+
+def get(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the WorkflowRun", show_default=False)],
+    artifact: Annotated[
+        str, typer.Argument(metavar="STEP/ARTIFACT", help="As `artifacts list` shows it", show_default=False)
+    ],
+    *,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "--file", "-f", help="Where to write it; -: standard output; default: its name", show_default=False
+        ),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", help="Image of the pod; default: that of a pod of the run", show_default=False),
+    ] = None,
+    namespace: NamespaceOption = None,
+    cluster: ContextOption = None,
+) -> None:
+    """Download an output artifact of a run."""
+
+    async def read() -> tuple[Object, bytes]:
+        async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
+            run = await found.runs.named(name)
+            artifacts = await _artifacts(found, run)
+            if artifact not in artifacts:
+                known = ", ".join(f"`{each}`" for each in list(artifacts)[:10]) or "(none)"
+                raise CliError(f"`{name}` has no artifact `{artifact}`; choose one of {known}")
+            reference = artifacts[artifact]
+            return reference, await _fetch(found, run, reference, image)
+
+    reference, content = asyncio.run(read())
+    if file == "-":
+        sys.stdout.buffer.write(content)
+        return
+    target = Path(file or reference["key"].rpartition("/")[2])
+    try:
+        target.write_bytes(content)
+    except OSError as error:
+        raise CliError(f"`{target}` cannot be written: {error}") from error
+    typer.echo(f"{target}: {len(content)} bytes", err=True)
+
+
+COMMANDS = {"list": (list_, LIST_HELP), "get": (get, GET_HELP)}
+
+
+async def _artifacts(cluster: Cluster, run: Object) -> dict[str, Any]:
+    """Return the references to the output artifacts of a run, by step and name."""
+    past = await cluster.runs.past(run)
+    from perdure.cli.view.stored_artifacts import artifacts_of
+
+    return artifacts_of(past.events)
+
+
+async def _fetch(cluster: Cluster, run: Object, reference: Object, image: str | None) -> bytes:
+    """Read an artifact by means of a pod, and check its hash.
+
+    Raises:
+        CliError: The artifact is too large, cannot be read, or has another hash.
+    """
+    if reference["size"] > MAX_BYTES:
+        raise CliError(
+            f"the artifact has {reference['size']} bytes, and this command reads up to {MAX_BYTES}; "
+            f"read `{reference['key']}` from the bucket in the Secret `{reference['store']}`"
+        )
+    from perdure.runtime.store_pods import build_store_pod
+
+    pod = build_store_pod(
+        {"generateName": "perdure-artifact-get-", "namespace": run["metadata"]["namespace"]},
+        "sending",
+        reference["store"],
+        {"PERDURE_KEY": reference["key"]},
+        image=image or _image_of(await cluster.runs.pods(run)),
+        user=_USER,
+        seconds=_SECONDS,
+    )
+    lines = await cluster.one_time_pods.output(pod)
+    try:
+        content = b"".join(base64.b64decode(line, validate=True) for line in lines)
+    except binascii.Error as error:
+        raise CliError(f"the log of the pod is not the artifact: {error}") from error
+    if hashlib.sha256(content).hexdigest() != reference["sha256"]:
+        raise CliError(f"the SHA-256 of the object `{reference['key']}` is not the recorded one: it was changed")
+    return content
+
+
+def _image_of(pods: list[Object]) -> str:
+    """Return the image of Perdure's containers in a pod of the run.
+
+    Raises:
+        CliError: No such pod is left.
+    """
+    from perdure.api.reserved import ARTIFACTS, OUTPUTS
+
+    for pod in pods:
+        for container in pod["spec"].get("initContainers") or ():
+            if container["name"] in {ARTIFACTS, OUTPUTS}:
+                return str(container["image"])
+    raise CliError("no pod of the run is left to take the image of Perdure from; set it with --image")

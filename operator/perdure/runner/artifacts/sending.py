@@ -1,0 +1,51 @@
+"""Write an artifact to the log of this pod, for `perdure artifacts get`, which has no access to the store.
+
+$PERDURE_KEY       the key of the object
+$PERDURE_STORE_…   the artifact store
+
+The log has the object as lines of base64.
+"""
+
+import base64
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from perdure.runner.artifacts.errors import ArtifactError
+from perdure.runner.artifacts.store import ArtifactStore
+
+_LINE: Final = 6_000
+"""Bytes in a line, which has 8,000 characters: container runtimes split lines of 16 KiB."""
+
+
+def encoded(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Encode an object as lines.
+
+    Args:
+        pieces: The object, in pieces of any size.
+    """
+    rest = b""
+    for piece in pieces:
+        rest += piece
+        whole = len(rest) - len(rest) % _LINE
+        for start in range(0, whole, _LINE):
+            yield base64.b64encode(rest[start : start + _LINE]).decode()
+        rest = rest[whole:]
+    if rest:
+        yield base64.b64encode(rest).decode()
+
+
+def main(environ: Mapping[str, str] = os.environ) -> int:
+    """Write the artifact, and return the exit code."""
+    try:
+        for line in encoded(ArtifactStore(environ).download(environ["PERDURE_KEY"])):
+            sys.stdout.write(f"{line}\n")
+    except ArtifactError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""`perdure artifacts`: what a run has left, and how a pod reads it for the user."""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perdure.runner.artifacts.sending import encoded
+from unit.cli.apiserver import ApiServer, Log, items
+from unit.cli.calling import RUNS, call
+
+CONTENT = bytes(range(256)) * 100
+REPORT = {
+    "store": "perdure-artifacts",
+    "key": "shop/uid-1/2-1/report",
+    "size": len(CONTENT),
+    "sha256": hashlib.sha256(CONTENT).hexdigest(),
+    "archive": "None",
+}
+PODS = "/api/v1/namespaces/shop/pods"
+UPLOADER = {"spec": {"initContainers": [{"name": "perdure-outputs", "image": "perdure:x"}]}}
+
+
+def run(*artifacts: dict[str, Any]) -> dict[str, Any]:
+    events = [
+        {"eventId": i, "eventType": "ActivityTaskCompleted", "activityId": f"make[{i}]", "artifacts": each}
+        for i, each in enumerate(artifacts)
+    ]
+    meta = {"name": "order", "namespace": "shop", "uid": "uid-1"}
+    return {"metadata": meta, "spec": {}, "status": {"history": {"events": events}}}
+
+
+@pytest.fixture(autouse=True)
+def stored(server: ApiServer) -> None:
+    server.answers[f"{RUNS}/order"] = run(
+        {"report": REPORT}, {}, {"report": {**REPORT, "key": "shop/uid-1/4-1/report"}}
+    )
+    server.answers[PODS] = items(UPLOADER)
+    server.status = lambda _: {"phase": "Succeeded"}
+    serve(server, CONTENT)
+
+
+def serve(server: ApiServer, content: bytes) -> None:
+    server.answers[f"{PODS}/perdure-artifact-get-1/log"] = Log("\n".join(encoded([content])) + "\n")
+
+
+def test_the_artifacts_of_all_steps_are_listed(server: ApiServer) -> None:
+    lines = [line.split() for line in call("artifacts", "list", "order").stdout.splitlines()]
+    assert lines == [
+        ["ARTIFACT", "BYTES", "KEY"],
+        ["make[0]/report", "25600", "shop/uid-1/2-1/report"],
+        ["make[2]/report", "25600", "shop/uid-1/4-1/report"],
+    ]
+    assert json.loads(call("artifacts", "list", "order", "-o", "json").stdout)["make[0]/report"] == REPORT
+    server.answers[f"{RUNS}/order"] = run({})
+    assert call("artifacts", "list", "order").stderr == "The steps of `order` have left no artifacts.\n"
+
+
+def test_describe_shows_the_first_artifacts(server: ApiServer) -> None:
+    server.answers[PODS] = items()
+    shown = call("describe", "order").stdout
+    assert "\nArtifacts\n  ARTIFACT        BYTES  KEY\n  make[0]/report  25600  shop/uid-1/2-1/report\n" in shown
+    assert json.loads(call("describe", "order", "-o", "json").stdout)["artifacts"]["make[0]/report"] == REPORT
+    server.answers[f"{RUNS}/order"] = run(*({"report": REPORT} for _ in range(23)))
+    assert "make[19]/report" in (shown := call("describe", "order").stdout)
+    assert "make[20]/report" not in shown
+    assert "  3 more; `perdure artifacts list` shows all\n" in shown
+    server.answers[f"{RUNS}/order"] = run({})
+    assert "Artifacts" not in call("describe", "order").stdout
+    assert "artifacts" not in json.loads(call("describe", "order", "-o", "json").stdout)
+
+
+def test_a_pod_reads_an_artifact_and_is_deleted(server: ApiServer, tmp_path: Path) -> None:
+    done = call("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "report").read_bytes() == CONTENT
+    (pod,) = server.created
+    (container,) = pod["spec"]["containers"]
+    assert container["image"] == "perdure:x"
+    variables = {each["name"]: each for each in container["env"]}
+    assert variables["PERDURE_KEY"]["value"] == REPORT["key"]
+    assert variables["PERDURE_STORE_BUCKET"]["valueFrom"]["secretKeyRef"]["name"] == "perdure-artifacts"
+    assert server.deleted == ["perdure-artifact-get-1"]
+
+
+def test_an_artifact_with_another_hash_is_not_written(server: ApiServer, tmp_path: Path) -> None:
+    serve(server, b"changed")
+    done = call("artifacts", "get", "order", "make[0]/report", "--file", str(tmp_path / "report"))
+    assert (done.exit_code, "is not the recorded one" in done.stderr) == (2, True)
+    assert not (tmp_path / "report").exists()
+    assert server.deleted == ["perdure-artifact-get-1"]
+
+
+@pytest.mark.parametrize(
+    ("status", "log", "message"),
+    [
+        ({"phase": "Failed"}, "the artifact store does not give `x`: denied\n", "does not give `x`: denied"),
+        (
+            {
+                "phase": "Pending",
+                "containerStatuses": [
+                    {"state": {"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}}
+                ],
+            },
+            "",
+            "cannot read the artifact: no secret",
+        ),
+        ({"phase": "Succeeded"}, "not base64 at all!\n", "the log of the pod is not the artifact"),
+    ],
+    ids=["failed", "no Secret", "garbage"],
+)
+def test_a_pod_that_cannot_read_it_is_explained_and_deleted(
+    server: ApiServer, status: dict[str, Any], log: str, message: str
+) -> None:
+    server.status = lambda _: status
+    server.answers[f"{PODS}/perdure-artifact-get-1/log"] = Log(log)
+    done = call("artifacts", "get", "order", "make[0]/report", "--file", "-")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert server.deleted == ["perdure-artifact-get-1"]
+
+
+def test_what_cannot_be_read_is_refused_before(server: ApiServer) -> None:
+    assert "choose one of `make[0]/report`, `make[2]/report`" in call("artifacts", "get", "order", "make/x").stderr
+    server.answers[PODS] = items()
+    assert "set it with --image" in call("artifacts", "get", "order", "make[0]/report").stderr
+    server.answers[f"{RUNS}/order"] = run({"report": {**REPORT, "size": 6 * 1024 * 1024 + 1}})
+    assert "read `shop/uid-1/2-1/report` from the bucket" in call("artifacts", "get", "order", "make[0]/report").stderr
+    assert server.created == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 5_999, 6_000, 6_001, 20_000])
+def test_lines_of_a_log_are_short_and_give_the_content_again(size: int) -> None:
+    content = CONTENT[:size]
+    pieces = [content[i : i + 777] for i in range(0, size, 777)]
+    lines = list(encoded(pieces))
+    assert max(map(len, lines), default=0) <= 8_000
+    assert b"".join(base64.b64decode(line) for line in lines) == content

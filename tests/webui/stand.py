@@ -28,7 +28,7 @@ from perdure.api import labels
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.storage import Object
 from threads import join
-from webui.flows import QUEUE, Order, charge
+from webui.flows import QUEUE, Approval, Order, Parent, call_bank, charge
 
 WORKFLOWS = "workflows"
 """The task queue that starts Workflows by name."""
@@ -111,7 +111,9 @@ def _working(address: str) -> Iterator[None]:
 
     async def work() -> None:
         client = await Client.connect(address)
-        async with Worker(client, task_queue=QUEUE, workflows=[Order], activities=[charge]):
+        async with Worker(
+            client, task_queue=QUEUE, workflows=[Order, Approval, Parent], activities=[charge, call_bank]
+        ):
             await stop.wait()
 
     thread = Thread(target=lambda: loop.run_until_complete(work()), daemon=True)
@@ -124,21 +126,38 @@ def _working(address: str) -> Iterator[None]:
         loop.close()
 
 
+_PARENT = """
+apiVersion: perdure.dev/v1alpha1
+kind: Workflow
+metadata: {name: parent}
+spec:
+  steps:
+  - name: child
+    childWorkflow: {workflow: {name: approval}, workflowId: "${input.child}"}
+"""
+
+
 def _objects() -> list[Object]:
-    return list(yaml.safe_load_all((REPOSITORY / "examples" / "order-flow" / "workflow.yaml").read_text()))
+    """Return the Workflows."""
+    examples = [REPOSITORY / "examples" / name / "workflow.yaml" for name in ("order-flow", "approval")]
+    return [*(each for path in examples for each in yaml.safe_load_all(path.read_text())), yaml.safe_load(_PARENT)]
 
 
 def _pod(pod: Object) -> ContainerExit:
-    """How a pod ends: the card network is down for two attempts."""
+    """How a pod ends: the card network is down for two attempts, and always for order B-1."""
     meta = pod["metadata"]
     activity, attempt = meta["labels"][labels.ACTIVITY_LABEL], int(meta["annotations"][labels.ATTEMPT_ANNOTATION])
     match activity:
-        case "charge-card" if attempt < 3:
+        case "charge-card" if attempt < 3 or '"B-1"' in meta["annotations"][labels.INPUT_ANNOTATION]:
             return _failed("CardNetworkUnavailable", "the card network does not answer")
         case "charge-card":
             return _ended({"amount": 349})
         case "ship":
             return _ended({"tracking": "T-1", "carrier": "Acme"})
+        case "ask":
+            return _ended(None)
+        case "file":
+            return _ended({"approved": True, "by": "bob", "seal": "S-1"})
         case _:
             return _ended({"reservation": "R-17", "picked": 6})
 

@@ -6,31 +6,10 @@ from typing import Any
 import pytest
 
 from webui.flows import QUEUE
+from webui.reading import opened, order, see, status
 from webui.stand import Stand
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
-
-
-def order(name: str, wait: str = "1d") -> dict[str, Any]:
-    return {"id": name, "items": ["lamp", "table"], "amount": 349, "changeOfMind": wait}
-
-
-def opened(page: Any, workflow_id: str, tab: str = "") -> Any:
-    """Open a run, and one of its tabs."""
-    page.goto(f"/namespaces/default/workflows/{workflow_id}")
-    page.get_by_role("heading", name=workflow_id).wait_for()
-    if tab:
-        page.get_by_role("tab", name=tab).click()
-    return page.get_by_role("main")
-
-
-def see(where: Any, text: str | re.Pattern[str]) -> None:
-    """Wait until a text is visible."""
-    where.get_by_text(text).filter(visible=True).first.wait_for()
-
-
-def status(page: Any, wanted: str) -> None:
-    page.get_by_role("status").filter(has_text=wanted).first.wait_for()
 
 
 def test_the_timeline_names_the_steps_and_the_activities(page: Any, ui: Stand) -> None:

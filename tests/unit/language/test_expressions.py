@@ -224,7 +224,7 @@ def test_format_writes_lists_and_maps_in_order() -> None:
         ("uint(1)", "unknown function or name `uint`"),
         ("google.protobuf.Duration{seconds: 1}", "write a map"),
         ("{true: 1}", "a bool cannot be the key of a map"),
-        ("{'a': 1, 'a': 2}", "stands twice"),
+        ("{'a': 1, 'a': 2}", "occurs twice"),
         ("[1].map(x, y)", "unknown name `y`"),
         ("1.0 / 0.0", "not a finite number"),
         ("0.0 / 0.0", "not a finite number"),

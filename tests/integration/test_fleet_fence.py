@@ -37,7 +37,7 @@ def release(namespace: Cluster) -> Iterator[Cluster]:
     namespace("apply", "-f", "-", stdin=rendered)
     try:
         forged = lease("forged", **{FLEET_LABEL: name})
-        refused = "operators of Perdure find each other by them"
+        refused = "operators of Perdure find each other with them"
         namespace.wait(
             "the policy to be in force",
             lambda: refused in namespace.run("create", EDITOR, "--dry-run=server", "-f", "-", stdin=forged).stderr,

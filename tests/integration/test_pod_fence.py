@@ -51,7 +51,7 @@ def patch(scene: Cluster, who: str, name: str, change: Json) -> str:
 
 
 def test_only_the_operator_makes_pods_with_its_label(scene: Cluster) -> None:
-    assert "must not make a Pod with the label perdure.dev/run-id" in create(scene, EDITOR, pod("forged", OURS))
+    assert "must not create a Pod with the label perdure.dev/run-id" in create(scene, EDITOR, pod("forged", OURS))
     assert not create(scene, EDITOR, pod("plain", {"app": "shop"}))
     assert not create(scene, OPERATOR, pod("attempt", OURS))
 
@@ -100,7 +100,7 @@ def test_only_the_operator_makes_leases_with_its_label(scene: Cluster) -> None:
         metadata = {"name": name, "labels": marks}
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
 
-    assert "must not make a Lease" in create(scene, EDITOR, lease("forged", OURS))
+    assert "must not create a Lease" in create(scene, EDITOR, lease("forged", OURS))
     assert not create(scene, EDITOR, lease("plain", {}))
     assert not create(scene, OPERATOR, lease("attempt", OURS))
 

@@ -83,7 +83,7 @@ def create_account(target: Target) -> None:
 
 
 def run_schedule(target: Target) -> None:
-    """Begin a schedule that starts a run every ten seconds; meanwhile an order goes its way."""
+    """Create a Schedule that starts a run every ten seconds, while the order runs."""
     with stage(f"kubectl apply -k {SCHEDULES}"):
         target.run("kubectl", "delete", "schedule", SCHEDULE, "--ignore-not-found", "--wait")
         target.run("kubectl", "apply", "-k", SCHEDULES)

@@ -57,6 +57,12 @@ INSTEAD: Final = {
     r"\bcut off\b": "truncated, disconnected",
     r"\bas far as is known\b": "if known",
     r"\bfrom [01] on\b": "the first is …",
+    r"\btakes? (?:it|them|one) away\b": "remove",
+    r"\bhand(?:s|ed)? (?:it |them )?on\b": "pass, pass on",
+    r"\bto do without\b": "name what is not needed",
+    r"\bcomes? to an end\b": "end",
+    r"\bless deep\b": "reduce the nesting",
+    r"\bstands? twice\b": "occurs twice, is set twice",
 }
 """Phrases, as regular expressions, and what to write instead (design/english.md)."""
 

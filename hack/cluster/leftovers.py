@@ -1,4 +1,4 @@
-"""What a killed run or a Docker daemon leaves on the host, and how to take it away."""
+"""What a killed run or a Docker daemon leaves on the host, and how to remove it."""
 
 import contextlib
 import json

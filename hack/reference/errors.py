@@ -12,7 +12,7 @@ OF_THE_OPERATOR: Final = {
         "Wait for handlers before the workflow returns, or send the update to the next run.",
     ),
     "ActivityNotFound": (
-        "The program of the pod defines no activity of that name.",
+        "The program in the pod does not define an activity with that name.",
         "Compare the name of the activity with the functions that `activity.main` or `@activity.defn` registers.",
     ),
     "AlreadyExists": (

@@ -116,7 +116,7 @@ class Retention(StrEnum):
     """Delete it as soon as its outcome is recorded."""
 
     EXPIRE = "Expire"
-    """Keep it for a few minutes, so that you can read its log. The settings of the operator say for how long."""
+    """Keep it for a few minutes, which the operator's settings define, so that you can read its log."""
 
     KEEP = "Keep"
     """Keep it until its run is deleted, so that you can read its log."""

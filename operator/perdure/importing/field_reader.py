@@ -109,7 +109,8 @@ class Fields:
         for name, value in self.data.items():
             if value not in (None, {}, [], "", False):
                 self.gap(
-                    name, f"has no counterpart; {advice.get(name, 'remove it, or change the workflow to do without')}"
+                    name,
+                    f"has no counterpart; {advice.get(name, 'remove it, or change the workflow so that it is not needed')}",
                 )
 
 

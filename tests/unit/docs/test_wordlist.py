@@ -19,6 +19,7 @@ _SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[3] / "hack/wordlis
         ("code.py", "heed = 1  # obey\n", [(1, "obey")]),
         ("code.py", 'heed = "at once"  # wordlist: a fixed phrase\n', []),
         ("values.yaml", "# Whoever may create pods.\n", [(1, "Whoever")]),
+        ("code.py", 'told = "move it, or take it away"\n', [(1, "take it away")]),
     ],
 )
 def test_phrases_are_found_in_prose(tmp_path: Path, name: str, text: str, found: list[tuple[int, str]]) -> None:

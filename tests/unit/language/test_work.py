@@ -101,7 +101,7 @@ def test_what_is_right_is_not_complained_about() -> None:
         ),
         (http(successCondition="${response.status}"), "type int, but must be true or false"),
         (http(output={"a": "${response.code}"}), "http.output.a: there is no field `code` in `response`"),
-        (resource(successCondition="${response.x}"), "the names here are: attempt, input, object, run"),
+        (resource(successCondition="${response.x}"), "the available names are: attempt, input, object, run"),
         (resource(failureCondition="${1 +}"), "resource.failureCondition: `1 +`: "),
         (resource(manifest={"kind": "Job", "metadata": {"name": "a"}}), "resource.manifest.apiVersion: must be set"),
         (resource(manifest={**JOB, "metadata": {}}), "metadata.name: must be set, or `generateName`"),

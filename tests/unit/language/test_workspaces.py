@@ -90,7 +90,7 @@ def test_what_is_wrong_with_artifacts_is_found() -> None:
         {"name": "c", "path": "/c", "http": {"url": "${input.url}", "sha256": "${nobody}"}},
     ]
     found = told({"name": "files"}, artifacts={"inputs": inputs})
-    assert [each.partition("; the names")[0].removeprefix("Error spec.activities[0].") for each in found] == [
+    assert [each.partition("; the available names")[0].removeprefix("Error spec.activities[0].") for each in found] == [
         "artifacts.inputs[0].path: another workspace or artifact is mounted at `/workspaces/files` already",
         "artifacts.inputs[1].http.url: must begin with `http://` or `https://`",
         "artifacts.inputs[2].http.sha256: `nobody`: unknown name `nobody`",

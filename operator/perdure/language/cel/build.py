@@ -133,7 +133,7 @@ class Builder:
             for key, item, optional in entries:
                 name = map_key(key(frame))
                 if name in made:
-                    raise EvaluationError(f"the key {short(str(name))} stands twice in one map")
+                    raise EvaluationError(f"the key {short(str(name))} occurs twice in one map")
                 value = item(frame)
                 if not optional:
                     made[name] = value

@@ -57,11 +57,11 @@ def _refuse_unknown(found: frozenset[str], known: frozenset[str], source: str) -
     for name in sorted(found - known):
         hint = ""
         if re.search(rf"[\w\]]-{re.escape(name)}\b", source):
-            hint = "; a name with a dash is written in brackets: steps['cool-off']"
+            hint = "; write a name with a dash in brackets: steps['cool-off']"
         elif near := get_close_matches(name, sorted(known), 1):
             hint = f", did you mean `{near[0]}`"
         listed = ", ".join(sorted(known))
-        raise CompileError(f"unknown name `{name}`{hint}; the names here are: {listed or 'none'}")
+        raise CompileError(f"unknown name `{name}`{hint}; the available names are: {listed or 'none'}")
 
 
 @functools.lru_cache(maxsize=_CACHED_PROGRAMS)
@@ -69,7 +69,7 @@ def compile_source(source: str, names: frozenset[str] | None) -> CompiledExpress
     """Compile one expression; `names` are the names it may read, None for any."""
     if len(source) > MAX_SOURCE:
         raise CompileError(
-            f"it has {len(source)} characters, and {MAX_SOURCE} are allowed; split it into several steps"
+            f"it has {len(source)} characters, but at most {MAX_SOURCE} are allowed; split it into several steps"
         )
     if len(re.findall(r"\bopt(?:Flat)?Map\b", source)) > _MAX_OPT_MAPS:
         # The macro copies its target, so each one in a chain doubles the size.

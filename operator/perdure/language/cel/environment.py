@@ -61,10 +61,10 @@ def _explain(error: Exception) -> CompileError:
     """The library's first error, as a sentence."""
     text = str(error)
     if not isinstance(error, RuntimeError):
-        return CompileError("it holds characters that are not Unicode text")
+        return CompileError("it contains characters that are not Unicode text")
     if _RECURSION.search(text):
         return CompileError(
-            "it is nested too deep (32 levels, and every + in a chain is one); join a list of texts, or use steps of kind `set`"
+            "it is nested too deep (32 levels, and every + in a chain is one); join a list of strings, or use steps of kind `set`"
         )
     place = _PLACE.search(text)
     line, column, message = (int(place[1]), int(place[2]), place[3]) if place else (0, 0, text.splitlines()[0])
@@ -74,7 +74,7 @@ def _explain(error: Exception) -> CompileError:
     elif message.startswith("Syntax error"):
         message = message.split(" expecting ")[0].replace("Syntax error: ", "it does not parse: ")
     elif found := _UNDECLARED.search(message):
-        message = f"there is no function or name `{found[1]}`"
+        message = f"unknown function or name `{found[1]}`"
     return CompileError(f"{message[:300]}{at}")
 
 

@@ -36,6 +36,7 @@ _KINDS = {
     "workflowlimits",
     "webhooks",
     "payloads",
+    "artifactsets",
     "configmaps",
 }
 """What is listed again and again."""

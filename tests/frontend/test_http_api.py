@@ -131,7 +131,7 @@ async def test_payloads_are_whole_where_asked_for_and_json_is_indented(http: Htt
     ("asked", "body", "status", "message"),
     [
         ("GET /api/v1/nowhere", None, (404, 5), "Not Found"),
-        (f"DELETE {WORKFLOWS}", None, (501, 12), "Method Not Allowed: this path takes GET"),
+        (f"DELETE {WORKFLOWS}", None, (501, 12), "Method Not Allowed: this path accepts GET"),
         (f"GET {WORKFLOWS}/missing", None, (404, 5), "workflow"),
         ("GET /api/v1/namespaces/nowhere/workflows", None, (404, 5), "Namespace nowhere is not found."),
         (f"GET {WORKFLOWS}?quer=x", None, (400, 3), 'has no field "quer". Did you mean "query"?'),

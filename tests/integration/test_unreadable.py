@@ -83,7 +83,7 @@ def test_the_first_and_the_last_time_are_times(namespace: Cluster, time: str) ->
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (inline({"name": "s", "set": {"v": DEEP}}), "deep"),
+        (inline({"name": "s", "set": {"v": DEEP}}), "nesting"),
         ({**inline(STAY), "searchAttributes": {"v": LESS_DEEP}}, "spec.searchAttributes.v"),
         ({**inline(STAY), "input": DEEP}, "spec.input"),
     ],
@@ -124,7 +124,7 @@ def test_a_workflow_that_cannot_be_read_is_not_ready_and_its_runs_say_so(namespa
         run_manifest("nap", {"workflow": {"name": "nap"}}),
     )
     assert "spec.steps[0].sleep.until" in not_ready(namespace, "workflow", "nap")
-    assert "deep" in not_ready(namespace, "workflow", "odd")
+    assert "nesting" in not_ready(namespace, "workflow", "odd")
     namespace.condition("workflowrun", "nap", "InvalidWorkflow")
     reason, _ = ask(namespace, "terminate", "nap", terminate={})
     assert reason == "Done"

@@ -90,11 +90,7 @@ def exactly_one_of(*fields: str, message: str | None = None) -> Rule:
     Returns:
         The rule.
     """
-    return Rule(
-        message or f"must have exactly one of {listed(fields)}",
-        " + ".join(f"(has(self.{cel_name(field)}) ? 1 : 0)" for field in fields) + " == 1",
-        lambda model: sum(getattr(model, field) is not None for field in fields) == 1,
-    )
+    return _count_of(fields, message or f"must have exactly one of {listed(fields)}", "== 1", lambda count: count == 1)
 
 
 def at_most_one_of(*fields: str, message: str | None = None) -> Rule:
@@ -107,10 +103,15 @@ def at_most_one_of(*fields: str, message: str | None = None) -> Rule:
     Returns:
         The rule.
     """
+    return _count_of(fields, message or f"must have at most one of {listed(fields)}", "<= 1", lambda count: count <= 1)
+
+
+def _count_of(fields: tuple[str, ...], message: str, comparison: str, holds: Callable[[int], bool]) -> Rule:
+    """Limit how many of several fields are set, by a comparison in CEL and the same one in Python."""
     return Rule(
-        message or f"must have at most one of {listed(fields)}",
-        " + ".join(f"(has(self.{cel_name(field)}) ? 1 : 0)" for field in fields) + " <= 1",
-        lambda model: sum(getattr(model, field) is not None for field in fields) <= 1,
+        message,
+        " + ".join(f"(has(self.{cel_name(field)}) ? 1 : 0)" for field in fields) + f" {comparison}",
+        lambda model: holds(sum(getattr(model, field) is not None for field in fields)),
     )
 
 

@@ -104,7 +104,7 @@ def test_a_tag_without_quotes_in_a_patch_keeps_the_type_of_its_value(tmp_path: P
 
 CLONE = """- name: main
   inputs: {artifacts: [{name: code, path: %s, git: {repo: "%s", revision: "%s"%s}}]}
-  container: {image: a, command: [ls], volumeMounts: [{name: work, mountPath: /work}]}"""
+  container: {image: a, command: [ls], volumeMounts: [{name: work, mountPath: /src}]}"""
 VOLUMES = "entrypoint: main\nvolumes: [{name: work, emptyDir: {}}]"
 
 
@@ -160,8 +160,8 @@ def test_files_from_git_are_fetched_before_the_container_starts(
 
 
 def test_files_from_git_go_to_a_volume_that_contains_their_path(tmp_path: Path) -> None:
-    spec = one(tmp_path, CLONE % ("/work/code", "https://shop.test/x.git", "", ""), VOLUMES)["podTemplate"]["spec"]
-    assert spec["initContainers"][0]["volumeMounts"] == [{"name": "work", "mountPath": "/work"}]
+    spec = one(tmp_path, CLONE % ("/src/code", "https://shop.test/x.git", "", ""), VOLUMES)["podTemplate"]["spec"]
+    assert spec["initContainers"][0]["volumeMounts"] == [{"name": "work", "mountPath": "/src"}]
     assert [each["name"] for each in spec["volumes"]] == ["work"]
     spec = one(tmp_path, CLONE % ("/code", "https://shop.test/x.git", "", ""), VOLUMES)["podTemplate"]["spec"]
     mount = {"name": "git-code", "mountPath": "/code"}

@@ -27,13 +27,22 @@ def _optional_index(build: Build, operand: Node, key: Node) -> Run:
     return lambda frame: find_item(inner(frame), at(frame))
 
 
+def _optional(value: Any, function: str) -> Optional:
+    """Return the operand of a function as an optional.
+
+    Raises:
+        EvaluationError: It is none.
+    """
+    if type(value) is not Optional:
+        raise EvaluationError(f"{function}() needs an optional, such as input.?name, not {article(kind(value))}")
+    return value
+
+
 def _or_value(build: Build, operand: Node, other: Node) -> Run:
     inner, instead = build(operand), build(other)
 
     def or_value(frame: Frame) -> Any:
-        value = inner(frame)
-        if type(value) is not Optional:
-            raise EvaluationError(f"orValue() needs an optional, such as input.?name, not {article(kind(value))}")
+        value = _optional(inner(frame), "orValue")
         return value.value if value.present else instead(frame)
 
     return or_value
@@ -43,9 +52,7 @@ def _or_else(build: Build, operand: Node, other: Node) -> Run:
     inner, instead = build(operand), build(other)
 
     def or_else(frame: Frame) -> Any:
-        value = inner(frame)
-        if type(value) is not Optional:
-            raise EvaluationError(f"or() needs an optional, such as input.?name, not {article(kind(value))}")
+        value = _optional(inner(frame), "or")
         return value if value.present else instead(frame)
 
     return or_else

@@ -1,11 +1,13 @@
 """The workflow task machine: the rules of Temporal's server, one test each, with time as an argument."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from engine.coded import COMPLETE, T0, WRONG, Coded, activity, taken, timer
 from perdure.engine import commands as cmd
+from perdure.engine import effects
 from perdure.engine import events as ev
 from perdure.engine import inputs as inp
 from perdure.engine.failures import Failure, FailureKind, RetryState
@@ -149,6 +151,37 @@ def test_an_activity_whose_end_is_buffered_has_ended() -> None:
     assert not run.ask(inp.ActivityReported, **attempt, result=2).ok
     run.at(100)  # no timeout of it fires either
     assert run.names.count("ActivityTaskCompleted") + run.names.count("ActivityTaskTimedOut") == 1
+
+
+@pytest.mark.parametrize("again", ["completed", "failed", "lost", "cancelled"])
+def test_a_pod_that_is_seen_again_while_its_end_is_buffered_changes_nothing(again: str) -> None:
+    run = Coded.begin()
+    run.decide(
+        cmd.ScheduleActivityTask(activity_id="work", activity_type="W", start_to_close_timeout=timedelta(minutes=1))
+    )
+    attempt: dict[str, Any] = {"scheduled_event_id": 5, "attempt": 1}
+    run.signal()
+    run.take()
+    run.at(1, inp.AttemptCompleted(**attempt, result=1, started_time=T0))
+    seen: inp.AttemptInput = {
+        "completed": inp.AttemptCompleted(**attempt, result=1, started_time=T0),
+        "failed": inp.AttemptFailed(
+            **attempt, failure=Failure(kind=FailureKind.APPLICATION, message="no"), started_time=T0
+        ),
+        "lost": inp.AttemptLost(**attempt, failure=Failure(kind=FailureKind.SERVER, message="gone")),
+        "cancelled": inp.AttemptCancelled(**attempt, started_time=T0),
+    }[again]
+    run.at(2, seen)
+    assert not effects.attempt_effects(run.state, T0 + timedelta(seconds=2)), "its pod is needed no longer"
+    answer = run.ask(inp.ActivityAnswered, activity_id="work", result=2)
+    assert answer.reason == "ActivityNotFound"
+    run.complete()
+    assert run.since("WorkflowTaskCompleted") == [
+        "ActivityTaskStarted",
+        "ActivityTaskCompleted",
+        "WorkflowTaskScheduled",
+    ]
+    assert not run.state.activities
 
 
 def test_34_a_timer_that_comes_due_while_a_worker_decides_fires_afterwards_unless_it_is_cancelled() -> None:

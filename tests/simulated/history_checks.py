@@ -54,11 +54,10 @@ class HistoryChecks:
         history = self.of(run)
         closed = [event["eventType"] for event in history if event["eventType"] in _CLOSING]
         found = [] if len(closed) == 1 else [f"has {len(closed)} closing events"]
-        ended: Counter[Any] = Counter(
-            event["scheduledEventId"] for event in history if event["eventType"] in _ACTIVITY_CLOSED
-        )
-        if twice := [number for number, times in ended.items() if times > 1]:
-            found.append(f"has activities that have ended twice: {twice}")
+        for what, types in (("started", {"ActivityTaskStarted"}), ("ended", _ACTIVITY_CLOSED)):
+            times: Counter[Any] = Counter(event["scheduledEventId"] for event in history if event["eventType"] in types)
+            if twice := [number for number, count in times.items() if count > 1]:
+                found.append(f"has activities that have {what} twice: {twice}")
         return found
 
     def _check(self, write: Write, uid: str, stored: Object) -> None:

@@ -132,6 +132,6 @@ class Decisions:
             return
         ledger.emit(event, decide=False)
         if isinstance(event, ev.ActivityTaskCancelRequested):
-            activity = ledger.state.activities[str(event.scheduled_event_id)]
-            if activity.started_time is None:
+            activity = ledger.state.activity(event.scheduled_event_id)
+            if activity is not None and activity.started_time is None:
                 self._closing.cancel_unstarted(activity)

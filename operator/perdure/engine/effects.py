@@ -120,7 +120,7 @@ def is_to_be_started(child: PendingChild, state: RunState) -> bool:
 
 def attempt_effects(state: RunState, now: datetime) -> tuple[AttemptEffect, ...]:
     """All effects of a state on the pods of its attempts, in the order in which they must happen."""
-    by_pods = [activity for activity in state.activities.values() if not activity.by_worker]
+    by_pods = [activity for activity in state.open_activities() if not activity.by_worker]
     stops = (
         StopAttempt(activity.scheduled_event_id, activity.attempt)
         for activity in by_pods

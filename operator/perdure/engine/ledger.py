@@ -86,10 +86,10 @@ class Ledger:
 
     def close(self, event: ev.AnyEvent) -> None:
         """Append the closing event, and stop everything that is still open."""
+        still_open = sorted(self.state.open_activities(), key=lambda a: a.scheduled_event_id)
         if self.tasks is not None:
             self.tasks.close()
             event = msgspec.structs.replace(event, event_id=self.state.next_event_id)
-        still_open = sorted(self.state.activities.values(), key=lambda a: a.scheduled_event_id)
         for activity in still_open:
             self.retire(activity, AttemptOutcome.STOPPED)
         self.emit(event, decide=False)

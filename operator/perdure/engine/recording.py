@@ -100,7 +100,9 @@ def event_of(  # noqa: C901, PLR0911, PLR0912, PLR0915 (one case for each comman
             said["retry_policy"] = resolved(command.retry_policy, policies)
             return ev.ActivityTaskScheduled(**said, **here)
         case cmd.RequestCancelActivityTask():
-            activity = state.activity(command.scheduled_event_id) or activity_named(state, command.activity_id)
+            activity = state.activities.get(str(command.scheduled_event_id)) or activity_named(
+                state, command.activity_id
+            )
             if activity is None or activity.cancel_requested:
                 _refuse_code(state, f"activity {command.scheduled_event_id}", "RequestCancelActivity")
                 return None
@@ -269,7 +271,7 @@ def policy_named(command: cmd.Command) -> str | None:
 
 def activity_named(state: RunState, activity_id: str) -> PendingActivity | None:
     """The open activity with an ID."""
-    return next((a for a in state.activities.values() if a.activity_id == activity_id), None)
+    return next((a for a in state.open_activities() if a.activity_id == activity_id), None)
 
 
 def next_run(state: RunState, failure: Failure, now: datetime) -> dict[str, Any]:

@@ -142,7 +142,7 @@ class RunRequests:
         state = self._ledger.state
         activity_id = request.activity_id
         if state.standalone and activity_id is None:  # no activity is scheduled yet if the run starts paused
-            activity_id = next((each.activity_id for each in state.activities.values()), None)
+            activity_id = next((each.activity_id for each in state.open_activities()), None)
         if activity_id is not None:
             return self._activities.pause(activity_id, request)
         pause = isinstance(request, inp.PauseRequested)

@@ -123,7 +123,7 @@ def compose(old: Status, facts: RunFacts, state: RunState, new_events: Sequence[
         "attempt": state.attempt,
         "startTime": format_time(state.began),
         "progress": facts.progress,
-        "pendingActivities": [_pending_activity(facts.name, a, now) for a in _first(state.activities.values())],
+        "pendingActivities": [_pending_activity(facts.name, a, now) for a in _first(state.open_activities())],
         "pendingTimers": [
             {"step": t.timer_id, "fireTime": format_time(t.fire_time)} for t in _first(state.timers.values())
         ],

@@ -27,10 +27,7 @@ class ActivityDeadlines:
             checked: The attempts whose Leases were read, by scheduled event ID and number: only their heartbeats can time out.
         """
         state = self._ledger.state
-        ended = state.code.ended_activities() if state.code else ()
-        for activity in state.activities.values():
-            if activity.scheduled_event_id in ended:
-                continue
+        for activity in state.open_activities():
             if _start_is_unrecorded(activity, self._ledger.now):
                 self._record_start(activity)
             for place, (deadline, kind) in enumerate(activity.deadlines()):
@@ -64,7 +61,7 @@ def _start_is_unrecorded(activity: PendingActivity, now: datetime) -> bool:
 
 def wake_times(state: RunState) -> Iterator[datetime]:
     """Yield when the activities of a run need its next step."""
-    for activity in state.activities.values():
+    for activity in state.open_activities():
         if activity.by_worker and activity.started_time is not None and not activity.start_recorded:
             yield activity.started_time + RECORD_START_AFTER
         if activity.started_time is None and not state.holds_back(activity):

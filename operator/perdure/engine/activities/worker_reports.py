@@ -50,11 +50,9 @@ class WorkerReports:
                 assert_never(item)
 
     def _current(self, item: inp.ActivityInput) -> PendingActivity | None:
-        """The activity, if the report is about its current attempt and no end of it is buffered."""
-        state = self._ledger.state
-        activity = state.activity(item.scheduled_event_id)
-        ended = state.code.ended_activities() if state.code else ()
-        if activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:
+        """The activity, if it is open and the report is about its current attempt."""
+        activity = self._ledger.state.activity(item.scheduled_event_id)
+        if activity is None or activity.attempt != item.attempt:
             return None
         return activity if self._ledger.open() else None
 

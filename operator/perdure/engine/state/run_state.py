@@ -1,6 +1,6 @@
 """The state of a run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -148,7 +148,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         """Who paused the run or its standalone activity; None if it is not paused."""
         if self.paused is not None or not self.standalone:
             return self.paused
-        return next((each.pause for each in self.activities.values() if each.paused), None)
+        return next((each.pause for each in self.open_activities() if each.paused), None)
 
     @property
     def for_clients(self) -> bool:
@@ -179,8 +179,15 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         record = self.code.updates.get(update_id) if self.code is not None else None
         return record is not None and bool(record.completed_event_id)
 
+    def open_activities(self) -> Iterable[PendingActivity]:
+        """The activities that have not ended. One whose end is buffered has, although no event records it yet."""
+        ended = self.code.ended_activities() if self.code is not None else ()
+        return (each for each in self.activities.values() if each.scheduled_event_id not in ended)
+
     def activity(self, scheduled_event_id: int) -> PendingActivity | None:
-        """The open activity that an event scheduled; None if there is none."""
+        """The open activity that an event scheduled; None if there is none, or if its end is buffered."""
+        if self.code is not None and scheduled_event_id in self.code.ended_activities():
+            return None
         return self.activities.get(str(scheduled_event_id))
 
     def may_start(self, activity: PendingActivity, now: datetime) -> bool:
@@ -195,7 +202,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     def stuck(self) -> Iterator[PendingActivity]:
         """The open activities whose attempts are blocked."""
-        return (activity for activity in self.activities.values() if activity.stuck)
+        return (activity for activity in self.open_activities() if activity.stuck)
 
     def offered_task(self) -> WorkflowTask | None:
         """The workflow task, if it waits for a worker."""
@@ -204,7 +211,7 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     def offered_activities(self, now: datetime) -> Iterator[PendingActivity]:
         """The open activities whose attempts wait for a worker."""
-        for activity in self.activities.values():
+        for activity in self.open_activities():
             if activity.by_worker and activity.started_time is None and self.may_start(activity, now):
                 yield activity
 

@@ -167,7 +167,7 @@ class TaskCompletion:
     def _start_eagerly(self, item: inp.TaskCompleted) -> None:
         """Give the worker the activities that it runs itself. The commit records this."""
         ledger, eager = self._record.ledger, set(item.eager)
-        for activity in ledger.state.activities.values() if eager else ():
+        for activity in ledger.state.open_activities() if eager else ():
             waits = (
                 activity.by_worker and activity.started_time is None and ledger.state.may_start(activity, ledger.now)
             )

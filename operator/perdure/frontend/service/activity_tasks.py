@@ -209,7 +209,7 @@ class ActivityTasks:
         else:
             entry = self._core.runs.finder.activity(request.namespace, request.activity_id, request.run_id)
         state = (await self._core.runs.reader.view(entry)).state
-        for activity in state.activities.values() if state is not None else ():
+        for activity in state.open_activities() if state is not None else ():
             if activity.activity_id == request.activity_id:
                 if entry.kind.standalone and activity.started_time is None and not unstarted:
                     break

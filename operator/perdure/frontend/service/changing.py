@@ -239,7 +239,7 @@ class Changing:
         if not (request.id or every or request.type):
             raise invalid("Either Activity.Id or Activity.Type should be set on request.")
         view = await self._core.runs.reader.view(entry)
-        open_ = list(view.state.activities.values()) if view.state is not None else []
+        open_ = list(view.state.open_activities()) if view.state is not None else []
         if request.id:
             found = [a for a in open_ if a.activity_id == request.id]
         else:

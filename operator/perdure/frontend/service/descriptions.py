@@ -179,7 +179,7 @@ def _pauses(state: RunState) -> list[str]:
         told.append(f"Workflow:{state.workflow_id}")
         if state.paused.reason:
             told.append(f"Reason:{state.paused.reason}")
-    types = {activity.activity_type for activity in state.activities.values() if activity.paused}
+    types = {activity.activity_type for activity in state.open_activities() if activity.paused}
     return told + sorted(f"property:activityType={kind}" for kind in types)
 
 

@@ -271,7 +271,7 @@ class Workflows:
         if view.state.code is not None:
             describe_search_attributes(response, history, view.state.code.versioning)
             describe_versioning(response, view.state.code.versioning)
-        pending = (view.state.left_activities or view.state.activities).values()
+        pending = list(view.state.left_activities.values() or view.state.open_activities())
         told = await self._core.payloads.whole(
             entry.namespace, lambda: list(map(describe_activity, pending)), MAX_BYTES
         )

@@ -67,7 +67,7 @@ class LeaseHeartbeats:
         self._pulses.pop(key, None)
 
     def _looks(self, state: RunState, now: datetime) -> Iterator[tuple[PendingActivity, datetime]]:
-        for activity in state.activities.values():
+        for activity in state.open_activities():
             if activity.started_time is not None and activity.heartbeat_timeout is not None:
                 yield activity, self._pulse(activity, now).look_at(activity.heartbeat_timeout)
 

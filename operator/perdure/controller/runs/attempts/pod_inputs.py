@@ -53,7 +53,7 @@ class Reading:
                 self._held.unread.discard(key)
                 observed += await self._read(activity, self._held.pods[key], now)
         beats = await self._heartbeats.listen(state, now)
-        for activity in state.activities.values():
+        for activity in state.open_activities():
             if (beat := beats.get(PodKey.of(activity))) is not None:
                 observed.append(beat)
             observed += await self._look_up_if_due(activity, now)

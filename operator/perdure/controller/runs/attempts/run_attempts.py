@@ -108,7 +108,7 @@ class RunAttempts:
         """
         for found in await self._api.list_of(self._run):
             self._held.observe(found)
-        for activity in state.activities.values():
+        for activity in state.open_activities():
             key = PodKey.of(activity)
             pod = self._held.pods.get(key)
             if pod is None and activity.started_time is not None:

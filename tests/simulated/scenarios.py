@@ -17,7 +17,7 @@ from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
-from simulated.limits import limits
+from simulated.limits import activity_limits, limits
 from simulated.loop import START
 from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
@@ -473,6 +473,7 @@ SCENARIOS: dict[str, Scenario] = {
         cron,
         standalone,
         limits,
+        activity_limits,
         workspaces,
         artifacts,
     )

@@ -78,8 +78,8 @@ def held(pod: kube.Object) -> bool:
     return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
-def _scope_of(run: RunRef) -> dict[str, str]:
-    """The value of `run` in expressions in a container."""
+def scope_of(run: RunRef) -> dict[str, str]:
+    """The value of `run` in expressions of an activity."""
     return {"name": run.name, "namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
 
 
@@ -106,7 +106,7 @@ class Pods:
             ApiError, OSError: The Kubernetes API request failed.
         """
         try:
-            resolved = containers.resolve(definition, input=attempt.input, run=_scope_of(run), attempt=attempt.attempt)
+            resolved = containers.resolve(definition, input=attempt.input, run=scope_of(run), attempt=attempt.attempt)
         except StepError as error:
             raise AttemptImpossibleError(error.failure) from error
         body = build_pod(run, attempt, self._with_files(resolved, volumes), self.settings)

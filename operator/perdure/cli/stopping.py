@@ -78,7 +78,7 @@ def _end_chosen(context: typer.Context, how: How, wanted: StopRequest, choice: C
     """End all selected open runs, after a confirmation."""
 
     async def choose(cluster: Cluster) -> list[Object]:
-        runs = newest(await choice.read(cluster, clock.now()), None)
+        runs = newest(await choice.read_briefly(cluster, clock.now()), None)
         if wanted.dry_run:
             _show(wanted, runs)
             return []

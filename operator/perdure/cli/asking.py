@@ -36,6 +36,7 @@ DONE = {
     "pause": "paused",
     "redrive": "re-driven",
     "reset": "reset",
+    "resetActivity": "updated",
     "retry": "retried",
     "signal": "signaled",
     "signalWithStart": "signaled",

@@ -1,8 +1,9 @@
 """An in-memory API server. An operator cannot distinguish it from a real one within the features below.
 
 Versions and 409, JSON patch with `test`, merge patch, the status subresource, defaults of CRDs, finalizers, graceful deletion of
-pods, garbage collection by owner, paged lists with selectors, metadata-only requests, tables. Requests and responses are bytes, so
-the operator's own client runs unchanged. Admission, schemas and CEL rules are missing: tests on a real cluster cover them.
+pods, garbage collection by owner, paged lists with selectors, metadata-only requests, and tables. Requests and responses are
+bytes, so the operator's own client runs unchanged. Admission, schemas and CEL rules are missing: tests on a real cluster cover
+them.
 """
 
 from collections.abc import Callable

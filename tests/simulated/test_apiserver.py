@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
+from perdure.simulation.cluster.printed_tables import as_table
 from perdure.simulation.cluster.storage import ObjectKey
-from perdure.simulation.cluster.tables import as_table
 from simulated.loop import ShuffledLoop
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"

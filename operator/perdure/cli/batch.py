@@ -37,7 +37,7 @@ _OPTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch(How):
+class BatchInquiry(How):
     """The options for sending a request, and its targets."""
 
     name: str | None
@@ -63,7 +63,7 @@ def asking_runs(verb: Callable[..., None]) -> Callable[..., None]:
     """Create the command of a verb that sends a request to one run or to many, like `asking`.
 
     Args:
-        verb: Takes the context from typer, a `Batch`, and its own options by keyword.
+        verb: Takes the context from typer, a `BatchInquiry`, and its own options by keyword.
 
     Returns:
         The command.
@@ -72,13 +72,13 @@ def asking_runs(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
         shared = {key: options.pop(key) for key in ("workflow_id", *_OPTIONS, *SHARED)}
-        verb(context, Batch(name=name, **shared), **options)
+        verb(context, BatchInquiry(name=name, **shared), **options)
 
     whom = [parameter("name", RunName, None, first=True), parameter("workflow_id", OpenWorkflowIdOption, None)]
     return with_options(command, verb, whom, _OPTIONS | SHARED)
 
 
-def ask_runs(context: typer.Context, verb: str, request: Mapping[str, Any], given: Batch) -> None:
+def ask_runs(context: typer.Context, verb: str, request: Mapping[str, Any], given: BatchInquiry) -> None:
     """Send a request to the named run, or to all open runs with the labels after a confirmation.
 
     Args:
@@ -106,7 +106,7 @@ def ask_runs(context: typer.Context, verb: str, request: Mapping[str, Any], give
         ask(context, verb, request, one)
 
 
-def _ask_selected(context: typer.Context, verb: str, request: Mapping[str, Any], given: Batch) -> None:
+def _ask_selected(context: typer.Context, verb: str, request: Mapping[str, Any], given: BatchInquiry) -> None:
     choice = chosen(selector=given.selector, running=True)
 
     async def choose(cluster: Cluster) -> list[Object]:

@@ -19,7 +19,7 @@ from perdure.cli.view.phases import CLOSED, RunPhase
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from perdure.kube.tables import TableRow
+    from perdure.kube.table_pages import TableRow
 
 _FEW: Final = 100
 """Maximum number of runs that are read one by one; more are read with all others."""

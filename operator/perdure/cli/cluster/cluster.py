@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.kube.access import Access
-    from perdure.kube.tables import TableRow
+    from perdure.kube.table_pages import TableRow
 
 LOG_STREAMS = 100
 """Maximum number of logs that are read at the same time, each over a connection of its own."""

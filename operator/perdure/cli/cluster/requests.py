@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
     from perdure.kube.light import LightClient
-    from perdure.kube.tables import TableRow
+    from perdure.kube.table_pages import TableRow
 
 Object = dict[str, Any]
 

@@ -3,7 +3,7 @@
 import typer
 
 from perdure.cli.asking import ReasonOption
-from perdure.cli.batch import Batch, ask_runs, asking_runs
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
 HELP = """Request the cancellation of a run, or of all open runs with some labels.
 
@@ -24,6 +24,6 @@ Examples:
 
 
 @asking_runs
-def command(context: typer.Context, given: Batch, *, reason: ReasonOption = "") -> None:
+def command(context: typer.Context, given: BatchInquiry, *, reason: ReasonOption = "") -> None:
     """Request the cancellation of a run."""
     ask_runs(context, "cancel", {"reason": reason or None}, given)

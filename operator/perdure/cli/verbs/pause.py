@@ -3,7 +3,7 @@
 import typer
 
 from perdure.cli.asking import ReasonOption, StepOption
-from perdure.cli.batch import Batch, ask_runs, asking_runs
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
 HELP = """Pause a run, or all open runs with some labels.
 
@@ -24,7 +24,7 @@ Examples:
 @asking_runs
 def command(
     context: typer.Context,
-    given: Batch,
+    given: BatchInquiry,
     *,
     step: StepOption = None,
     reason: ReasonOption = "",

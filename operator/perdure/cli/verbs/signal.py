@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.cli.asking import Inquiry, ask_to_start, value
-from perdure.cli.batch import Batch, ask_runs, asking_runs
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.starting import check_input, open_run
@@ -33,7 +33,7 @@ Examples:
 @asking_runs
 def command(
     context: typer.Context,
-    batch: Batch,
+    batch: BatchInquiry,
     *,
     signal: Annotated[str, typer.Option("--name", help="Name of the signal", show_default=False)],
     given: Annotated[

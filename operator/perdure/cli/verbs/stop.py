@@ -3,7 +3,7 @@
 import typer
 
 from perdure.cli.asking import ReasonOption
-from perdure.cli.batch import Batch, ask_runs, asking_runs
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
 HELP = """Stop a run: cancel its open steps, and run only `finally`.
 
@@ -21,6 +21,6 @@ Examples:
 
 
 @asking_runs
-def command(context: typer.Context, given: Batch, *, reason: ReasonOption = "") -> None:
+def command(context: typer.Context, given: BatchInquiry, *, reason: ReasonOption = "") -> None:
     """Stop a run."""
     ask_runs(context, "stop", {"reason": reason or None}, given)

@@ -3,7 +3,7 @@
 import typer
 
 from perdure.cli.asking import ReasonOption
-from perdure.cli.batch import Batch, ask_runs, asking_runs
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
 HELP = """Close a run immediately, without handlers, and delete its pods.
 
@@ -19,6 +19,6 @@ Examples:
 
 
 @asking_runs
-def command(context: typer.Context, given: Batch, *, reason: ReasonOption = "") -> None:
+def command(context: typer.Context, given: BatchInquiry, *, reason: ReasonOption = "") -> None:
     """Terminate a run."""
     ask_runs(context, "terminate", {"reason": reason or None}, given)

@@ -18,10 +18,10 @@ import orjson
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.object_store import ObjectStore, Refusal
 from perdure.simulation.cluster.patching import PatchError, json_patch, merge_patch
+from perdure.simulation.cluster.printed_tables import as_table
 from perdure.simulation.cluster.resources import ResourceType, resources
 from perdure.simulation.cluster.selecting import by_fields, by_labels
 from perdure.simulation.cluster.storage import Object, ObjectKey
-from perdure.simulation.cluster.tables import as_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,7 +94,7 @@ class Chosen:
 
     async def read_briefly(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
         """Read the phase and the metadata of the selected runs. Arguments and exceptions are those of `read`."""
-        rows = await cluster.rows("workflowruns", everywhere=everywhere, **self._selectors())
+        rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=True, **self._selectors())
         return [run for run in map(_brief, rows) if self.takes(run, now)]
 
     async def read_newest(

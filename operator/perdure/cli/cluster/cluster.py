@@ -79,9 +79,9 @@ class Cluster:
         return items
 
     async def rows(
-        self, plural: str, *, everywhere: bool = False, metadata: bool = True, **selectors: str
+        self, plural: str, *, everywhere: bool = False, metadata: bool, **selectors: str
     ) -> builtins.list[TableRow]:
-        """Read the printed columns of all objects that `list` would read, and their metadata unless it is not needed.
+        """Read the printed columns of all objects that `list` would read, and their metadata if `metadata` is true.
 
         Raises:
             NoNamespaceError: There are no objects, and the namespace does not exist.

@@ -84,7 +84,7 @@ def _columns(plural: str) -> list[tuple[Column, JSONPath]]:
 
 def _cell(column: Column, path: JSONPath, obj: Object, now: datetime) -> Any:
     """The first value of a path; None if there is none. A date becomes its age."""
-    value = next((match.value for match in path.finditer(obj)), None)
+    value: Any = next((match.value for match in path.finditer(obj)), None)
     if column.type == "date":
         return "<unknown>" if value is None else _age((now - datetime.fromisoformat(value)) // timedelta(seconds=1))
     return value if value is None or column.type != "string" else str(value)

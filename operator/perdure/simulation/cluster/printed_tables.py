@@ -32,7 +32,7 @@ _AGES: Final = (
     (2 * 365 * 86_400, "d", ""),
     (8 * 365 * 86_400, "y", "d"),
 )
-"""The units of ages that are shorter than so many seconds."""
+"""The units of ages below a number of seconds."""
 
 
 def as_table(plural: str, objects: Iterable[Object], meta: Object, now: datetime, *, metadata: bool) -> Object:

@@ -16,11 +16,12 @@ from typing import Final
 from perdure.api import labels
 from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
-from perdure.controller.limits.workflow_limits import Name, WorkflowLimits
+from perdure.controller.limits.workflow_limits import Name
 from perdure.controller.pods.attempt_pods import has_ended
 from perdure.controller.pods.pod_key import key_of
 from perdure.controller.queue.keys import LimitKey
 from perdure.controller.run_entries import Standing
+from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import is_open
@@ -65,28 +66,19 @@ class _Activities:
 class LimitReleases:
     """Reconciles the status of WorkflowLimits with the runs and activities that exist."""
 
-    def __init__(
-        self,
-        client: kube.Client,
-        limits: WorkflowLimits,
-        directory: Directory,
-        wake: Callable[[LimitKey], None],
-        holds: Callable[[str, str], bool],
-    ) -> None:
+    def __init__(self, tools: Tools, directory: Directory, wake: Callable[[LimitKey], None]) -> None:
         """Create it without runs.
 
         Args:
-            client: Reads runs and pods.
-            limits: The known limits.
+            tools: The known limits, the shards of this process, and the client that reads runs and pods.
             directory: The directory of all runs.
             wake: Requests the reconciliation of a limit.
-            holds: Whether this process reconciles the limit with a namespace and a name, or is about to.
         """
-        self._client = client
-        self._limits = limits
+        self._client = tools.client
+        self._limits = tools.limits
+        self._shards = tools.shards
         self._directory = directory
         self._wake = wake
-        self._holds = holds
         self._ending: set[str] = set()
         """IDs of ended holders whose pods have not ended."""
         self._activities: dict[Name, _Activities] = {}
@@ -101,7 +93,7 @@ class LimitReleases:
         namespace = run["metadata"]["namespace"]
         for name, entries in self._limits.naming(namespace, run["metadata"]["uid"]):
             ended = {each.id for each in entries if each.event_id is not None and not _has_activity(run, each)}
-            if ended and self._holds(namespace, name):
+            if ended and self._shards.holds(namespace, name):
                 self._activities.setdefault((namespace, name), _Activities()).suspects |= ended
                 self._wake(LimitKey(namespace, name))
 

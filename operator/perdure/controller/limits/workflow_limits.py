@@ -3,7 +3,7 @@
     run: claim ─▶ status of the limit: waiter ─▶ … ─▶ holder ─▶ the run starts ─▶ … ─▶ released (`limit_releases`)
                   each arrow into the status is one compare-and-swap; every write also admits waiters up to the capacity
 
-An activity does the same before the pod of its first attempt (`admission`).
+An activity does the same before the pod of its first attempt (`attempt_admission`).
 
 Any operator may write the status, even if it does not work on the run. A waiting run is woken by this process's own writes and
 by its watch.

@@ -7,7 +7,7 @@ from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.reconcile.record import Record
-from perdure.controller.runs.attempts.admission import Admission
+from perdure.controller.runs.attempts.attempt_admission import AttemptAdmission
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
 from perdure.engine.state import PendingActivity, RunState
@@ -17,7 +17,7 @@ from perdure.runtime.attempts import AttemptRefusedError
 class AttemptEffects:
     """The effects of one run on its pods, and which of them were applied."""
 
-    def __init__(self, context: AttemptContext, admission: Admission, record: Record) -> None:
+    def __init__(self, context: AttemptContext, admission: AttemptAdmission, record: Record) -> None:
         """Create it without applied effects.
 
         Args:

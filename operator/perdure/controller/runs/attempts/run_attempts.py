@@ -7,7 +7,7 @@ from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
-from perdure.controller.runs.attempts.admission import Admission
+from perdure.controller.runs.attempts.attempt_admission import AttemptAdmission
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.runs.attempts.attempt_effects import AttemptEffects
 from perdure.controller.runs.attempts.blocked import Blocked
@@ -68,7 +68,7 @@ class RunAttempts:
             artifacts=stored.artifacts,
         )
         self._reading = Reading(context, hindered, wake)
-        self._effects = AttemptEffects(context, Admission(tools, context, stored.record), stored.record)
+        self._effects = AttemptEffects(context, AttemptAdmission(tools, context, stored.record), stored.record)
 
     @property
     def settled(self) -> bool:

@@ -24,7 +24,7 @@ _LIMIT_REACHED = "LimitReached"
 """The type of the failure of an activity that must not wait, or has waited too long."""
 
 
-class Admission:
+class AttemptAdmission:
     """The objects that runs share and that hold back the attempts of one run."""
 
     def __init__(self, tools: Tools, context: AttemptContext, record: Record) -> None:

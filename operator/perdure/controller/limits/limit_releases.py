@@ -16,7 +16,6 @@ from typing import Final
 from perdure.api import labels
 from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
-from perdure.controller.limits.workflow_limits import Name
 from perdure.controller.pods.attempt_pods import has_ended
 from perdure.controller.pods.pod_key import key_of
 from perdure.controller.queue.keys import LimitKey
@@ -81,7 +80,8 @@ class LimitReleases:
         self._wake = wake
         self._ending: set[str] = set()
         """IDs of ended holders whose pods have not ended."""
-        self._activities: dict[Name, _Activities] = {}
+        self._activities: dict[tuple[str, str], _Activities] = {}
+        """By namespace and name of the limit."""
 
     def observe_end(self, namespace: str, uid: str) -> None:
         """Wake the limits of a run that has closed or was deleted."""

@@ -8,7 +8,7 @@ holders. `limit_releases` releases them.
 from datetime import datetime
 
 from perdure.api.workflowlimit import MAX_STEP, ActivityLimit, ActivityOverflowPolicy, LimitEntry
-from perdure.controller.limits.workflow_limits import Claim, Full, Granted, Unusable
+from perdure.controller.limits.workflow_limits import Claim, Full, Granted
 from perdure.controller.pods.attempt_pods import scope_of
 from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.reconcile.record import Record
@@ -89,21 +89,20 @@ class AttemptAdmission:
         namespace = self._run.namespace
         if not self._limits.lists(namespace, use.name, entry):
             await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
-        match await self._limits.claim(namespace, use.name, Claim(self._run, entry, queues=queues)):
-            case Granted():
-                return True
-            case Unusable():
-                message = f"there is no valid WorkflowLimit `{use.name}` in namespace `{namespace}`"
-                queued = False
-            case Full(spec):
-                of_key = f" with the key `{key}`" if key else ""
-                message = f"WorkflowLimit `{use.name}` has room for {room(spec.capacity, spec.rate, 'holder')}{of_key}"
-                if not queues:
-                    raise StepError(application(_LIMIT_REACHED, f"{message}, and it is full"))
-                queued = True
+        answer = await self._limits.claim(namespace, use.name, Claim(self._run, entry, queues=queues))
+        if isinstance(answer, Granted):
+            return True
+        if isinstance(answer, Full):
+            of_key = f" with the key `{key}`" if key else ""
+            room_for = room(answer.spec.capacity, answer.spec.rate, "holder")
+            message = f"WorkflowLimit `{use.name}` has room for {room_for}{of_key}"
+            if not queues:
+                raise StepError(application(_LIMIT_REACHED, f"{message}, and it is full"))
+        else:
+            message = f"there is no valid WorkflowLimit `{use.name}` in namespace `{namespace}`"
         if due is not None and due <= now:
             raise StepError(application(_LIMIT_REACHED, f"{message}; the `waitTimeout` of the activity has expired"))
-        self._blocked.by_limit(PodKey.of(activity), message, due, queued=queued)
+        self._blocked.by_limit(PodKey.of(activity), message, due, queued=isinstance(answer, Full))
         return False
 
     async def _passes_circuit(self, activity: PendingActivity, now: datetime) -> bool:

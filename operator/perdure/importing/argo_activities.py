@@ -47,7 +47,7 @@ _INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
-    "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
+    "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",
 }

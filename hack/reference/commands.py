@@ -17,6 +17,8 @@ line](../../cli.md) shows it at work."""
 _ALL: Final = """\
 Exit status of all commands: 0 for success, 1 for a negative result (the run failed, the request was refused), 2 for
 an error (usage, no cluster, not found), and 124 for a timeout."""
+_OPTION: Final = re.compile(r"`[^`]*`|(?<![\w-])(--?[a-z][\w-]*)")
+"""Code, or an option outside of code."""
 
 
 def pages() -> dict[str, str]:
@@ -68,7 +70,7 @@ def text(help_text: str) -> Iterator[str]:
     r"""Yield the paragraphs of a help text; those after `\b` are examples, which keep their lines."""
     for paragraph in inspect.cleandoc(help_text).split("\n\n"):
         if not paragraph.startswith("\b"):
-            yield re.sub(r"(?<![`\w-])(--?[a-z][\w-]*)", r"`\1`", " ".join(paragraph.split()))
+            yield _OPTION.sub(lambda found: f"`{found[1]}`" if found[1] else found[0], " ".join(paragraph.split()))
             continue
         title, _, lines = paragraph.removeprefix("\b\n").partition("\n")
         yield title

@@ -17,7 +17,7 @@ ONCE = {"exponential": {"maximumAttempts": 1}}
 QUICK = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1"}}
 
 
-def test_input_goes_in_and_the_result_comes_back(namespace: Cluster) -> None:
+def test_an_activity_gets_its_input_and_returns_a_result(namespace: Cluster) -> None:
     given = {"name": "Ada", "numbers": [1, 2.5, None, "drei"], "quote": 'it\'s "$(HOME)" \n ok'}
     namespace.start("echo", one_step(python("activity.complete(activity.input())"), input=given))
     status = namespace.closed("echo")
@@ -28,7 +28,7 @@ def test_input_goes_in_and_the_result_comes_back(namespace: Cluster) -> None:
     check_history(run)
 
 
-def test_a_container_without_any_helper_writes_its_result_to_the_termination_message(namespace: Cluster) -> None:
+def test_a_container_writes_its_result_to_the_termination_message(namespace: Cluster) -> None:
     code = (
         "import json, os; given = json.load(open('/perdure/input.json'));"
         "told = {'twice': given * 2, 'env': json.loads(os.environ['PERDURE_INPUT'])};"
@@ -43,7 +43,7 @@ def test_a_container_without_any_helper_writes_its_result_to_the_termination_mes
     assert namespace.closed("plain")["output"] == {"twice": 42, "env": 21}
 
 
-def test_expressions_in_a_container_reach_it_as_they_are(namespace: Cluster) -> None:
+def test_a_container_gets_the_values_of_its_expressions_unchanged(namespace: Cluster) -> None:
     code = "import json, os, sys; json.dump([sys.argv[1:], os.environ['A'], os.environ['B']], open('/dev/termination-log', 'w'))"
     work = {
         "name": "work",
@@ -88,7 +88,7 @@ def test_a_failure_is_retried_with_backoff_and_each_attempt_is_one_pod(namespace
     namespace.wait("the pods to settle", lambda: expiring() == ["flaky-2-3"])
 
 
-def test_a_pod_whose_init_container_failed_stays_for_its_log(namespace: Cluster) -> None:
+def test_a_pod_with_a_failed_init_container_is_kept_for_its_log(namespace: Cluster) -> None:
     work = python("pass", retryPolicy=ONCE)
     main = work.pop("container")
     init = {"name": "prepare", "image": IMAGE, "command": ["python", "-c", "raise SystemExit('nothing to prepare')"]}
@@ -101,7 +101,7 @@ def test_a_pod_whose_init_container_failed_stays_for_its_log(namespace: Cluster)
     assert "nothing to prepare" in namespace("logs", "unprepared-2-1", "-c", "prepare")
 
 
-def test_the_message_of_a_failed_run_tells_step_activity_attempts_and_cause(namespace: Cluster) -> None:
+def test_the_message_of_a_failed_run_has_step_activity_attempts_and_cause(namespace: Cluster) -> None:
     code = "import sys; print('the disk is full', file=sys.stderr); sys.exit(65)"
     types = [{"exitCodes": [65], "type": "DiskFull", "nonRetryable": True}]
     namespace.start("broken", one_step(python(code, failureTypes=types)))
@@ -119,7 +119,7 @@ def test_the_message_of_a_failed_run_tells_step_activity_attempts_and_cause(name
     assert "1 attempt" in condition["message"]
 
 
-def test_a_large_result_comes_through_the_lease_and_a_larger_one_is_refused(namespace: Cluster) -> None:
+def test_a_large_result_is_passed_in_the_lease_and_a_larger_one_is_refused(namespace: Cluster) -> None:
     def sized(size: int) -> dict[str, object]:
         return python(f"activity.main({{'work': lambda _: 'x' * {size}}})", resultSize="Large", retryPolicy=ONCE)
 
@@ -142,7 +142,7 @@ def test_start_to_close_ends_an_attempt_and_its_pod(namespace: Cluster) -> None:
     namespace.wait("its pod to be gone", lambda: not names(namespace))
 
 
-def test_a_silent_activity_is_given_up_and_the_next_one_gets_its_last_details(namespace: Cluster) -> None:
+def test_a_silent_attempt_times_out_and_the_next_one_gets_its_last_heartbeat_details(namespace: Cluster) -> None:
     code = (
         "import time\n"
         "def work(_):\n"
@@ -164,9 +164,7 @@ def test_a_silent_activity_is_given_up_and_the_next_one_gets_its_last_details(na
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hours", [1, -1], ids=["ahead", "behind"])
-def test_a_node_whose_clock_is_wrong_neither_ends_an_attempt_nor_keeps_a_silent_one(
-    namespace: Cluster, hours: int
-) -> None:
+def test_a_wrong_clock_of_a_node_neither_ends_an_attempt_nor_keeps_a_silent_one(namespace: Cluster, hours: int) -> None:
     code = (
         "import time\n"
         "from perdure.activity import _heartbeats as beats\n"
@@ -190,7 +188,7 @@ def test_a_node_whose_clock_is_wrong_neither_ends_an_attempt_nor_keeps_a_silent_
     assert started.last_failure.timeout_type == "Heartbeat"
 
 
-def test_schedule_to_start_ends_what_never_gets_a_node(namespace: Cluster) -> None:
+def test_schedule_to_start_ends_an_activity_that_never_gets_a_node(namespace: Cluster) -> None:
     work = python("pass", scheduleToStartTimeout="3s")
     work["podTemplate"] = {"spec": {"containers": [work.pop("container")], "nodeSelector": {"no": "such-node"}}}
     namespace.start("nowhere", one_step(work))
@@ -211,7 +209,7 @@ def test_schedule_to_close_bounds_all_attempts_together(namespace: Cluster) -> N
     assert status["failure"]["retryState"] == "Timeout"
 
 
-def test_a_pod_deleted_by_someone_is_replaced_without_using_up_an_attempt(namespace: Cluster) -> None:
+def test_a_pod_that_someone_deletes_is_replaced_without_counting_as_an_attempt(namespace: Cluster) -> None:
     code = "import time\nif activity.info().attempt == 1: time.sleep(600)\nactivity.complete(activity.info().attempt)"
     namespace.start("deleted", one_step(python(code, retryPolicy=ONCE)))
     namespace.pod("deleted-2-1", "Running")
@@ -230,7 +228,7 @@ def test_deleting_a_run_removes_its_pods_and_leases(namespace: Cluster) -> None:
     namespace.wait("its Leases to be gone", lambda: not namespace.list("lease"))
 
 
-def test_a_pod_cannot_touch_the_lease_of_another_nor_a_superseded_attempt_that_of_its_successor(
+def test_a_pod_cannot_change_the_lease_of_another_pod_or_of_a_later_attempt(
     namespace: Cluster,
 ) -> None:
     code = (
@@ -272,7 +270,7 @@ def names(namespace: Cluster) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in namespace.list("pods"))
 
 
-def test_a_pod_that_only_pretends_to_be_an_attempt_is_not_believed(namespace: Cluster) -> None:
+def test_a_pod_that_pretends_to_be_an_attempt_is_ignored(namespace: Cluster) -> None:
     namespace.start("real", one_step(python("import time; time.sleep(4); activity.complete('real')")))
     mine = namespace.pod("real-2-1", "Running")["metadata"]
     forged = python("activity.complete('forged')")["container"]
@@ -318,7 +316,7 @@ def test_describe_shows_events_of_the_run(namespace: Cluster) -> None:
     assert "Started" not in reasons()
 
 
-def test_describe_shows_why_a_pod_cannot_be_made(namespace: Cluster) -> None:
+def test_describe_shows_why_a_pod_cannot_be_created(namespace: Cluster) -> None:
     namespace("create", "quota", "none", "--hard=pods=0")
     namespace.start("refused", one_step(python("activity.complete('done')")))
 
@@ -332,7 +330,7 @@ def test_describe_shows_why_a_pod_cannot_be_made(namespace: Cluster) -> None:
     assert namespace.closed("refused")["output"] == "done"
 
 
-def test_a_run_tells_once_that_there_is_no_such_image(namespace: Cluster) -> None:
+def test_a_run_reports_a_missing_image_once(namespace: Cluster) -> None:
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "localhost/there-is-no-such-image:1"}}
     namespace.start("missing", one_step(work))
     condition = namespace.condition("workflowrun", "missing", "AttemptNotStarting")

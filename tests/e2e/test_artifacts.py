@@ -136,7 +136,7 @@ def test_artifacts_of_parallel_activities_are_passed_on_through_a_bucket(namespa
     assert len({path.split("/")[1] for path in stored}) == 1, "all are below the run"
 
 
-def test_wrong_credentials_fail_the_activity_and_say_why(namespace: Cluster) -> None:
+def test_wrong_credentials_fail_the_activity_with_the_reason(namespace: Cluster) -> None:
     store(namespace, secretAccessKey="wrong")
     failure = example(namespace, "bad")["failure"]
     assert failure["cause"]["type"] == "ArtifactStoreFailed", failure

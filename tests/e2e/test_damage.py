@@ -28,7 +28,7 @@ DAMAGE: dict[str, tuple[Json, str]] = {
 
 
 @pytest.mark.parametrize(("change", "message"), DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_told_once_and_hurts_no_more_than_it_has_to(namespace: Cluster, change: Json, message: str) -> None:
+def test_damage_is_reported_once_and_its_effects_are_limited(namespace: Cluster, change: Json, message: str) -> None:
     good = begun(namespace, "resting")
     edit(namespace, "resting", {"status": change})
     check_told_once_and_restored(namespace, "resting", change, message, good)
@@ -51,7 +51,7 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     assert run["status"] == good
 
 
-def test_a_finished_run_whose_completion_time_was_forged_stays(namespace: Cluster) -> None:
+def test_a_finished_run_with_a_forged_completion_time_is_kept(namespace: Cluster) -> None:
     begun(namespace, "resting")
     wake(namespace, "resting")
     good = namespace.closed("resting")
@@ -62,7 +62,7 @@ def test_a_finished_run_whose_completion_time_was_forged_stays(namespace: Cluste
 
 
 @pytest.mark.own
-def test_an_operator_that_comes_up_among_damaged_runs_works_for_the_others(
+def test_an_operator_that_starts_with_damaged_runs_reconciles_the_others(
     namespace: Cluster, own_operator: Process
 ) -> None:
     runs = {f"resting-{number}": damage for number, damage in enumerate(DAMAGE.values())}

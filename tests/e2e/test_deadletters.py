@@ -47,7 +47,7 @@ def redriven(namespace: Cluster, name: str) -> Json | None:
     return status if found else None
 
 
-def test_what_was_set_aside_is_done_again_with_the_same_input(namespace: Cluster) -> None:
+def test_a_dead_letter_runs_again_with_the_same_input(namespace: Cluster) -> None:
     name = set_aside(namespace, "order")
     letter = namespace.get("deadletter", name)
     assert letter is not None

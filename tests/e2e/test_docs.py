@@ -24,15 +24,15 @@ def relative(path: Path) -> str:
 
 
 @pytest.mark.parametrize("block", blocks(), ids=str)
-def test_the_api_server_takes_a_manifest_of_the_documentation(cluster: Cluster, block: Block) -> None:
+def test_the_api_server_accepts_each_manifest_of_the_documentation(cluster: Cluster, block: Block) -> None:
     check(cluster, block.text)
 
 
 @pytest.mark.parametrize("file", example_files(), ids=relative)
-def test_the_api_server_takes_an_example(cluster: Cluster, file: Path) -> None:
+def test_the_api_server_accepts_each_example(cluster: Cluster, file: Path) -> None:
     check(cluster, file.read_text())
 
 
 @pytest.mark.parametrize("folder", example_folders(), ids=relative)
-def test_the_api_server_takes_the_folder_of_an_example(cluster: Cluster, folder: Path) -> None:
+def test_the_api_server_accepts_the_folder_of_each_example(cluster: Cluster, folder: Path) -> None:
     cluster("apply", "--dry-run=server", "-k", str(folder))

@@ -194,7 +194,7 @@ def failed(namespace: Cluster, name: str) -> Json:
 
 
 @pytest.mark.slow
-def test_what_ends_an_attempt_by_itself_and_what_is_told(namespace: Cluster) -> None:
+def test_each_way_for_an_attempt_to_end_has_its_failure(namespace: Cluster) -> None:
     """All at once: most of them wait for their nodes."""
     names = {what: f"end-{number}" for number, what in enumerate(ENDINGS)}
     for what, ending in ENDINGS.items():
@@ -211,7 +211,7 @@ def test_what_ends_an_attempt_by_itself_and_what_is_told(namespace: Cluster) -> 
     assert wrong == {}
 
 
-def test_the_last_4_kib_of_the_log_are_kept_with_the_failure(namespace: Cluster) -> None:
+def test_the_failure_has_the_last_4_kib_of_the_log(namespace: Cluster) -> None:
     script = "for i in $(seq 1 1000); do echo line $i of the log; done; exit 1"
     namespace.start("talkative", one_step(shell(script, retryPolicy=ONCE)))
     log = failed(namespace, "talkative")["log"]
@@ -251,7 +251,9 @@ def force(namespace: Cluster, pod: str) -> None:
     [("deleted by a person", delete), ("evicted through the API", evict), ("force-deleted", force)],
     ids=["delete", "evict", "force"],
 )
-def test_a_loss_uses_up_no_attempt(namespace: Cluster, what: str, do: Callable[[Cluster, str], None]) -> None:
+def test_a_lost_pod_does_not_count_as_an_attempt(
+    namespace: Cluster, what: str, do: Callable[[Cluster, str], None]
+) -> None:
     # The first attempt waits to be told to stop and fails then; the second returns.
     script = (
         'if [ "$PERDURE_ATTEMPT" = 1 ]; then trap "exit 9" TERM; sleep 600 & wait; fi; echo 2 > /dev/termination-log'
@@ -266,7 +268,7 @@ def test_a_loss_uses_up_no_attempt(namespace: Cluster, what: str, do: Callable[[
     assert (status["phase"], status["output"]) == ("Completed", 2)
 
 
-def test_a_pod_that_is_deleted_before_it_starts_is_lost(namespace: Cluster) -> None:
+def test_a_pod_deleted_before_it_starts_is_lost(namespace: Cluster) -> None:
     work = template({"nodeSelector": {"no": "node"}}, retryPolicy=ONCE)
     namespace.start("early", one_step(work))
     namespace.pod("early-2-1", "Pending")
@@ -276,7 +278,7 @@ def test_a_pod_that_is_deleted_before_it_starts_is_lost(namespace: Cluster) -> N
     assert lost["details"]["reason"] == "PodDeleted"
 
 
-def test_a_pod_that_is_deleted_while_it_ends_well_has_succeeded(namespace: Cluster) -> None:
+def test_a_pod_deleted_while_it_succeeds_has_succeeded(namespace: Cluster) -> None:
     script = "trap 'echo 42 > /dev/termination-log; exit 0' TERM; sleep 600 & wait"
     namespace.start("wise", one_step(shell(script, retryPolicy=ONCE)))
     namespace.pod("wise-2-1", "Running")
@@ -286,7 +288,7 @@ def test_a_pod_that_is_deleted_while_it_ends_well_has_succeeded(namespace: Clust
     SEEN.append(("deleted by a person, and ended with exit code 0", "Completed", ""))
 
 
-def test_what_waits_for_a_quota_goes_on_when_there_is_room(namespace: Cluster) -> None:
+def test_an_activity_that_waits_for_a_quota_continues_when_there_is_room(namespace: Cluster) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
     namespace.apply(quota)
     namespace.wait(
@@ -329,7 +331,7 @@ def progress(namespace: Cluster, name: str) -> str:
     return str(run["status"].get("progress"))
 
 
-def test_a_lease_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(namespace: Cluster) -> None:
+def test_a_lease_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/leases.coordination.k8s.io", 0)
     beats = shell("sleep 1000", name="beats", heartbeatTimeout="10m")
     steps = [
@@ -347,7 +349,7 @@ def test_a_lease_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(name
     namespace.delete("workflowrun", "leased")
 
 
-def test_a_child_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(namespace: Cluster) -> None:
+def test_a_child_refused_by_a_quota_is_reported_and_blocks_nothing_else(namespace: Cluster) -> None:
     limit(namespace, "count/workflowruns.perdure.dev", 1)
     steps = [
         {"name": "child", "needs": [], "childWorkflow": {"workflow": {"name": "small"}}},
@@ -368,7 +370,7 @@ def test_a_child_that_a_quota_refuses_is_reported_and_holds_up_nothing_else(name
     assert namespace.closed("parent")["phase"] == "Completed"
 
 
-def test_a_pod_of_somebody_else_is_not_adopted(namespace: Cluster) -> None:
+def test_a_pod_of_another_owner_is_not_adopted(namespace: Cluster) -> None:
     stranger = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -399,7 +401,7 @@ def test_a_pod_of_somebody_else_is_not_adopted(namespace: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("on_success", "on_failure"), [("Keep", "Delete"), ("Delete", "Keep")])
-def test_pods_are_kept_as_the_policy_says(namespace: Cluster, on_success: str, on_failure: str) -> None:
+def test_pods_are_kept_according_to_the_policy(namespace: Cluster, on_success: str, on_failure: str) -> None:
     retention = {"onSuccess": on_success, "onFailure": on_failure}
     namespace.start("well", one_step(shell("true", podRetention=retention, retryPolicy=ONCE)))
     namespace.start("badly", one_step(shell("exit 1", podRetention=retention, retryPolicy=ONCE)))
@@ -416,7 +418,7 @@ def test_pods_are_kept_as_the_policy_says(namespace: Cluster, on_success: str, o
     namespace.wait("the pods to settle", settled)
 
 
-def test_a_failed_pod_with_a_sidecar_of_its_own_stays_for_its_log(namespace: Cluster) -> None:
+def test_a_failed_pod_with_its_own_sidecar_is_kept_for_its_log(namespace: Cluster) -> None:
     proxy = {"name": "proxy", "image": IMAGE, "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"]}
     main = {"name": "main", "image": IMAGE, "command": ["sh", "-c", "echo the disk is full; exit 3"]}
     namespace.start("beside", one_step(template({"containers": [main, proxy]}, retryPolicy=ONCE)))

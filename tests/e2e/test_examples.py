@@ -129,7 +129,7 @@ Use = Callable[[str], Example]
 
 
 @pytest.mark.slow
-def test_order_flow_survives_the_loss_of_its_pod_half_way(example: Use, namespace: Cluster) -> None:
+def test_order_flow_survives_the_loss_of_a_pod(example: Use, namespace: Cluster) -> None:
     orders = example("order-flow")
     many = {"items": [f"lamp-{number}" for number in range(30)]}
     orders.start("order", many)
@@ -170,7 +170,7 @@ def test_a_subscription(example: Use) -> None:
     subscription.ends_like("free", "no-price")
 
 
-def test_a_subscription_that_is_cancelled_gives_the_money_back(example: Use, namespace: Cluster) -> None:
+def test_a_cancelled_subscription_refunds_the_payment(example: Use, namespace: Cluster) -> None:
     subscription = example("subscription")
     child = {"workflow": {"name": "subscription"}, "workflowId": "withdrawn", "input": {"trial": "1s", "period": "1h"}}
     offer = {
@@ -215,7 +215,7 @@ def activities_of(run: Json) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_trip_is_booked_or_undone(example: Use) -> None:
+def test_a_trip_is_booked_or_compensated(example: Use) -> None:
     trips = example("trip-saga")
     broke = {"fare": "basic", "card": "4000000000000002"}
     trips.start("booked")
@@ -227,7 +227,7 @@ def test_a_trip_is_booked_or_undone(example: Use) -> None:
     assert [undone["cause"]["type"] for undone in status["failure"]["suppressed"]] == ["NotRefundable"]
 
 
-def test_an_approval_is_given_escalated_or_missed(example: Use) -> None:
+def test_an_approval_is_given_escalated_or_times_out(example: Use) -> None:
     approvals = example("approval")
     away = {"patience": "1s", "escalation": "1h"}
     approvals.start("given", {"patience": "1h"})
@@ -247,7 +247,9 @@ def test_an_approval_is_given_escalated_or_missed(example: Use) -> None:
     approvals.ends_like("missed", "nobody-answers")
 
 
-def test_orders_wait_while_the_circuit_is_open_and_failures_are_set_aside(example: Use, namespace: Cluster) -> None:
+def test_orders_wait_while_the_circuit_is_open_and_failures_become_dead_letters(
+    example: Use, namespace: Cluster
+) -> None:
     orders = example("circuit-breaker")
     orders.start("orders", {"openFor": "1s"})
     orders.ends_like("orders", "gateway-down", {"openFor": "1s"})
@@ -267,7 +269,7 @@ def test_a_text_is_counted_by_children(example: Use) -> None:
     counts.ends_like("count", "three-parts")
 
 
-def test_polling_goes_on_in_new_runs_until_it_is_there(example: Use, namespace: Cluster) -> None:
+def test_polling_continues_in_new_runs_until_it_succeeds(example: Use, namespace: Cluster) -> None:
     polling = example("polling")
     often = {"every": "1s", "looks": 2}
     polling.start("export", often)
@@ -276,7 +278,7 @@ def test_polling_goes_on_in_new_runs_until_it_is_there(example: Use, namespace: 
     polling.ends_like("export", "done", often)
 
 
-def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster) -> None:
+def test_the_faster_mirror_wins_unless_none_responds(example: Use, namespace: Cluster) -> None:
     race = example("race")
     far = {"blocks": 4, "blockTime": 20}
     late = {"near": {"blocks": 40, "blockTime": 20}, "far": {"blocks": 40, "blockTime": 20}, "deadline": "10s"}
@@ -293,7 +295,7 @@ def test_the_faster_mirror_wins_or_nobody_does(example: Use, namespace: Cluster)
     namespace.wait("no pod to be held", lambda: not held())
 
 
-def test_work_of_every_kind_is_done(example: Use) -> None:
+def test_work_of_every_kind_runs(example: Use) -> None:
     work = example("work")
     work.start("one")
     work.ends_like("one", "done")
@@ -355,7 +357,7 @@ def test_files_are_passed_in_a_workspace(example: Use, namespace: Cluster) -> No
     namespace.wait("the claim to be deleted", released)
 
 
-def test_a_release_is_made_as_its_graph_says(example: Use) -> None:
+def test_a_release_runs_in_the_order_of_its_graph(example: Use) -> None:
     releases = example("graph")
     broken = yaml.safe_load((EXAMPLES / "graph" / "scenarios" / "tests-fail.yaml").read_text(encoding="utf-8"))["input"]
     releases.start("good")
@@ -380,7 +382,7 @@ def _holders(cluster: Cluster, limit: str) -> list[str]:
     return [each["run"] for each in found["status"]["holders"]]
 
 
-def test_an_open_run_goes_on_by_the_definition_that_it_began_with(namespace: Cluster) -> None:
+def test_an_open_run_keeps_the_definition_with_which_it_started(namespace: Cluster) -> None:
     approvals = Example(namespace, "approval")
     approvals.start("old", {"patience": "1h"})
     approvals.until_asleep("old", "answer/race.over/nap")

@@ -53,7 +53,7 @@ def workflow(name: str, *steps: Json, **more: object) -> Json:
     return {"apiVersion": "perdure.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": name}, "spec": spec}
 
 
-def test_the_page_on_flows_tells_what_happens(namespace: Cluster) -> None:
+def test_the_manifests_of_the_page_on_flows_do_what_it_describes(namespace: Cluster) -> None:
     given = manifests()
     assert {m["metadata"]["name"] for m in given if m["kind"] == "WorkflowRun"} == set(SEEN)
     for manifest in given:
@@ -77,7 +77,7 @@ def test_the_page_on_flows_tells_what_happens(namespace: Cluster) -> None:
             assert (decision["approved"], decision["comment"]) == (True, "looks good")
 
 
-def test_one_run_of_a_workflow_id_is_open(namespace: Cluster) -> None:
+def test_only_one_run_of_a_workflow_id_is_open(namespace: Cluster) -> None:
     nap = {"name": "nap", "sleep": {"duration": "1h"}}
     namespace.start("first", {"workflowId": "one", **inline(nap)})
     namespace.condition("workflowrun", "first", "Running")
@@ -101,7 +101,7 @@ def test_one_run_of_a_workflow_id_is_open(namespace: Cluster) -> None:
     assert namespace.closed("seventh")["failure"]["type"] == "WorkflowExecutionAlreadyStarted"
 
 
-def test_many_runs_of_one_workflow_id_at_once_are_one(namespace: Cluster) -> None:
+def test_only_one_of_many_simultaneous_runs_with_a_workflow_id_starts(namespace: Cluster) -> None:
     nap = {"name": "nap", "sleep": {"duration": "1h"}}
     names = [f"twin-{n}" for n in range(20)]
     runs = [
@@ -118,7 +118,7 @@ def test_many_runs_of_one_workflow_id_at_once_are_one(namespace: Cluster) -> Non
     assert sorted(namespace.wait("all to be decided", decided)) == ["Failed"] * 19 + ["Running"]
 
 
-def test_a_failed_run_is_retried_as_a_run_of_its_own(namespace: Cluster) -> None:
+def test_a_failed_run_is_retried_as_a_separate_run(namespace: Cluster) -> None:
     spec = inline(
         {"name": "try", "when": "${run.attempt < 3}", "fail": {"type": "Early", "message": "attempt ${run.attempt}"}},
         {"name": "done", "return": {"output": "${run.attempt}"}},
@@ -141,7 +141,7 @@ def test_a_failed_run_is_retried_as_a_run_of_its_own(namespace: Cluster) -> None
     assert len(namespace.list("workflowruns", "-l", "search.perdure.dev/customer=ada")) == 3
 
 
-def test_children_end_with_their_parent_as_their_policies_say(namespace: Cluster) -> None:
+def test_children_end_with_their_parent_according_to_their_policies(namespace: Cluster) -> None:
     namespace.apply(
         workflow(
             "long",
@@ -178,7 +178,7 @@ def test_children_end_with_their_parent_as_their_policies_say(namespace: Cluster
     namespace.wait("the parent to have nothing left to do", settled)
 
 
-def test_a_signal_reaches_the_other_run_once_and_none_fails_the_step(namespace: Cluster) -> None:
+def test_a_signal_reaches_the_other_run_once_and_a_missing_run_fails_the_step(namespace: Cluster) -> None:
     wait = {"name": "wait", "waitForSignal": {"name": "go"}}
     namespace.start(
         "listener",
@@ -192,7 +192,7 @@ def test_a_signal_reaches_the_other_run_once_and_none_fails_the_step(namespace: 
     assert namespace.closed("late")["failure"]["type"] == "ExternalWorkflowExecutionNotFound"
 
 
-def test_a_delayed_run_begins_later_and_a_paused_one_waits(namespace: Cluster) -> None:
+def test_a_delayed_run_starts_later_and_a_paused_one_waits(namespace: Cluster) -> None:
     rest = {"name": "rest", "return": {"output": "rested"}}
     namespace.start("delayed", {**inline(rest), "startDelay": "3s"})
     namespace.start("later", {**inline(rest), "startDelay": "1h"})
@@ -207,7 +207,7 @@ def test_a_delayed_run_begins_later_and_a_paused_one_waits(namespace: Cluster) -
 
 
 @pytest.mark.slow
-def test_the_loser_of_a_race_is_stopped_and_what_it_did_is_no_result(namespace: Cluster) -> None:
+def test_the_loser_of_a_race_is_stopped_and_its_result_is_ignored(namespace: Cluster) -> None:
     stops = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(143)); time.sleep(600)"
     slow = python(stops, name="slow")
     beats = "import time\n@activity.defn\ndef beat():\n    while True:\n        activity.heartbeat()\n        time.sleep(0.2)\n"
@@ -233,7 +233,7 @@ def test_the_loser_of_a_race_is_stopped_and_what_it_did_is_no_result(namespace: 
     namespace.wait("the pods to be gone", lambda: not namespace.list("pods"))
 
 
-def test_input_that_does_not_fit_never_runs(namespace: Cluster) -> None:
+def test_a_run_with_invalid_input_never_starts(namespace: Cluster) -> None:
     schema = {"type": "object", "properties": {"nights": {"type": "integer", "minimum": 1}}, "required": ["nights"]}
     spec = inline({"name": "s", "set": {"x": 1}}, input={"schema": schema})
     namespace.start("fits", {**spec, "input": {"nights": 2}})

@@ -31,7 +31,7 @@ def ended_by_itself(status: Json) -> bool:
     return bool(failure.get("kind") == "Application")
 
 
-def test_nothing_is_left_behind(namespace: Cluster) -> None:
+def test_finished_runs_leave_nothing_behind(namespace: Cluster) -> None:
     before = counted(namespace)
     well = python(
         "activity.heartbeat(1); activity.complete(1)", heartbeatTimeout="60s", retryPolicy=ONCE, podRetention=NOW

@@ -29,7 +29,7 @@ def perdure(namespace: Cluster, *arguments: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
 
-def test_a_long_history_is_sealed_and_read_back_whole(namespace: Cluster, tmp_path: Path) -> None:
+def test_a_long_history_is_sealed_and_read_completely(namespace: Cluster, tmp_path: Path) -> None:
     spec = naps(250)
     namespace.start("long", spec)
     assert namespace.closed("long", seconds=300)["phase"] == "Completed"
@@ -60,7 +60,7 @@ def test_a_long_history_is_sealed_and_read_back_whole(namespace: Cluster, tmp_pa
 
 
 @pytest.mark.slow
-def test_what_is_done_to_segments_is_told_and_the_run_goes_on(namespace: Cluster) -> None:
+def test_damaged_segments_are_reported_and_the_run_continues(namespace: Cluster) -> None:
     loop = naps(120)["inline"]["steps"][0]
     parts = [
         [{**loop, "name": f"naps-{n}"}, {"name": f"go-{n}", "waitForSignal": {"name": f"go-{n}"}}] for n in range(3)

@@ -24,7 +24,7 @@ activity.main({"work": work})
 """
 
 
-def test_pods_that_ended_or_fell_silent_meanwhile_are_judged_by_what_they_left(
+def test_pods_that_ended_or_fell_silent_during_the_downtime_are_evaluated_afterwards(
     namespace: Cluster, own_operator: Process
 ) -> None:
     endings = {
@@ -58,9 +58,7 @@ def start_of(namespace: Cluster, name: str) -> datetime | None:
     return datetime.fromisoformat(status["startTime"]) if "startTime" in status else None
 
 
-def test_timers_and_timeouts_that_came_due_meanwhile_fire_in_their_order(
-    namespace: Cluster, own_operator: Process
-) -> None:
+def test_timers_and_timeouts_due_during_the_downtime_fire_in_order(namespace: Cluster, own_operator: Process) -> None:
     steps = [{"name": "nap", "sleep": {"duration": "15s"}}, {"name": "end", "return": {"output": "woken"}}]
     namespace.start("napping", {"inline": {"steps": steps}, "runTimeout": "1h"})
     long = [{"name": "nap", "sleep": {"duration": "1h"}}]
@@ -75,7 +73,7 @@ def test_timers_and_timeouts_that_came_due_meanwhile_fire_in_their_order(
     assert namespace.closed("overdue")["phase"] == "TimedOut"
 
 
-def test_a_run_deleted_meanwhile_leaves_nothing_behind(namespace: Cluster, own_operator: Process) -> None:
+def test_a_run_deleted_during_the_downtime_leaves_nothing_behind(namespace: Cluster, own_operator: Process) -> None:
     namespace.start("gone", one_step(python("import time; time.sleep(600)")))
     namespace.pod("gone-2-1", "Running")
     with own_operator.down():

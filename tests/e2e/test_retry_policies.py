@@ -33,7 +33,7 @@ def circuit(namespace: Cluster, name: str) -> Json:
     return found
 
 
-def test_its_status_shows_the_waits_and_its_columns_too(namespace: Cluster) -> None:
+def test_the_status_and_the_columns_show_the_waits(namespace: Cluster) -> None:
     google = {"retryCount": 5, "minBackoffDuration": "10s", "maxBackoffDuration": "300s", "maxDoublings": 3}
     namespace.apply(policy("google", cloudScheduler=google))
     namespace.condition("retrypolicy", "google", "Accepted")
@@ -48,7 +48,7 @@ def test_its_status_shows_the_waits_and_its_columns_too(namespace: Cluster) -> N
     )
 
 
-def test_a_run_waits_for_a_policy_that_is_missing_and_keeps_to_what_it_said_then(namespace: Cluster) -> None:
+def test_a_run_waits_for_a_missing_policy_and_keeps_its_first_version(namespace: Cluster) -> None:
     fails = 'test "$PERDURE_ATTEMPT" -ge 2 || exit 1'
     namespace.start("waits", one_step(shell(fails, retryPolicy={"name": "shared"})))
     condition = namespace.condition("workflowrun", "waits", "RetryPolicyNotFound")
@@ -90,7 +90,7 @@ def test_a_run_waits_for_a_policy_that_is_missing_and_keeps_to_what_it_said_then
     ],
     ids=["exponential", "cloudScheduler"],
 )
-def test_the_waits_are_those_that_were_computed(namespace: Cluster, spec: Json, waits: list[float]) -> None:
+def test_the_observed_waits_are_the_computed_ones(namespace: Cluster, spec: Json, waits: list[float]) -> None:
     """A pod is made when its wait is over: never before, and soon after."""
     namespace.apply(policy("timed", **spec))
     namespace.start("timed", one_step(shell("exit 1", retryPolicy={"name": "timed"})))

@@ -88,7 +88,7 @@ def test_runs_with_pods_start_every_few_seconds_and_are_named_by_their_time(name
         assert run["spec"]["searchAttributes"]["TemporalScheduledById"] == "often"
 
 
-def test_a_run_that_is_open_is_skipped_over_and_terminated_by_policy(namespace: Cluster) -> None:
+def test_the_overlap_policy_skips_a_time_or_terminates_the_open_run(namespace: Cluster) -> None:
     namespace.apply(schedule("skips", SLOW, cron=["@every 2s"]))
     namespace.apply(
         schedule("replaces", SLOW, cron=["@every 3s"], overlapPolicy="TerminateOther", failedRunsHistoryLimit=1)
@@ -112,7 +112,7 @@ def test_a_run_that_is_open_is_skipped_over_and_terminated_by_policy(namespace: 
     namespace.wait("that to be told", lambda: "RunSkipped" in told())
 
 
-def test_a_pause_stops_it_and_its_end_fires_nothing_retroactively(namespace: Cluster) -> None:
+def test_a_paused_schedule_starts_nothing_and_catches_up_on_nothing(namespace: Cluster) -> None:
     namespace.apply(schedule("pausing", QUICK, cron=["@every 2s"], catchupWindow="1h"))
     counted(namespace, "pausing", "actions", 1)
     patch(namespace, "pausing", '{"paused": true, "notes": "for the migration"}')
@@ -130,7 +130,7 @@ def test_a_pause_stops_it_and_its_end_fires_nothing_retroactively(namespace: Clu
     assert after["counts"].get("missedCatchupWindow", 0) == 0
 
 
-def test_a_failure_is_handed_on_retried_and_pauses(namespace: Cluster) -> None:
+def test_a_failure_is_retried_passed_on_and_pauses_the_schedule(namespace: Cluster) -> None:
     failing = {"steps": [{"name": "no", "fail": {"type": "NoDisk", "message": "no disk"}}]}
     retries = {"exponential": {"initialInterval": "1s", "backoffCoefficient": "1", "maximumAttempts": 3}}
     namespace.apply(
@@ -188,7 +188,7 @@ def test_operations_pause_trigger_backfill_and_unpause(namespace: Cluster) -> No
     assert (missing["phase"], missing["conditions"][0]["reason"]) == ("Failed", "TargetNotFound")
 
 
-def test_a_spec_that_cannot_be_followed_says_why_and_is_mended(namespace: Cluster) -> None:
+def test_an_invalid_spec_is_reported_and_can_be_fixed(namespace: Cluster) -> None:
     namespace.apply(schedule("wrong", QUICK, cron=["0 0 30 2 *"]))
     assert "40 years" in namespace.condition("schedule", "wrong", "NoMoreTimes")["message"]
     patch(namespace, "wrong", '{"timeZone": "Europe/Berlim"}')
@@ -210,7 +210,7 @@ def test_the_history_of_a_scheduled_run_replays(namespace: Cluster) -> None:
     check_history(whole)
 
 
-def test_a_schedule_that_is_deleted_takes_its_runs_along(namespace: Cluster) -> None:
+def test_deleting_a_schedule_deletes_its_runs(namespace: Cluster) -> None:
     namespace.apply(schedule("gone", SLOW, cron=["@every 2s"]))
     counted(namespace, "gone", "actions", 1)
     namespace.delete("schedule", "gone")
@@ -219,7 +219,7 @@ def test_a_schedule_that_is_deleted_takes_its_runs_along(namespace: Cluster) -> 
 
 @pytest.mark.slow
 @pytest.mark.own
-def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
+def test_after_downtime_times_within_the_window_start_and_others_are_missed(
     namespace: Cluster, own_operator: Process
 ) -> None:
     windows = {f"window-{DOWN * parts // 3}": DOWN * parts // 3 for parts in (1, 2, 5)}
@@ -257,7 +257,7 @@ def test_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
 
 
 @pytest.mark.parametrize("policy", ["TerminateOther", "CancelOther"])
-def test_a_run_that_goes_on_and_on_as_new_is_stopped_by_policy(namespace: Cluster, policy: str) -> None:
+def test_the_overlap_policy_stops_a_run_that_keeps_continuing_as_new(namespace: Cluster, policy: str) -> None:
     """However quickly link follows link: none of the chain that is in the way stays open."""
     steps = [
         {"name": "wait", "sleep": {"duration": "100ms"}},
@@ -284,7 +284,7 @@ def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Clust
     counted(namespace, "begun", "actions", before["counts"]["actions"] + 2)
 
 
-def test_a_backfill_from_the_beginning_of_time_is_refused_and_stops_nothing(namespace: Cluster) -> None:
+def test_a_backfill_of_too_many_times_is_refused_and_blocks_nothing(namespace: Cluster) -> None:
     namespace.apply(schedule("goes-on", QUICK, intervals=[{"every": "2s"}]))
     counted(namespace, "goes-on", "actions", 1)
     namespace.apply(

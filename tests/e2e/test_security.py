@@ -29,7 +29,7 @@ def test_inputs_and_heartbeat_details_are_not_logged(namespace: Cluster) -> None
     assert SECRET not in logs
 
 
-def test_a_workflow_id_may_be_any_text(namespace: Cluster) -> None:
+def test_a_workflow_id_can_be_any_text(namespace: Cluster) -> None:
     for number, text in enumerate(WEIRD):
         namespace.start(
             f"odd-{number}", one_step(python("activity.complete(activity.info().workflow_id)"), workflowId=text)
@@ -57,7 +57,7 @@ def test_a_workflow_id_may_be_any_text(namespace: Cluster) -> None:
         ("{own}:perdure-activity", "get", "workflowruns.perdure.dev", False),
     ],
 )
-def test_rights_end_where_they_are_not_needed(
+def test_accounts_have_only_the_permissions_that_they_need(
     namespace: Cluster, account: str, verb: str, resource: str, *, allowed: bool
 ) -> None:
     if "{own}" in account:

@@ -44,7 +44,7 @@ def test_a_large_result_needs_no_more_than_a_file(namespace: Cluster) -> None:
     assert namespace.closed("large")["output"] == "x" * 100_000
 
 
-def test_a_silent_activity_times_out_and_one_that_beats_by_itself_does_not(namespace: Cluster) -> None:
+def test_a_silent_activity_times_out_and_one_with_automatic_heartbeats_does_not(namespace: Cluster) -> None:
     namespace.start("silent", one_step(work("sleep 300", heartbeatTimeout="5s")))
     beats = work("sleep 30", heartbeatTimeout="20s", sidecar={"autoHeartbeat": True})
     namespace.start("beating", one_step(beats))
@@ -52,7 +52,7 @@ def test_a_silent_activity_times_out_and_one_that_beats_by_itself_does_not(names
     assert namespace.closed("beating")["phase"] == "Completed"
 
 
-def test_a_cancelled_activity_finds_a_file(namespace: Cluster) -> None:
+def test_a_cancelled_activity_gets_a_file(namespace: Cluster) -> None:
     script = (
         "while [ ! -e $PERDURE_FILES/cancelled ]; do touch $PERDURE_FILES/heartbeat; sleep 0.5; done\n"
         'echo \'{"error": {"cancelled": true, "details": "tidied up"}}\' > /dev/termination-log; exit 1'

@@ -21,7 +21,7 @@ def padded(code: str, size: int, **options: object) -> dict[str, object]:
     return work
 
 
-def test_a_run_that_changes_more_values_than_a_patch_may_goes_on(namespace: Cluster) -> None:
+def test_a_run_that_changes_more_values_than_fit_in_a_patch_continues(namespace: Cluster) -> None:
     given = {letter: {f"k{n}": at for n in range(10_500)} for at, letter in enumerate("ab")}
     steps = [
         {"name": "first", "set": {"big": "${input.a}"}},
@@ -34,7 +34,7 @@ def test_a_run_that_changes_more_values_than_a_patch_may_goes_on(namespace: Clus
     assert namespace.closed("wide")["output"] == 1
 
 
-def test_a_run_that_does_not_fit_beside_its_spec_is_terminated_at_once(namespace: Cluster) -> None:
+def test_a_run_whose_status_does_not_fit_next_to_its_spec_is_terminated_immediately(namespace: Cluster) -> None:
     work = padded("pass", 1_150_000)
     namespace.start("stout", one_step(work, input="x" * FILLED))
     status = namespace.closed("stout")
@@ -43,7 +43,7 @@ def test_a_run_that_does_not_fit_beside_its_spec_is_terminated_at_once(namespace
     assert not namespace.list("pods")
 
 
-def test_a_run_that_outgrows_its_object_on_its_way_is_terminated_and_keeps_its_history(namespace: Cluster) -> None:
+def test_a_run_that_outgrows_its_object_is_terminated_and_keeps_its_history(namespace: Cluster) -> None:
     work = padded(f"activity.main({{'work': lambda _: 'x' * {FILLED}}})", 100_000, resultSize="Large")
     unused = padded("pass", 800_000, name="unused")
     steps = [{"name": f"step-{number}", "activity": {"name": "work"}} for number in range(4)]
@@ -57,7 +57,7 @@ def test_a_run_that_outgrows_its_object_on_its_way_is_terminated_and_keeps_its_h
     assert any(isinstance(event, ev.ActivityTaskCompleted) for event in recorded(run))
 
 
-def test_a_run_whose_spec_alone_fills_the_object_is_told_of_and_not_tried_again(namespace: Cluster) -> None:
+def test_a_run_whose_spec_fills_the_object_is_reported_and_not_retried(namespace: Cluster) -> None:
     # The largest that etcd takes: nothing can be written beside it.
     for size in range(OBJECT - 600, OBJECT - 8_000, -100):
         body = yaml.safe_dump(run_manifest("full", one_step(padded("pass", size))))

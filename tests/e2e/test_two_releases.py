@@ -69,7 +69,7 @@ def start(own: Cluster, first: int) -> list[str]:
     return names
 
 
-def test_two_releases_work_side_by_side_with_rights_only_in_their_namespaces(cluster: Cluster) -> None:
+def test_two_releases_coexist_with_permissions_only_in_their_namespaces(cluster: Cluster) -> None:
     with release(cluster) as one, release(cluster) as two:
         for own in (one, two):
             installed = [each for each in yaml.safe_load_all(helm(own, "get", "manifest", "perdure")) if each]

@@ -34,7 +34,7 @@ def test_steps_see_input_outputs_variables_the_run_and_the_time_of_the_event(nam
     assert (fired.event_time - began.event_time).total_seconds() >= 2
 
 
-def test_a_run_waits_for_its_workflow_and_is_pinned_to_what_it_started_with(namespace: Cluster) -> None:
+def test_a_run_waits_for_its_workflow_and_keeps_the_definition_it_started_with(namespace: Cluster) -> None:
     namespace.start("early", {"workflow": {"name": "greeting"}, "input": {"name": "Ada"}})
     condition = namespace.condition("workflowrun", "early", "WorkflowNotFound")
     assert condition["status"] == "Unknown"
@@ -46,7 +46,7 @@ def test_a_run_waits_for_its_workflow_and_is_pinned_to_what_it_started_with(name
     assert namespace.closed("early")["output"] == "hello Ada"
 
 
-def test_a_run_waits_for_its_workflow_to_be_mended(namespace: Cluster) -> None:
+def test_a_run_waits_until_its_workflow_is_fixed(namespace: Cluster) -> None:
     broken = {"steps": [{"name": "oops", "activity": {"name": "missing"}}]}
     namespace.apply(workflow("greeting", broken))
     namespace.start("waits", {"workflow": {"name": "greeting"}, "input": {"name": "Ada"}})
@@ -76,7 +76,7 @@ def test_a_run_waits_for_its_workflow_to_be_mended(namespace: Cluster) -> None:
         "a name that cannot exist",
     ],
 )
-def test_what_goes_wrong_fails_the_run_and_says_what_and_where(
+def test_an_error_fails_the_run_with_its_step_and_message(
     namespace: Cluster, steps: list[dict[str, object]], type_: str, message: str
 ) -> None:
     namespace.start("fails", {"input": {"name": "Ada"}, "inline": {"steps": steps}})
@@ -86,7 +86,7 @@ def test_what_goes_wrong_fails_the_run_and_says_what_and_where(
     assert message in status["failure"]["message"]
 
 
-def test_a_run_that_outgrows_its_object_is_terminated_and_one_with_too_large_an_input_does_not_begin(
+def test_a_run_that_outgrows_its_object_is_terminated_and_too_large_an_input_prevents_the_start(
     namespace: Cluster,
 ) -> None:
     work = python("activity.main({'work': lambda _: 'x' * 250_000})", resultSize="Large")
@@ -107,7 +107,7 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_one_with_too_large_an_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("field", ["runTimeout", "executionTimeout"])
-def test_a_run_that_takes_too_long_is_closed_and_its_pods_are_stopped(namespace: Cluster, field: str) -> None:
+def test_the_run_timeout_closes_the_run_and_stops_its_pods(namespace: Cluster, field: str) -> None:
     work = python("import time; time.sleep(600)")
     steps = [{"name": "slow", "activity": {"name": "work"}}]
     namespace.start("late", {field: "4s", "inline": {"activities": [work], "steps": steps}})
@@ -118,7 +118,7 @@ def test_a_run_that_takes_too_long_is_closed_and_its_pods_are_stopped(namespace:
     namespace.wait("its pod to be gone", lambda: not namespace.list("pods"))
 
 
-def test_a_closed_run_is_removed_when_its_time_is_over_with_its_pods(namespace: Cluster) -> None:
+def test_a_closed_run_is_deleted_with_its_pods_after_its_ttl(namespace: Cluster) -> None:
     work = python("raise SystemExit(1)", retryPolicy={"exponential": {"maximumAttempts": 1}})
     steps = [{"name": "fails", "activity": {"name": "work"}}]
     namespace.start("kept", {"inline": HELLO, "input": {"name": "Ada"}})
@@ -130,7 +130,7 @@ def test_a_closed_run_is_removed_when_its_time_is_over_with_its_pods(namespace: 
     namespace.wait("the other one to be removed", lambda: namespace.get("workflowrun", "kept") is None)
 
 
-def test_search_attributes_that_a_run_cannot_carry_fail_it(namespace: Cluster) -> None:
+def test_invalid_search_attributes_fail_the_run(namespace: Cluster) -> None:
     attributes = {"customer": "ada", "bad name!": "x", "large": "x" * 300_000}
     namespace.start("odd", {"searchAttributes": attributes, "inline": HELLO, "input": {"name": "Ada"}})
     failure = namespace.closed("odd")["failure"]
@@ -140,7 +140,7 @@ def test_search_attributes_that_a_run_cannot_carry_fail_it(namespace: Cluster) -
     assert namespace("get", "wfr", "-l", "search.perdure.dev/customer=ada", "-o", "name").split()
 
 
-def test_a_value_that_nests_very_deep_fails_its_own_run_and_hurts_no_other(namespace: Cluster) -> None:
+def test_a_deeply_nested_value_fails_only_its_own_run(namespace: Cluster) -> None:
     depth = 4_000
     spec = json.dumps({"inline": HELLO, "input": "deep"}).replace('"deep"', "[" * depth + "]" * depth)
     head = '{"apiVersion": "perdure.dev/v1alpha1", "kind": "WorkflowRun", "metadata": {"name": "deep"}, "spec": '
@@ -153,7 +153,7 @@ def test_a_value_that_nests_very_deep_fails_its_own_run_and_hurts_no_other(names
     assert namespace.closed("other")["output"] == "hello Ada"
 
 
-def test_kubectl_is_useful_to_a_person(namespace: Cluster) -> None:
+def test_kubectl_shows_selects_and_explains_runs(namespace: Cluster) -> None:
     namespace.start("hello", {"input": {"name": "Ada"}, "inline": HELLO})
     namespace("wait", "wfr/hello", "--for=condition=Succeeded", "--timeout=60s")
     header, row = namespace("get", "wfr").splitlines()
@@ -169,7 +169,7 @@ def test_kubectl_is_useful_to_a_person(namespace: Cluster) -> None:
     assert "hello" in namespace("get", "perdure")
 
 
-def test_a_run_that_is_not_possible_is_refused_at_once(namespace: Cluster) -> None:
+def test_an_invalid_run_is_rejected_by_the_api_server(namespace: Cluster) -> None:
     done = namespace.run(
         "create",
         "-f",

@@ -27,7 +27,7 @@ def which(drive: Drive) -> dict[str, int]:
     return {"scheduled_event_id": drive.open.scheduled_event_id, "attempt": drive.open.attempt}
 
 
-def test_29_an_activity_that_has_not_started_is_cancelled_at_once_and_the_decider_hears_of_it() -> None:
+def test_29_an_activity_that_has_not_started_is_cancelled_immediately_and_the_decider_sees_it() -> None:
     drive = asked_to_stop(started=False)
     assert drive.new() == ["WorkflowExecutionSignaled", "ActivityTaskCancelRequested", "ActivityTaskCanceled"]
     assert drive.script.asked[-1] == "ActivityTaskCanceled"
@@ -36,7 +36,7 @@ def test_29_an_activity_that_has_not_started_is_cancelled_at_once_and_the_decide
     drive.check_replay()
 
 
-def test_29_one_that_backs_off_too() -> None:
+def test_29_an_activity_that_backs_off_is_cancelled_immediately() -> None:
     drive = Drive.by(Reacting((activity(),), WorkflowExecutionSignaled=[(CANCEL,)]))
     drive.failed(1)
     drive.signal(1.5)
@@ -46,7 +46,7 @@ def test_29_one_that_backs_off_too() -> None:
     assert drive.retired == [(2, 1), (2, 2)]
 
 
-def test_one_that_runs_is_asked_and_answers_later() -> None:
+def test_a_running_activity_gets_a_cancellation_request_and_answers_later() -> None:
     drive = asked_to_stop()
     assert drive.types()[-1] == "ActivityTaskCancelRequested"
     assert drive.open.cancel_requested
@@ -58,7 +58,7 @@ def test_one_that_runs_is_asked_and_answers_later() -> None:
     drive.check_replay()
 
 
-def test_asking_twice_or_for_what_has_closed_changes_nothing() -> None:
+def test_a_second_request_or_one_for_a_closed_activity_changes_nothing() -> None:
     drive = asked_to_stop()
     drive.signal(3)
     assert drive.types().count("ActivityTaskCancelRequested") == 1
@@ -69,13 +69,13 @@ def test_asking_twice_or_for_what_has_closed_changes_nothing() -> None:
     drive.check_replay()
 
 
-def test_it_may_complete_all_the_same() -> None:
+def test_an_activity_may_complete_after_a_cancellation_request() -> None:
     drive = asked_to_stop()
     drive.completed(3, "done")
     assert drive.types()[-1] == "ActivityTaskCompleted"
 
 
-def test_29_it_is_not_tried_again_when_it_fails() -> None:
+def test_29_a_failure_after_a_cancellation_request_is_not_retried() -> None:
     drive = asked_to_stop()
     drive.failed(3)
     closed = drive.history[-1]
@@ -83,7 +83,7 @@ def test_29_it_is_not_tried_again_when_it_fails() -> None:
     assert (closed.retry_state, closed.failure) == (RetryState.CANCEL_REQUESTED, application())
 
 
-def test_a_lost_pod_has_stopped() -> None:
+def test_a_pod_lost_after_a_cancellation_request_cancels_the_activity() -> None:
     drive = asked_to_stop()
     drive.at(3, inp.AttemptLost(failure=GONE, **which(drive)))
     assert drive.types()[-1] == "ActivityTaskCanceled"
@@ -96,7 +96,7 @@ def test_a_lost_pod_has_stopped() -> None:
         ({"heartbeat_timeout": seconds(5)}, TimeoutType.HEARTBEAT),
     ],
 )
-def test_an_attempt_that_times_out_is_not_tried_again(options: Any, want: TimeoutType) -> None:
+def test_a_timeout_after_a_cancellation_request_is_not_retried(options: Any, want: TimeoutType) -> None:
     drive = asked_to_stop(**options)
     drive.at(20, inp.HeartbeatRead(time=T0 + seconds(1), **which(drive)))
     closed = drive.history[-1]
@@ -104,7 +104,7 @@ def test_an_attempt_that_times_out_is_not_tried_again(options: Any, want: Timeou
     assert (closed.retry_state, closed.failure.timeout_type) == (RetryState.CANCEL_REQUESTED, want)
 
 
-def test_an_activity_that_cancels_itself_unasked_has_failed_for_good() -> None:
+def test_an_activity_that_cancels_itself_without_a_request_fails_permanently() -> None:
     drive = Drive.of(activity())
     drive.started(1)
     drive.at(2, inp.AttemptCancelled(details=[1], **which(drive)))
@@ -115,7 +115,7 @@ def test_an_activity_that_cancels_itself_unasked_has_failed_for_good() -> None:
     assert drive.state.status is RunStatus.FAILED
 
 
-def test_several_are_cancelled_in_one_decision_and_heard_of_afterwards() -> None:
+def test_one_decision_cancels_several_activities_and_the_decider_sees_them_afterwards() -> None:
     both = tuple(cmd.RequestCancelActivityTask(activity_id=name) for name in "ab")
     drive = Drive.by(Reacting((activity("a"), activity("b")), WorkflowExecutionSignaled=[both]))
     drive.signal(1)

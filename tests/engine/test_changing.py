@@ -41,7 +41,7 @@ def begin(policy: RetryPolicy = THRICE) -> Changed:
     return coded
 
 
-def test_a_waiting_activity_that_is_reset_begins_at_once_with_the_first_attempt() -> None:
+def test_a_reset_starts_the_first_attempt_of_a_waiting_activity_immediately() -> None:
     coded = begin()
     coded.attempt(1, failure=application("no"), heartbeat_details="half")
     assert (coded.open.tries, coded.open.scheduled_time) == (2, coded.now + seconds(10))
@@ -54,7 +54,7 @@ def test_a_waiting_activity_that_is_reset_begins_at_once_with_the_first_attempt(
     assert "ActivityTaskFailed" in coded.names
 
 
-def test_one_that_runs_is_told_and_the_attempt_that_runs_counts_as_the_first() -> None:
+def test_a_reset_counts_a_running_attempt_as_the_first() -> None:
     coded = begin()
     for number in range(2):
         coded.attempt(1 + 20 * number, failure=application("no"))
@@ -68,7 +68,7 @@ def test_one_that_runs_is_told_and_the_attempt_that_runs_counts_as_the_first() -
     assert coded.open.scheduled_time == coded.now + seconds(10)
 
 
-def test_a_running_last_attempt_is_not_followed_by_another_because_it_was_reset() -> None:
+def test_a_reset_does_not_allow_an_attempt_after_a_running_last_one() -> None:
     coded = begin(RetryPolicy(maximum_attempts=1))
     coded.attempt(1)
     coded.reset(2)
@@ -77,7 +77,7 @@ def test_a_running_last_attempt_is_not_followed_by_another_because_it_was_reset(
     assert not coded.state.activities
 
 
-def test_a_pause_ends_with_a_reset_unless_it_is_to_be_kept() -> None:
+def test_a_reset_ends_a_pause_unless_the_request_keeps_it() -> None:
     coded = begin()
     for keep in (True, False):
         assert coded.ask(inp.PauseRequested, activity_id="a").ok
@@ -85,7 +85,7 @@ def test_a_pause_ends_with_a_reset_unless_it_is_to_be_kept() -> None:
         assert coded.open.paused is keep
 
 
-def test_options_are_changed_and_restored_without_a_trace_in_the_history() -> None:
+def test_changing_and_restoring_options_leaves_no_event() -> None:
     coded = begin()
     before, events = coded.open, len(coded.events)
     wanted = activity_changes.with_options(before, None)
@@ -101,7 +101,7 @@ def test_options_are_changed_and_restored_without_a_trace_in_the_history() -> No
     assert len(coded.events) == events
 
 
-def test_an_activity_that_is_not_open_and_one_of_pods_are_refused() -> None:
+def test_options_of_closed_activities_and_of_activities_in_pods_cannot_change() -> None:
     coded = Changed.begin()
     coded.decide(activity("a"), activity("p"))
     assert coded.ask(inp.ActivityReset, activity_id="none").reason == "ActivityNotFound"

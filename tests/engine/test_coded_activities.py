@@ -45,7 +45,7 @@ def closing(run: Coded) -> Any:
 
 
 @pytest.mark.parametrize("timeout", ["start_to_close_timeout", "heartbeat_timeout"])
-def test_the_cause_of_the_last_timeout_is_the_failure_of_the_attempt_before(timeout: str) -> None:
+def test_the_cause_of_the_last_timeout_is_the_failure_of_the_previous_attempt(timeout: str) -> None:
     run = begun(maximum_attempts=2, **{timeout: seconds(5)})
     take(run, 0)
     report(run, 1, failure=application(cause=application("deeper")))
@@ -70,7 +70,7 @@ def test_a_timeout_that_is_retried_has_neither_a_cause_nor_heartbeat_details() -
     assert open_.heartbeat_details == [1]
 
 
-def test_schedule_to_close_during_an_attempt_says_what_temporals_server_says() -> None:
+def test_schedule_to_close_during_an_attempt_has_the_message_of_temporals_server() -> None:
     run = begun(schedule_to_close_timeout=seconds(5))
     take(run, 0)
     report(run, 1, failure=application(), heartbeat_details=[1])
@@ -88,7 +88,7 @@ def test_schedule_to_close_during_an_attempt_says_what_temporals_server_says() -
     )
 
 
-def test_23_a_timeout_without_time_for_another_attempt_has_the_failure_before_as_its_cause() -> None:
+def test_23_a_timeout_without_time_for_another_attempt_has_the_previous_failure_as_its_cause() -> None:
     run = begun(start_to_close_timeout=seconds(3), schedule_to_close_timeout=seconds(5.5))
     take(run, 0)
     report(run, 1, failure=application())

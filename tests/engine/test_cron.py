@@ -89,7 +89,7 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.mark.parametrize("schedule", WAITS)
-def test_the_next_run_is_due_when_temporals_server_says(schedule: str) -> None:
+def test_the_next_run_is_due_when_temporals_server_starts_it(schedule: str) -> None:
     found = []
     for last, now in (map(datetime.fromisoformat, times) for times in TIMES):
         due = next_due(schedule, last, now)
@@ -100,13 +100,13 @@ def test_the_next_run_is_due_when_temporals_server_says(schedule: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", INVALID)
-def test_an_invalid_schedule_is_refused_and_never_due(schedule: str) -> None:
+def test_an_invalid_schedule_is_rejected_and_never_due(schedule: str) -> None:
     assert cron_mistake(schedule, T0) == "invalid CronSchedule."
     assert next_due(schedule, T0, T0) is None
 
 
 @pytest.mark.parametrize("schedule", NEVER)
-def test_a_schedule_without_any_time_is_refused_and_never_due(schedule: str) -> None:
+def test_a_schedule_without_any_time_is_rejected_and_never_due(schedule: str) -> None:
     assert cron_mistake(schedule, T0) == "invalid CronSchedule, no time can be found to satisfy the schedule"
     assert next_due(schedule, T0, T0) is None
 
@@ -116,7 +116,7 @@ def test_no_schedule_is_valid_and_never_due() -> None:
     assert next_due("", T0, T0) is None
 
 
-def test_a_schedule_of_seconds_is_found_at_once_however_long_the_run_was_open() -> None:
+def test_the_next_time_of_a_schedule_of_seconds_is_found_fast_after_a_long_run() -> None:
     last = datetime(1971, 1, 1, tzinfo=UTC)
     assert next_due("@every 1s", last, T0) == T0
     assert next_due("* * * * *", last, T0) == T0
@@ -182,7 +182,7 @@ def test_two_runs_of_a_cron_schedule_begin_at_least_a_second_apart() -> None:
     assert ended(run)[2] == timedelta(seconds=0.875)
 
 
-def test_a_result_that_no_run_can_be_handed_fails_the_run_and_the_chain_continues() -> None:
+def test_a_result_too_large_for_the_next_run_fails_the_run_and_the_chain_continues() -> None:
     run = Coded.begin(**CRON)
     run.decide(cmd.CompleteWorkflowExecution(result="x" * MAX_CARRIED), seconds=60)
     assert ended(run) == ("WorkflowExecutionFailed", "next", MINUTE)
@@ -206,7 +206,7 @@ def next_of(run: Coded, extras: StartExtras) -> tuple[Continuation, StartExtras]
     return tie, extras_of(made)
 
 
-def test_the_next_run_carries_the_last_result_and_the_failure_since() -> None:
+def test_the_next_run_gets_the_last_result_and_the_latest_failure() -> None:
     extras = StartExtras(cron_schedule="* * * * *", request_id="r", last_completion_result=["before"], memo={"a": 1})
     run = Coded.begin(**CRON)
     run.decide(cmd.CompleteWorkflowExecution(result=["now"]), seconds=60)
@@ -223,7 +223,7 @@ def test_the_next_run_carries_the_last_result_and_the_failure_since() -> None:
     assert kept == msgspec.structs.replace(expected, last_completion_result=["before"])
 
 
-def test_the_next_run_is_due_when_it_was_to_be_however_late_it_is_made() -> None:
+def test_a_run_that_is_created_late_keeps_its_due_time() -> None:
     reference = RunRef(namespace="orders", name="order", uid="run-2", workflow_id="order")
     spec = WorkflowRunSpec.model_validate({"workflow": {"type": "Order", "taskQueue": "orders"}})
     tie = Continuation(name="order", run_id="run-1", first_run_id="run-1", due=T0 + MINUTE)

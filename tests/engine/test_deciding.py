@@ -18,7 +18,7 @@ from perdure.engine.step import next_wake
 NOTE = cmd.RecordMarker(marker_name="note")
 
 
-def test_each_event_is_asked_about_by_itself_in_the_order_of_the_history() -> None:
+def test_the_decider_gets_each_event_separately_in_the_order_of_the_history() -> None:
     drive = Drive.by(Reacting((activity(), timer("t", 5))))
     drive.signal(1)
     drive.completed(9)
@@ -30,7 +30,7 @@ def test_each_event_is_asked_about_by_itself_in_the_order_of_the_history() -> No
     ]
 
 
-def test_what_cannot_be_decided_waits_with_what_came_after_it_and_earlier_decisions_stay() -> None:
+def test_a_failed_decision_and_later_events_wait_and_earlier_decisions_remain() -> None:
     decider = Reacting(WorkflowExecutionSignaled=[(NOTE,), (NOTE, timer("t", 1), timer("t", 1)), (NOTE,)])
     drive = Drive.by(decider)
     drive.signal(1, "a")
@@ -55,7 +55,7 @@ def test_what_cannot_be_decided_waits_with_what_came_after_it_and_earlier_decisi
     drive.check_replay()
 
 
-def test_a_broken_decider_is_asked_again_when_something_happens_once_a_pass() -> None:
+def test_a_broken_decider_is_retried_once_per_step_when_something_happens() -> None:
     drive = Drive.by(Reacting())
     drive.script.broken = True
     drive.signal(1)
@@ -67,7 +67,7 @@ def test_a_broken_decider_is_asked_again_when_something_happens_once_a_pass() ->
     assert len(drive.state.undecided) == 2
 
 
-def test_timers_fire_while_nobody_can_decide() -> None:
+def test_timers_fire_while_the_decider_is_broken() -> None:
     drive = Drive.by(Reacting((timer("t", 3),)))
     drive.script.broken = True
     drive.signal(1)
@@ -79,7 +79,7 @@ def test_timers_fire_while_nobody_can_decide() -> None:
 # Going on later
 
 
-def test_a_decision_with_breaks_takes_a_pass_for_each_part_and_what_happens_meanwhile_queues_behind() -> None:
+def test_a_decision_in_parts_takes_a_step_for_each_part_and_new_events_queue_behind_it() -> None:
     drive = Drive.by(Reacting([(NOTE,), (timer("a", 1),), (timer("b", 1),)]))  # type: ignore[arg-type]
     assert (drive.last.more, drive.state.unfinished) == (True, True)  # type: ignore[union-attr]
     drive.signal(0)
@@ -100,7 +100,7 @@ def test_a_decision_with_breaks_takes_a_pass_for_each_part_and_what_happens_mean
     drive.check_replay()
 
 
-def test_a_pass_ends_when_it_has_done_enough_work() -> None:
+def test_a_step_ends_after_a_limited_amount_of_work() -> None:
     drive = Drive.by(Reacting(), paused=True)
     drive.script.work = decisions.MAX_WORK // 2
     for number in range(5):
@@ -111,7 +111,7 @@ def test_a_pass_ends_when_it_has_done_enough_work() -> None:
     assert drive.state.undecided == ()
 
 
-def test_a_pass_ends_after_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_ends_after_a_limited_number_of_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decisions, "MAX_ROUNDS", 3)
     drive = Drive.of(*[timer(f"t{number}", 0) for number in range(6)])
     rounds = 1
@@ -131,7 +131,7 @@ def test_a_run_that_never_finishes_deciding_still_times_out() -> None:
     assert drive.state.unfinished is False
 
 
-def test_continue_as_new_is_suggested_from_one_event_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_continue_as_new_is_suggested_from_a_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fold, "SUGGEST_EVENTS", 3)
     drive = Drive.by(Reacting())
     for offset in range(1, 5):
@@ -142,7 +142,7 @@ def test_continue_as_new_is_suggested_from_one_event_on(monkeypatch: pytest.Monk
 # Pauses
 
 
-def test_while_a_run_is_paused_nothing_is_decided_and_no_attempt_starts_but_time_goes_on() -> None:
+def test_a_paused_run_decides_nothing_and_starts_no_attempts_but_its_timers_fire() -> None:
     work = activity(start_to_close_timeout=seconds(5), schedule_to_start_timeout=seconds(50))
     drive = Drive.by(Reacting((work, timer("t", 3))))
     drive.ask(1, PauseRequested(request_id="p", reason="look"))
@@ -172,7 +172,7 @@ def test_a_paused_run_does_not_spin() -> None:
     assert next_wake(drive.state, drive.now) is None
 
 
-def test_pausing_twice_and_unpausing_what_runs_change_nothing() -> None:
+def test_a_second_pause_and_unpausing_a_running_run_change_nothing() -> None:
     drive = Drive.by(Reacting())
     assert drive.ask(1, UnpauseRequested(request_id="u")).ok
     assert drive.ask(2, PauseRequested(request_id="p")).ok
@@ -180,7 +180,7 @@ def test_pausing_twice_and_unpausing_what_runs_change_nothing() -> None:
     assert drive.types() == ["WorkflowExecutionStarted", "WorkflowExecutionPaused"]
 
 
-def test_a_paused_activity_runs_on_and_is_not_tried_again_until_it_may() -> None:
+def test_a_paused_activity_keeps_running_and_is_not_retried_until_it_is_unpaused() -> None:
     drive = Drive.of(activity())
     drive.started(1)
     assert drive.ask(2, PauseRequested(request_id="p", activity_id="work")).ok
@@ -204,7 +204,7 @@ def test_an_unknown_activity_cannot_be_paused(request_: Any) -> None:
 # The beginning
 
 
-def test_nothing_is_decided_before_the_first_decision_is_due() -> None:
+def test_no_decision_happens_before_the_first_one_is_due() -> None:
     drive = Drive.by(Reacting((NOTE,)), first_workflow_task_backoff=seconds(10))
     drive.signal(1)
     assert drive.script.asked == []
@@ -216,7 +216,7 @@ def test_nothing_is_decided_before_the_first_decision_is_due() -> None:
     drive.check_replay()
 
 
-def test_a_run_begins_with_the_signals_that_were_carried_to_it_and_may_begin_paused() -> None:
+def test_a_run_starts_with_carried_signals_and_may_start_paused() -> None:
     carried = [CarriedSignal(signal_name="a", input=1, identity="who"), CarriedSignal(signal_name="b")]
     drive = Drive.by(Reacting(), signals=carried, paused=True)
     assert drive.types() == [
@@ -238,7 +238,7 @@ def test_a_run_begins_with_the_signals_that_were_carried_to_it_and_may_begin_pau
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_EVENTS", 5), ("MAX_BYTES", 1_000)])
-def test_52_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
+def test_52_a_history_that_is_too_long_terminates_the_run_without_a_decision(
     monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(history_limits, limit, value)
@@ -255,7 +255,7 @@ def test_52_a_history_that_has_grown_too_long_ends_the_run_and_nobody_is_asked(
     assert drive.retired == [(2, 1)]
 
 
-def test_52_a_run_may_have_only_so_much_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_52_the_number_of_pending_items_of_a_run_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MAX_PENDING", 2)
     drive = Drive.by(Reacting((activity("a"), activity("b"), timer("a", 9), timer("b", 9))))
     assert drive.state.task is None
@@ -275,7 +275,7 @@ def test_52_a_run_may_have_only_so_much_open(monkeypatch: pytest.MonkeyPatch) ->
         ((cmd.ContinueAsNewWorkflowExecution(),), "no name"),
     ],
 )
-def test_commands_that_cannot_be_obeyed_fail_the_decision_and_not_the_run(commands: Any, want: str) -> None:
+def test_invalid_commands_fail_the_decision_but_not_the_run(commands: Any, want: str) -> None:
     drive = Drive.by(Reacting(commands))
     assert drive.state.task is not None
     assert want in drive.state.task.message
@@ -284,7 +284,7 @@ def test_commands_that_cannot_be_obeyed_fail_the_decision_and_not_the_run(comman
     assert drive.retired == []
 
 
-def test_a_timer_that_is_cancelled_does_not_fire_and_one_that_has_fired_is_left_alone() -> None:
+def test_a_cancelled_timer_does_not_fire_and_a_fired_timer_cannot_be_cancelled() -> None:
     cancel = cmd.CancelTimer(timer_id="t")
     drive = Drive.by(Reacting((timer("t", 5),), WorkflowExecutionSignaled=[(cancel,), (cancel, NOTE)]))
     drive.signal(1)
@@ -295,7 +295,7 @@ def test_a_timer_that_is_cancelled_does_not_fire_and_one_that_has_fired_is_left_
     drive.check_replay()
 
 
-def test_failures_back_off_longer_each_time_but_never_too_long() -> None:
+def test_the_backoff_after_failures_grows_up_to_a_maximum() -> None:
     drive = Drive.of(activity())
     drive.script.broken = True
     drive.failed(1, application(non_retryable=True))

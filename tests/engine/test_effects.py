@@ -31,7 +31,7 @@ CHILDREN = (
 )
 
 
-def test_an_open_run_starts_its_children_asks_others_and_sets_letters_aside() -> None:
+def test_an_open_run_starts_children_sends_requests_and_writes_dead_letters() -> None:
     drive = Drive.by(Reacting(CHILDREN))
     assert effects(drive.state) == (StartChild(2), StartChild(3), AskExternal(4), WriteDeadLetter(5))
     drive.at(1, inp.ChildStarted(initiated_event_id=2, run_id="a"), inp.EffectDone(effect=WriteDeadLetter(5)))
@@ -52,14 +52,14 @@ def test_a_closed_run_closes_its_children_and_still_starts_those_it_abandons() -
     assert not drive.state.has_chores
 
 
-def test_a_run_that_is_retried_asks_for_its_next_run() -> None:
+def test_a_retried_run_requests_its_next_run() -> None:
     failing = cmd.FailWorkflowExecution(failure=application())
     policy = RetryPolicy(initial_interval=seconds(1), maximum_attempts=2)
     drive = Drive.by(Reacting((failing,)), retry_policy=policy, successor="next")
     assert effects(drive.state) == (StartSuccessor(),)
 
 
-def test_the_key_of_a_report_is_that_of_the_state() -> None:
+def test_the_key_of_a_report_matches_the_state() -> None:
     effect = ReportAttempt(5, 2)
     assert ReportAttempt.of(effect.key) == effect
     reports = {effect.key: CircuitReport(policy="p", result=CircuitResult.FAILED, time=T0)}
@@ -70,7 +70,7 @@ def test_the_key_of_a_report_is_that_of_the_state() -> None:
 # Pods
 
 
-def test_an_attempt_is_started_when_it_is_due_and_the_one_before_never_again() -> None:
+def test_an_attempt_starts_when_it_is_due_and_earlier_attempts_never_start_again() -> None:
     drive = Drive.by(Reacting((activity(retry_policy=RetryPolicy(initial_interval=seconds(2))),)))
     assert attempt_effects(drive.state, T0) == (StartAttempt(2, 1),)
     drive.failed(1)
@@ -78,7 +78,7 @@ def test_an_attempt_is_started_when_it_is_due_and_the_one_before_never_again() -
     assert attempt_effects(drive.state, T0 + seconds(3)) == (StartAttempt(2, 2),)
 
 
-def test_a_pause_holds_back_what_has_not_started_and_a_pod_that_runs_is_still_to_be_there() -> None:
+def test_a_pause_holds_back_new_attempts_and_keeps_running_pods() -> None:
     drive = Drive.by(Reacting((activity("a"), activity("b"))))
     drive.at(1, inp.AttemptStarted(scheduled_event_id=2, attempt=1, time=T0))
     drive.ask(1, inp.PauseRequested(request_id="p"))
@@ -95,7 +95,7 @@ def test_attempts_are_stopped_before_others_are_started_and_each_only_while_it_r
     assert attempt_effects(drive.state, drive.now) == (StartAttempt(2, 1),)
 
 
-def test_what_workers_do_and_what_has_closed_needs_no_pods() -> None:
+def test_activities_of_workers_and_closed_runs_need_no_pods() -> None:
     drive = Drive.by(Reacting((activity("a", task_queue="orders"), activity("b", task_queue="pods/tool"))))
     assert attempt_effects(drive.state, T0) == (StartAttempt(3, 1),)
     drive.ask(1, inp.TerminateRequested(request_id="t"))

@@ -58,12 +58,12 @@ def application(type_: str, message: str, **more: Any) -> Failure:
         (Failure(kind=FailureKind.SERVER, message="pod p was deleted"), "pod p was deleted"),
     ],
 )
-def test_a_failure_is_told_with_its_types(failure: Failure, want: str) -> None:
+def test_a_failure_is_formatted_with_its_types(failure: Failure, want: str) -> None:
     assert failure.full_message == want
     assert full_message_of(as_json(failure)) == want
 
 
-def test_a_failure_that_cannot_be_read_keeps_its_message() -> None:
+def test_an_unreadable_failure_keeps_its_message() -> None:
     assert full_message_of({"kind": "Of a newer version", "message": "no"}) == "no"
     assert full_message_of(None) == ""
 
@@ -97,12 +97,12 @@ def wrapped(failure: Failure, times: int) -> Failure:
 LONG = application("KeyError", "m" * 4_000, stack_trace="s" * 9_000, log="l" * 4_000, details={"left": 0})
 
 
-def test_a_failure_that_fits_is_recorded_as_it_is() -> None:
+def test_a_failure_that_fits_is_recorded_unchanged() -> None:
     for failure in (KEY, ACTIVITY, wrapped(LONG, 5)):
         assert bounded(failure) is failure
 
 
-def test_causes_in_between_are_cut_before_the_first_and_the_last() -> None:
+def test_causes_in_the_middle_are_cut_before_the_first_and_the_last() -> None:
     whole = wrapped(LONG, 20)
     assert size(whole) > MAX_SIZE
     outermost, *between, innermost = bounded(whole).chain()
@@ -112,7 +112,7 @@ def test_causes_in_between_are_cut_before_the_first_and_the_last() -> None:
     assert size(bounded(whole)) <= MAX_SIZE
 
 
-def test_a_value_that_is_too_large_or_nests_too_deep_is_left_out() -> None:
+def test_a_value_that_is_too_large_or_too_deep_is_omitted() -> None:
     for details in ("d" * MAX_SIZE, nested(240)):
         failure = bounded(wrapped(application("KeyError", "no", details=details, stack_trace="s"), 3))
         assert failure.chain()[-1] == application("KeyError", "no", stack_trace="s")
@@ -145,7 +145,7 @@ FAILURES = st.recursive(
 
 
 @given(FAILURES, st.sampled_from([2_048, 10_000, MAX_SIZE]))
-def test_whatever_fails_can_be_recorded(failure: Failure, limit: int) -> None:
+def test_every_failure_can_be_recorded(failure: Failure, limit: int) -> None:
     kept = bounded(failure, limit)
     assert size(kept) <= limit
     assert not nests_deeper(msgspec.to_builtins(kept), 220)

@@ -25,7 +25,7 @@ LONG_ENOUGH = 3_600
 @pytest.mark.timeout(LONG_ENOUGH)
 @settings(max_examples=CASES, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=True))
-def test_whatever_happens_the_history_is_whole_and_leads_to_the_state(random: Random) -> None:
+def test_after_any_inputs_the_history_is_complete_and_its_fold_is_the_state(random: Random) -> None:
     chance = Chance(random)
     world = World(chance.program())
     world.begin(chance.start(), random.choice([0, 0, 2]), paused=chance.often(0.1))
@@ -39,7 +39,7 @@ def test_whatever_happens_the_history_is_whole_and_leads_to_the_state(random: Ra
 
 
 @given(st.lists(st.integers(0, 100), max_size=5))
-def test_following_every_wake_ends_every_run_that_only_waits_for_time(program: list[int]) -> None:
+def test_a_run_that_only_waits_for_time_ends_if_every_wake_up_is_processed(program: list[int]) -> None:
     drive = Drive.of(*[timer(f"t{number}", length) for number, length in enumerate(program)])
     for _ in program:
         wake = next_wake(drive.state, drive.now)
@@ -57,7 +57,7 @@ def test_intervals_never_overflow_and_never_exceed_the_maximum(policy: RetryPoli
     assert policy.interval(attempt) <= policy.interval(attempt + 1)
 
 
-def test_a_replay_tells_a_different_decision() -> None:
+def test_a_replay_detects_a_different_decision() -> None:
     drive = Drive.of(timer("a", 1), timer("b", 1))
     drive.at(1)
     with pytest.raises(history.NondeterminismError, match="other"):

@@ -30,7 +30,7 @@ def drive_of(*commands: cmd.Command, policies: dict[str, RetryPolicy]) -> Drive:
     return drive
 
 
-def test_what_the_policy_says_is_recorded_and_pinned() -> None:
+def test_the_contents_of_a_policy_are_recorded_and_pinned() -> None:
     drive = drive_of(named(), policies={"shared": SHARED})
     scheduled = drive.history[1]
     assert isinstance(scheduled, ev.ActivityTaskScheduled)
@@ -41,7 +41,7 @@ def test_what_the_policy_says_is_recorded_and_pinned() -> None:
     assert history.decode_events(history.encode(drive.history)) == tuple(drive.history)
 
 
-def test_a_policy_that_is_missing_is_waited_for_and_told() -> None:
+def test_a_run_waits_for_a_missing_policy_and_reports_it() -> None:
     drive = drive_of(named(), policies={})
     assert drive.types() == ["WorkflowExecutionStarted"]
     task = drive.state.task
@@ -65,7 +65,7 @@ def test_a_history_in_which_another_policy_was_recorded_does_not_replay() -> Non
     assert caught.value.number == 2
 
 
-def test_a_child_is_started_with_what_its_policy_says() -> None:
+def test_a_child_starts_with_the_contents_of_its_policy() -> None:
     google = RetryPolicy(name="google", cloud_scheduler=CloudSchedulerRetry(retry_count=2))
     wanted = WorkflowStart(workflow_type="other", workflow_id="w-kid")
     asked = cmd.StartChildWorkflowExecution(child_id="kid", start=wanted, retry_policy=PolicyReference("google"))
@@ -84,7 +84,7 @@ def breaking(**options: Any) -> Drive:
     return drive_of(named(**options), policies={"shared": BREAKING})
 
 
-def test_a_circuit_breaker_is_to_hear_how_each_attempt_ended() -> None:
+def test_the_outcome_of_each_attempt_is_reported_to_the_circuit_breaker() -> None:
     drive = breaking()
     drive.failed(1)
     assert reported(drive) == {"2/1": CircuitResult.FAILED}
@@ -106,7 +106,7 @@ def test_losses_and_failures_that_are_not_retried_do_not_count() -> None:
     assert reported(drive) == {"2/1": CircuitResult.RELEASED}
 
 
-def test_an_attempt_that_took_too_long_counts_and_one_that_only_waited_does_not() -> None:
+def test_a_timeout_of_a_running_attempt_counts_and_one_of_a_waiting_attempt_does_not() -> None:
     ran = breaking(start_to_close_timeout=seconds(5))
     ran.started(1)
     ran.at(6)
@@ -119,7 +119,7 @@ def test_an_attempt_that_took_too_long_counts_and_one_that_only_waited_does_not(
         assert reported(drive) == {"2/1": result}
 
 
-def test_a_run_that_has_closed_has_its_reports_left_to_do() -> None:
+def test_a_closed_run_still_sends_its_reports() -> None:
     drive = breaking()
     drive.started(1)
     deadline = {"workflow_run_timeout": timedelta(seconds=2)}
@@ -134,7 +134,7 @@ def test_a_run_that_has_closed_has_its_reports_left_to_do() -> None:
     assert not closed.state.has_chores
 
 
-def test_without_a_breaker_nobody_has_to_hear_of_it() -> None:
+def test_without_a_circuit_breaker_nothing_is_reported() -> None:
     drive = drive_of(named(), policies={"shared": SHARED})
     drive.failed(1)
     assert reported(drive) == {}

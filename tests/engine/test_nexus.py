@@ -92,7 +92,7 @@ def test_a_handler_that_answers_completes_the_operation() -> None:
         (OperationOutcome.CANCELED, ev.NexusOperationCanceled),
     ],
 )
-def test_a_failure_says_which_operation_has_failed(outcome: OperationOutcome, event: type[Any]) -> None:
+def test_a_failure_names_the_failed_operation(outcome: OperationOutcome, event: type[Any]) -> None:
     run = scheduled()
     answer(run, outcome, failure=BOOM)
     closed = run.events[5]
@@ -103,7 +103,7 @@ def test_a_failure_says_which_operation_has_failed(outcome: OperationOutcome, ev
     assert (failure.scheduled_event_id, failure.cause) == (5, BOOM)
 
 
-def test_a_call_that_fails_is_repeated_ever_later_and_leaves_no_event() -> None:
+def test_a_failed_call_is_retried_with_backoff_and_leaves_no_event() -> None:
     run = scheduled()
     before = list(run.names)
     due = 0.0
@@ -130,7 +130,7 @@ def test_the_wait_between_calls_has_a_limit() -> None:
     assert operation(run).calls.due - run.now == timedelta(hours=1)
 
 
-def test_a_handler_that_does_not_answer_has_failed() -> None:
+def test_a_handler_that_does_not_answer_fails_the_call() -> None:
     run = scheduled()
     run.at(8.9)
     assert offered(run) == [(5, 1)]
@@ -143,7 +143,7 @@ def test_a_handler_that_does_not_answer_has_failed() -> None:
     assert offered(run) == [(5, 2)]
 
 
-def test_the_end_of_what_was_started_completes_the_operation() -> None:
+def test_the_end_of_the_started_workflow_completes_the_operation() -> None:
     run = started(scheduled(), 1)
     assert run.names[-2:] == ["NexusOperationStarted", "WorkflowTaskScheduled"]
     assert operation(run).input is None, "nobody needs it any more"
@@ -154,7 +154,7 @@ def test_the_end_of_what_was_started_completes_the_operation() -> None:
     assert end(run, OperationOutcome.COMPLETED, 5).reason == inp.OPERATION_NOT_FOUND
 
 
-def test_what_ends_before_the_handler_has_answered_counts_as_started() -> None:
+def test_an_operation_that_ends_before_the_handler_answers_counts_as_started() -> None:
     run = scheduled()
     assert end(run, OperationOutcome.FAILED, 1, failure=BOOM, operation_token="early").ok
     assert run.names[5:] == ["NexusOperationStarted", "NexusOperationFailed", "WorkflowTaskScheduled"]
@@ -163,7 +163,7 @@ def test_what_ends_before_the_handler_has_answered_counts_as_started() -> None:
     assert not answer(run, OperationOutcome.STARTED, 1, operation_token="late").ok
 
 
-def test_nobody_else_completes_an_operation() -> None:
+def test_only_the_handler_completes_an_operation() -> None:
     run = started(scheduled())
     for wrong in (
         {"operation_request_id": "guessed"},
@@ -178,7 +178,7 @@ def test_nobody_else_completes_an_operation() -> None:
     assert early.names[-1] == "NexusOperationScheduled"
 
 
-def test_a_run_that_has_closed_takes_no_end() -> None:
+def test_a_closed_run_rejects_the_end_of_an_operation() -> None:
     run = started(scheduled())
     run.decide(cmd.CompleteWorkflowExecution())
     assert end(run, OperationOutcome.COMPLETED, 1).reason == inp.CLOSED
@@ -186,7 +186,7 @@ def test_a_run_that_has_closed_takes_no_end() -> None:
     assert offered(run) == []
 
 
-def test_while_a_worker_decides_the_end_waits_and_comes_last() -> None:
+def test_the_end_of_an_operation_waits_for_the_workflow_task_and_is_recorded_last() -> None:
     run = scheduled()
     run.signal()
     run.take()
@@ -232,13 +232,13 @@ def test_each_timeout_ends_the_operation(attributes: Any, kind: TimeoutType, at:
     assert (timed_out.failure.cause.timeout_type, timed_out.failure.cause.message) == (kind, "operation timed out")
 
 
-def test_a_handler_is_not_called_when_no_time_is_left() -> None:
+def test_a_handler_is_not_called_without_time_left() -> None:
     run = scheduled(schedule_to_close_timeout=seconds(1))
     assert offered(run) == []
     assert "NexusOperationTimedOut" in run.names
 
 
-def test_no_timeout_is_longer_than_the_run_may_take() -> None:
+def test_no_timeout_is_longer_than_the_run_timeout() -> None:
     run = Coded.begin(workflow_run_timeout=seconds(60))
     run.decide(schedule(schedule_to_close_timeout=seconds(90), start_to_close_timeout=seconds(80)))
     event = run.events[-1]
@@ -265,7 +265,7 @@ def test_a_cancellation_is_sent_once_the_operation_has_started() -> None:
     assert "NexusOperationCanceled" in run.names
 
 
-def test_a_cancellation_that_is_refused_says_so() -> None:
+def test_a_refused_cancellation_is_recorded() -> None:
     run = started(scheduled())
     run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5))
     refusal = Failure(kind=FailureKind.NEXUS_HANDLER, type="NOT_IMPLEMENTED", message="no")
@@ -276,7 +276,7 @@ def test_a_cancellation_that_is_refused_says_so() -> None:
     assert offered(run) == []
 
 
-def test_only_an_open_operation_is_cancelled_and_only_once() -> None:
+def test_an_open_operation_is_cancelled_only_once() -> None:
     run = started(scheduled())
     run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5))
     run.signal()
@@ -289,7 +289,7 @@ def test_only_an_open_operation_is_cancelled_and_only_once() -> None:
     assert "non-existing" in unknown.message
 
 
-def test_a_run_has_so_many_operations_open_and_no_more() -> None:
+def test_the_number_of_open_operations_of_a_run_is_limited() -> None:
     run = Coded.begin()
     run.decide(*(schedule(f"op-{number}") for number in range(30)))
     run.signal()
@@ -297,7 +297,7 @@ def test_a_run_has_so_many_operations_open_and_no_more() -> None:
     assert refused.message.startswith("PendingNexusOperationsLimitExceeded")
 
 
-def test_the_end_of_a_run_completes_the_operations_that_it_was_started_for() -> None:
+def test_the_end_of_a_run_completes_the_operations_that_started_it() -> None:
     run = Coded.begin(completion_callbacks=(Callback(url="temporal://system", header={"a": "b"}),))
     attached = {"callbacks": (Callback(url="temporal://system"),), "identity": "caller"}
     request = inp.CallbacksAttached(request_id="again", **attached)
@@ -314,7 +314,7 @@ def test_the_end_of_a_run_completes_the_operations_that_it_was_started_for() -> 
     assert [each.state for each in run.state.callbacks.values()] == ["Succeeded", "Failed"]
 
 
-def test_a_run_that_goes_on_in_another_one_leaves_the_operations_to_that() -> None:
+def test_a_run_that_continues_as_another_hands_over_its_operations() -> None:
     callbacks = (Callback(url="temporal://system"),)
     for command, attributes in (
         (cmd.ContinueAsNewWorkflowExecution(), {}),
@@ -332,7 +332,7 @@ def test_a_run_that_goes_on_in_another_one_leaves_the_operations_to_that() -> No
     assert effects(refused.state) == (CompleteOperation("1"),)
 
 
-def test_the_next_run_gets_the_callbacks_that_were_attached_too_but_not_those_of_updates() -> None:
+def test_the_next_run_gets_attached_callbacks_but_not_those_of_updates() -> None:
     first, second, third = (Callback(url="temporal://system", header={"number": each}) for each in "123")
     run = Coded.begin(completion_callbacks=(first,))
     run.at(0, inp.CallbacksAttached(request_id="again", callbacks=(second,)))
@@ -349,13 +349,13 @@ def test_the_next_run_gets_the_callbacks_that_were_attached_too_but_not_those_of
     assert list(run.state.callbacks) == [of_update]
 
 
-def test_a_run_that_was_reset_leaves_the_operations_to_the_new_one() -> None:
+def test_a_reset_hands_the_operations_over_to_the_new_run() -> None:
     run = Coded.begin(completion_callbacks=(Callback(url="temporal://system"),))
     run.ask(inp.TerminateRequested, 1, reason="reset", reset_run="new", reset_event_id=3)
     assert effects(run.state) == ()
 
 
-def test_a_reset_takes_over_what_has_become_of_an_operation() -> None:
+def test_a_reset_keeps_the_outcome_of_an_operation() -> None:
     run = started(scheduled(), 1)
     run.decide(seconds=2)
     end(run, OperationOutcome.COMPLETED, 3, result="done")
@@ -390,7 +390,7 @@ def fold(events: list[ev.AnyEvent]) -> Any:
     return state
 
 
-def test_what_is_kept_of_an_operation_survives_the_api_server() -> None:
+def test_a_stored_operation_survives_the_api_server() -> None:
     run = started(scheduled())
     run.decide(cmd.RequestCancelNexusOperation(scheduled_event_id=5))
     assert history.decode_state(history.encode(run.state)) == run.state

@@ -28,7 +28,7 @@ def payloads(*texts: str) -> dict[str, Any]:
         ("[" * 200 + "]" * 200, orjson.loads("[" * 200 + "]" * 200)),
     ],
 )
-def test_json_is_seen_as_it_is_and_large_numbers_as_floating_point(text: str, seen: Any) -> None:
+def test_json_is_unchanged_except_that_large_numbers_become_floating_point(text: str, seen: Any) -> None:
     found = plain(payloads(text))
     assert found == seen
     assert type(found) is type(seen)
@@ -40,7 +40,7 @@ def test_json_is_seen_as_it_is_and_large_numbers_as_floating_point(text: str, se
     ["not JSON", "9" * 400, "9" * 5_000, "[" * 202 + "]" * 202, "[" * 300 + "]" * 300, "[" * 100_000 + "]" * 100_000],
     ids=len,
 )
-def test_what_could_not_be_written_stays_wrapped(text: str) -> None:
+def test_a_value_that_cannot_be_written_stays_wrapped(text: str) -> None:
     given = payloads(text, "1")
     assert plain(given) == [given["payloads"][0], 1]
     orjson.dumps(plain(given))

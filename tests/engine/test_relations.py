@@ -24,7 +24,7 @@ AGAIN = RetryPolicy(initial_interval=seconds(3), maximum_attempts=3)
 # Children
 
 
-def test_a_child_is_initiated_started_and_closed_and_the_decider_hears_of_both() -> None:
+def test_a_child_is_initiated_started_and_closed_and_the_decider_sees_start_and_end() -> None:
     drive = Drive.by(Reacting((child(),)))
     (pending,) = drive.state.children.values()
     assert pending.start is not None
@@ -59,7 +59,7 @@ def test_a_child_that_closes_before_its_start_was_seen_has_started(outcome: Chil
 
 
 @pytest.mark.parametrize("outcome", [ChildOutcome.FAILED, ChildOutcome.TIMED_OUT])
-def test_why_a_child_was_not_retried_is_what_its_last_event_says(outcome: ChildOutcome) -> None:
+def test_the_last_event_of_a_child_has_its_retry_state(outcome: ChildOutcome) -> None:
     drive = Drive.by(Reacting((child(),)))
     reached = RetryState.MAXIMUM_ATTEMPTS_REACHED
     drive.at(1, inp.ChildClosed(initiated_event_id=2, run_id="c", outcome=outcome, retry_state=reached))
@@ -67,14 +67,14 @@ def test_why_a_child_was_not_retried_is_what_its_last_event_says(outcome: ChildO
     assert last.retry_state is reached
 
 
-def test_a_child_that_was_not_started_is_a_failure() -> None:
+def test_a_child_that_cannot_start_is_a_failure() -> None:
     drive = Drive.by(Reacting((child(),)))
     drive.at(1, inp.ChildStartFailed(initiated_event_id=2, failure=application()))
     assert drive.script.asked[-1] == "StartChildWorkflowExecutionFailed"
     assert drive.state.children == {}
 
 
-def test_what_is_stale_about_children_and_others_changes_nothing() -> None:
+def test_stale_reports_about_children_and_other_runs_change_nothing() -> None:
     drive = Drive.by(Reacting((child(),)))
     drive.at(1, inp.ChildStarted(initiated_event_id=2, run_id="c"))
     before = drive.state
@@ -88,7 +88,7 @@ def test_what_is_stale_about_children_and_others_changes_nothing() -> None:
     assert drive.state == before
 
 
-def test_two_open_children_may_not_have_the_same_name() -> None:
+def test_two_open_children_cannot_have_the_same_name() -> None:
     drive = Drive.by(Reacting((child(), child())))
     assert drive.state.task is not None
     assert "child id 'kid' is in use" in drive.state.task.message
@@ -106,7 +106,7 @@ def test_two_open_children_may_not_have_the_same_name() -> None:
         (CANCEL, application(), "RequestCancelExternalWorkflowExecutionFailed"),
     ],
 )
-def test_the_decider_hears_what_became_of_a_request_to_another_run(
+def test_the_decider_sees_the_outcome_of_a_request_to_another_run(
     command: cmd.Command, failure: Failure | None, want: str
 ) -> None:
     drive = Drive.by(Reacting((command,)))
@@ -118,7 +118,7 @@ def test_the_decider_hears_what_became_of_a_request_to_another_run(
     drive.check_replay()
 
 
-def test_an_open_child_is_cancelled_by_its_name_and_one_that_has_closed_is_not() -> None:
+def test_an_open_child_is_cancelled_by_its_name_and_a_closed_one_is_not() -> None:
     cancel = cmd.RequestCancelExternalWorkflowExecution(child_id="kid", reason="enough")
     drive = Drive.by(Reacting((child(),), WorkflowExecutionSignaled=[(cancel,), (cancel,)]))
     drive.signal(1)
@@ -134,7 +134,7 @@ def test_an_open_child_is_cancelled_by_its_name_and_one_that_has_closed_is_not()
 # After the end
 
 
-def test_what_is_left_to_do_after_the_end_is_remembered_until_it_is_done() -> None:
+def test_effects_of_a_closed_run_are_kept_until_they_are_done() -> None:
     letter = cmd.RecordMarker(marker_name=DEAD_LETTER, details={})
     first = (
         child("a"),
@@ -166,7 +166,7 @@ def test_what_is_left_to_do_after_the_end_is_remembered_until_it_is_done() -> No
     assert drive.new() == []
 
 
-def test_a_child_that_is_to_end_with_its_parent_stays_until_that_was_seen_to() -> None:
+def test_a_child_that_must_end_with_its_parent_is_kept_until_the_request_was_sent() -> None:
     drive = Drive.by(Reacting((child(), cmd.CompleteWorkflowExecution())))
     drive.at(1, inp.ChildStarted(initiated_event_id=2, run_id="c"))
     assert drive.state.has_chores
@@ -175,7 +175,7 @@ def test_a_child_that_is_to_end_with_its_parent_stays_until_that_was_seen_to() -
     assert not drive.state.has_chores
 
 
-def test_a_dead_letter_that_was_written_is_forgotten_with_the_next_commit() -> None:
+def test_a_written_dead_letter_is_removed_with_the_next_commit() -> None:
     drive = Drive.by(Reacting((cmd.RecordMarker(marker_name=DEAD_LETTER),)))
     assert drive.at(1, inp.EffectDone(effect=fx.WriteDeadLetter(2))).durable is False
     assert drive.state.markers == {}
@@ -184,7 +184,7 @@ def test_a_dead_letter_that_was_written_is_forgotten_with_the_next_commit() -> N
 # The next run of a chain
 
 
-def test_continuing_as_new_carries_the_signals_nobody_has_consumed() -> None:
+def test_continue_as_new_carries_signals_that_were_not_consumed() -> None:
     kept = CarriedSignal(signal_name="kept", input=1, identity="x")
     sender = ExternalReference(workflow_id="other", run_id="u-9", initiated_event_id=7)
     on = cmd.ContinueAsNewWorkflowExecution(input={"n": 2}, signals=(kept,))
@@ -227,7 +227,7 @@ def test_continuing_as_new_carries_the_signals_nobody_has_consumed() -> None:
         (Failure(kind=FailureKind.CANCELLED), {}, RetryState.NON_RETRYABLE_FAILURE),
     ],
 )
-def test_a_failed_run_is_retried_by_its_policy_or_says_why_not(
+def test_a_failed_run_is_retried_by_its_policy_or_records_why_not(
     failure: Failure, started: dict[str, Any], want: RetryState
 ) -> None:
     options: dict[str, Any] = {"retry_policy": AGAIN, "successor": "next", **started}
@@ -242,7 +242,7 @@ def test_a_failed_run_is_retried_by_its_policy_or_says_why_not(
     drive.check_replay()
 
 
-def test_a_failure_may_say_when_its_run_is_tried_again() -> None:
+def test_a_failure_can_set_the_delay_of_the_retry_of_its_run() -> None:
     failure = application(next_retry_delay=seconds(50))
     fail = cmd.FailWorkflowExecution(failure=failure)
     drive = Drive.by(Reacting((fail,)), retry_policy=AGAIN, successor="next")
@@ -264,7 +264,7 @@ def test_a_failure_may_say_when_its_run_is_tried_again() -> None:
     ],
     ids=["the run's time", "without a policy", "the time of the chain", "no time left for a retry"],
 )
-def test_a_run_that_took_too_long_is_retried_unless_the_time_of_the_chain_is_up(
+def test_a_run_that_timed_out_is_retried_unless_the_execution_timeout_has_expired(
     started: dict[str, Any], want: RetryState
 ) -> None:
     drive = Drive.by(Reacting((activity(),)), **{"retry_policy": AGAIN, "successor": "next", **started})
@@ -281,7 +281,7 @@ def test_a_run_that_took_too_long_is_retried_unless_the_time_of_the_chain_is_up(
     "ending",
     [cmd.CancelWorkflowExecution(failure=application()), cmd.CompleteWorkflowExecution(result=1)],
 )
-def test_other_ends_are_never_retried(ending: cmd.Command) -> None:
+def test_other_outcomes_are_never_retried(ending: cmd.Command) -> None:
     drive = Drive.by(Reacting((timer("t", 5), ending)), retry_policy=AGAIN, successor="next")
     assert drive.state.closed
     assert not drive.state.start_successor

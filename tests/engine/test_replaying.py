@@ -37,7 +37,7 @@ def drive_with_two_signals() -> Drive:
     ],
     ids=["another input", "another timeout", "another name", "another kind", "nothing", "nothing that leaves an event"],
 )
-def test_the_first_difference_is_told_with_both_sides(other: Any) -> None:
+def test_the_first_difference_is_reported_with_both_sides(other: Any) -> None:
     drive = drive_with_two_signals()
     with pytest.raises(history.NondeterminismError) as caught:
         history.replay(drive.history, signalled((timer("t", 10),), other))
@@ -46,14 +46,14 @@ def test_the_first_difference_is_told_with_both_sides(other: Any) -> None:
     assert caught.value.command == (left[0] if left else None)
 
 
-def test_a_decider_that_goes_on_after_an_open_history_differs_there() -> None:
+def test_a_decider_that_continues_after_an_open_history_differs_there() -> None:
     drive = drive_with_two_signals()
     with pytest.raises(history.NondeterminismError, match="the history ends") as caught:
         history.replay(drive.history, signalled((timer("t", 10),), (activity("b", input={"x": 1}), NOTE)))
     assert (caught.value.number, caught.value.event, caught.value.command) == (7, None, NOTE)
 
 
-def test_what_a_paused_run_has_not_decided_is_no_difference() -> None:
+def test_pending_decisions_of_a_paused_run_are_no_difference() -> None:
     drive = Drive.by(signalled((NOTE,)))
     drive.ask(1, PauseRequested(request_id="p"))
     drive.signal(2)
@@ -62,14 +62,14 @@ def test_what_a_paused_run_has_not_decided_is_no_difference() -> None:
     assert replayed.memory == drive.state.memory
 
 
-def test_what_cannot_be_decided_names_the_event() -> None:
+def test_a_failed_decision_names_the_event() -> None:
     drive = drive_with_two_signals()
     drive.script.broken = True
     with pytest.raises(UndecidableError, match="event 1 cannot be decided: the script is broken"):
         history.replay(drive.history, drive.script)
 
 
-def test_a_command_for_what_was_gone_when_it_was_obeyed_leaves_no_event_in_a_replay_either() -> None:
+def test_a_cancellation_of_something_closed_leaves_no_event_in_a_replay() -> None:
     again = (cmd.CancelTimer(timer_id="t"), cmd.RequestCancelActivityTask(activity_id="a"), NOTE)
     drive = Drive.by(Reacting((timer("t", 3),), TimerFired=[again], WorkflowExecutionSignaled=[again, again]))
     drive.signal(1)
@@ -79,7 +79,7 @@ def test_a_command_for_what_was_gone_when_it_was_obeyed_leaves_no_event_in_a_rep
     drive.check_replay()
 
 
-def test_a_history_that_closes_replays_although_something_was_left_undecided() -> None:
+def test_a_closed_history_replays_with_events_that_were_not_decided() -> None:
     drive = Drive.by(Reacting((timer("t", 5),), TimerFired=[(cmd.CompleteWorkflowExecution(),)]), paused=False)
     drive.script.broken = True
     drive.at(6)
@@ -97,7 +97,7 @@ def test_a_history_that_closes_replays_although_something_was_left_undecided() -
 # Forking
 
 
-def test_from_a_point_of_decision_everything_after_it_is_decided_anew() -> None:
+def test_after_a_reset_point_everything_is_decided_again() -> None:
     drive = drive_with_two_signals()
     state = history.fork(drive.history, 5, signalled((timer("t", 10),)))
     assert [event.event_id for event in state.undecided] == [5]
@@ -108,7 +108,7 @@ def test_from_a_point_of_decision_everything_after_it_is_decided_anew() -> None:
     history.replay([*drive.history[:5], *anew.events], mended)
 
 
-def test_from_its_very_beginning_too() -> None:
+def test_after_the_first_event_everything_is_decided_again() -> None:
     drive = drive_with_two_signals()
     state = history.fork(drive.history, 1, Reacting())
     assert (state.memory, len(state.undecided)) == (None, 1)
@@ -118,19 +118,19 @@ def test_from_its_very_beginning_too() -> None:
 @pytest.mark.parametrize(
     ("point", "want"), [(2, "choose event 1 or 3"), (4, "3 or 5"), (6, "choose event 5$"), (99, "5$"), (0, "event 1$")]
 )
-def test_where_nothing_is_decided_the_nearest_points_are_named(point: int, want: str) -> None:
+def test_an_event_without_a_decision_is_rejected_with_the_nearest_reset_points(point: int, want: str) -> None:
     with pytest.raises(ValueError, match=want):
         history.fork(drive_with_two_signals().history, point, Reacting())
 
 
-def test_the_middle_of_a_decision_is_no_point_to_begin_from() -> None:
+def test_the_middle_of_a_decision_is_not_a_reset_point() -> None:
     both = tuple(cmd.RequestCancelActivityTask(activity_id=name) for name in "ab")
     drive = Drive.by(Reacting((activity("a"), activity("b")), WorkflowExecutionSignaled=[both]))
     drive.signal(1)
     assert history.decision_points(drive.history) == [1, 4]
 
 
-def test_an_activity_that_was_asked_to_stop_is_not_started_again_in_the_history_that_follows() -> None:
+def test_an_activity_with_a_cancellation_request_does_not_start_again_after_a_reset() -> None:
     ask = cmd.RequestCancelActivityTask(activity_id="a")
     drive = Drive.by(signalled((ask,)))
     drive.started(1)
@@ -141,13 +141,13 @@ def test_an_activity_that_was_asked_to_stop_is_not_started_again_in_the_history_
     assert [type(event).__name__ for event in anew.events] == ["ActivityTaskCanceled"]
 
 
-def test_a_decider_that_decided_otherwise_before_that_point_cannot_fork_there() -> None:
+def test_a_decider_that_differs_before_the_reset_point_cannot_fork_there() -> None:
     drive = drive_with_two_signals()
     with pytest.raises(history.NondeterminismError):
         history.fork(drive.history, 5, signalled((timer("other", 10),)))
 
 
-def test_a_history_that_is_empty_or_has_gaps_is_none() -> None:
+def test_a_history_that_is_empty_or_has_gaps_is_invalid() -> None:
     with pytest.raises(ValueError, match="empty"):
         history.replay([], Script())
     drive = Drive.of(timer("a", 1), timer("b", 1))

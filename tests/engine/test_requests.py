@@ -15,7 +15,7 @@ from perdure.engine.retry import RetryPolicy
 from perdure.engine.state import RunStatus
 
 
-def test_44_signals_are_recorded_in_order_with_who_sent_them_once_each() -> None:
+def test_44_signals_are_recorded_once_in_order_with_their_senders() -> None:
     drive = Drive.by(Reacting())
     signal = inp.SignalRequested(request_id="1", signal_name="go", input={"n": 1}, identity="me")
     other = inp.SignalRequested(request_id="2", signal_name="on")
@@ -31,14 +31,14 @@ def test_44_signals_are_recorded_in_order_with_who_sent_them_once_each() -> None
     assert not drive.last.durable  # type: ignore[union-attr]
 
 
-def test_a_request_is_forgotten_once_its_answer_was_heard_and_that_alone_is_not_written() -> None:
+def test_an_answered_request_is_forgotten_without_a_write_of_its_own() -> None:
     drive = Drive.by(Reacting())
     drive.signal(1, request_id="1")
     assert drive.at(2, inp.RequestForgotten(request_id="1")).durable is False
     assert drive.state.requests == ()
 
 
-def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_remembered_requests_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_requests, "MAX_REQUESTS", 2)
     drive = Drive.by(Reacting())
     for number in "123":
@@ -46,7 +46,7 @@ def test_only_so_many_requests_are_remembered(monkeypatch: pytest.MonkeyPatch) -
     assert drive.state.requests == ("2", "3")
 
 
-def test_44_a_run_takes_only_so_many_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_44_the_number_of_signals_of_a_run_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_requests, "MAX_SIGNALS", 2)
     drive = Drive.by(Reacting())
     assert drive.signal(1).ok
@@ -66,7 +66,7 @@ def test_45_a_second_cancellation_changes_nothing() -> None:
     assert drive.script.asked.count("WorkflowExecutionCancelRequested") == 1
 
 
-def test_termination_closes_without_asking_and_what_comes_after_it_finds_a_closed_run() -> None:
+def test_termination_closes_without_a_decision_and_later_requests_find_a_closed_run() -> None:
     drive = Drive.by(Reacting((activity(),)))
     end = inp.TerminateRequested(request_id="t", reason="enough", details={"a": 1}, identity="me")
     signal = inp.SignalRequested(request_id="s", signal_name="go")
@@ -94,7 +94,7 @@ def test_termination_closes_without_asking_and_what_comes_after_it_finds_a_close
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_45_only_cancelling_a_closed_run_is_fine(request_: Any, ok: bool) -> None:
+def test_45_a_closed_run_accepts_only_a_cancellation(request_: Any, ok: bool) -> None:
     drive = Drive.of()
     assert drive.state.closed
     answer = drive.ask(1, request_)
@@ -103,7 +103,7 @@ def test_45_only_cancelling_a_closed_run_is_fine(request_: Any, ok: bool) -> Non
     assert drive.new() == []
 
 
-def test_the_request_that_closed_a_run_is_answered_well_also_afterwards() -> None:
+def test_the_request_that_closed_a_run_succeeds_when_it_is_repeated() -> None:
     drive = Drive.by(Reacting())
     end = inp.TerminateRequested(request_id="t", reason="enough")
     drive.at(1, end)
@@ -121,7 +121,7 @@ def test_a_refusal_is_not_remembered() -> None:
 # Answers for activities
 
 
-def test_an_activity_that_has_started_may_be_completed_from_outside() -> None:
+def test_a_started_activity_can_be_completed_from_outside() -> None:
     drive = Drive.of(activity())
     drive.started(1)
     assert drive.ask(2, inp.ActivityAnswered(request_id="a", activity_id="work", result=7)).ok
@@ -131,7 +131,7 @@ def test_an_activity_that_has_started_may_be_completed_from_outside() -> None:
     assert drive.retired == [(2, 1)]
 
 
-def test_an_activity_that_has_not_started_too() -> None:
+def test_an_activity_that_has_not_started_can_be_completed_from_outside() -> None:
     drive = Drive.of(activity())
     drive.ask(2, inp.ActivityAnswered(request_id="a", activity_id="work", result=7))
     completed = drive.history[2]
@@ -139,7 +139,7 @@ def test_an_activity_that_has_not_started_too() -> None:
     assert completed.started_event_id == 0
 
 
-def test_a_failure_from_outside_is_retried_by_policy() -> None:
+def test_a_failure_from_outside_is_retried_by_the_policy() -> None:
     drive = Drive.of(activity(retry_policy=RetryPolicy(maximum_attempts=2)))
     failed = inp.ActivityAnswered(request_id="a", activity_id="work", failure=application())
     assert drive.ask(1, failed).ok
@@ -151,7 +151,7 @@ def test_a_failure_from_outside_is_retried_by_policy() -> None:
     assert drive.state.status is RunStatus.FAILED
 
 
-def test_an_activity_counts_as_cancelled_only_where_that_was_asked_for() -> None:
+def test_an_activity_is_cancelled_from_outside_only_after_a_cancellation_request() -> None:
     ask = cmd.RequestCancelActivityTask(activity_id="work")
     drive = Drive.by(Reacting((activity(),), WorkflowExecutionSignaled=[(ask,)]))
     drive.started(1)
@@ -163,14 +163,14 @@ def test_an_activity_counts_as_cancelled_only_where_that_was_asked_for() -> None
     assert drive.new() == ["ActivityTaskStarted", "ActivityTaskCanceled"]
 
 
-def test_terminated_runs_have_a_failure_that_says_so() -> None:
+def test_a_terminated_run_has_a_failure_of_that_kind() -> None:
     drive = Drive.by(Reacting())
     drive.ask(1, inp.TerminateRequested(request_id="t", reason="enough"))
     assert drive.failure is not None
     assert drive.failure.kind is FailureKind.TERMINATED
 
 
-def test_a_run_that_is_started_for_a_signal_has_it_before_it_decides_anything() -> None:
+def test_a_run_started_by_signal_with_start_has_the_signal_before_its_first_decision() -> None:
     script = Reacting()
     signal = inp.SignalRequested(request_id="op", signal_name="go", input=1, identity="me")
     first = Drive.by(Reacting()).history[0]
@@ -188,7 +188,7 @@ def test_a_run_that_is_started_for_a_signal_has_it_before_it_decides_anything() 
     assert asked_again.events == ()
 
 
-def test_an_activity_that_was_cancelled_from_outside_tells_how_far_it_came() -> None:
+def test_an_activity_cancelled_from_outside_records_its_details() -> None:
     ask = cmd.RequestCancelActivityTask(activity_id="work")
     drive = Drive.by(Reacting((activity(),), WorkflowExecutionSignaled=[(ask,)]))
     drive.started(1)
@@ -199,7 +199,7 @@ def test_an_activity_that_was_cancelled_from_outside_tells_how_far_it_came() -> 
     assert event.details == "half"
 
 
-def test_events_have_the_user_that_asked_and_what_is_decided_upon_them_has_none() -> None:
+def test_events_of_requests_name_the_user_and_events_of_decisions_do_not() -> None:
     drive = Drive.by(Reacting(WorkflowExecutionSignaled=[(activity("a"),)]))
     drive.at(1, inp.SignalRequested(request_id="1", signal_name="go", identity="me", principal="alice"))
     assert [event.principal for event in drive.history[1:]] == ["alice", ""]

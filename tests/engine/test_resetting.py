@@ -28,7 +28,7 @@ def reset(
     return other
 
 
-def test_what_follows_the_point_is_decided_anew_and_told_as_temporal_tells_it() -> None:
+def test_events_after_the_point_are_decided_again_and_recorded_as_temporal_does() -> None:
     drive = Drive.by(Reacting((activity("a"),), ActivityTaskCompleted=[(activity("wrong"),)]))
     drive.completed(1, "done")
     other = reset(drive, 4, 60, Reacting((activity("a"),), ActivityTaskCompleted=[(activity("right"),)]))
@@ -40,7 +40,7 @@ def test_what_follows_the_point_is_decided_anew_and_told_as_temporal_tells_it() 
     other.check_replay()
 
 
-def test_activities_that_are_open_and_timeouts_of_the_run_begin_anew() -> None:
+def test_open_activities_and_timeouts_of_the_run_start_from_scratch() -> None:
     script = Reacting((activity("a", schedule_to_close_timeout=seconds(10)), timer("t", 5)), TimerFired=[()])
     drive = Drive.by(script, workflow_run_timeout=seconds(100), workflow_execution_timeout=seconds(200))
     drive.started(1)
@@ -53,7 +53,7 @@ def test_activities_that_are_open_and_timeouts_of_the_run_begin_anew() -> None:
     other.check_replay()
 
 
-def test_signals_that_came_later_are_received_once_more_unless_nobody_wants_them() -> None:
+def test_later_signals_are_received_again_unless_the_request_excludes_them() -> None:
     drive = Drive.by(Reacting((activity("a"),)))
     drive.signal(1, "early", input=0)
     drive.signal(2, "late", input=1, identity="ada")
@@ -71,7 +71,7 @@ def test_signals_that_came_later_are_received_once_more_unless_nobody_wants_them
     assert without.types()[4:] == []
 
 
-def test_a_run_that_was_reset_began_at_the_reset_and_says_how_long_its_run_timeout_is() -> None:
+def test_the_start_time_and_the_run_timeout_of_a_new_run_count_from_the_reset() -> None:
     drive = Drive.by(Reacting((activity("a"),)), workflow_run_timeout=seconds(100))
     drive.completed(5)
     other = reset(drive, 4, 1000, Reacting((activity("a"),), ActivityTaskCompleted=[(activity("b"),)]))
@@ -82,7 +82,7 @@ def test_a_run_that_was_reset_began_at_the_reset_and_says_how_long_its_run_timeo
     assert failure.message == "workflow timeout: the runTimeout of 1m40s has passed"
 
 
-def test_what_became_of_children_and_requests_is_heard_once_more() -> None:
+def test_outcomes_of_children_and_requests_are_received_again() -> None:
     first = (child(), TELL, timer("t", 1))
     drive = Drive.by(Reacting(first))
     drive.at(1)
@@ -103,7 +103,7 @@ def test_what_became_of_children_and_requests_is_heard_once_more() -> None:
     other.check_replay()
 
 
-def test_dead_letters_of_before_are_not_written_again() -> None:
+def test_earlier_dead_letters_are_not_written_again() -> None:
     note = cmd.RecordMarker(marker_name=DEAD_LETTER, details={})
     drive = Drive.by(Reacting((note, timer("t", 1))))
     drive.at(1)
@@ -111,7 +111,7 @@ def test_dead_letters_of_before_are_not_written_again() -> None:
     assert reset(drive, 4, 9, Reacting((note, timer("t", 1)))).state.markers == {}
 
 
-def test_a_run_that_is_reset_leaves_what_was_begun_before_the_point_to_the_other_one() -> None:
+def test_a_run_hands_over_what_it_started_before_the_point_to_the_new_run() -> None:
     script = Reacting(
         (child("kept"), TELL),
         WorkflowExecutionSignaled=[(child("left"),)],
@@ -128,7 +128,7 @@ def test_a_run_that_is_reset_leaves_what_was_begun_before_the_point_to_the_other
     drive.check_replay()
 
 
-def test_a_run_that_was_reset_can_be_reset_again() -> None:
+def test_a_run_can_be_reset_again() -> None:
     def script() -> Reacting:
         return Reacting((timer("t", 1),), TimerFired=[(activity("a"),)], ActivityTaskCompleted=[(activity("b"),)])
 

@@ -36,7 +36,7 @@ class _Nobody:
         raise AssertionError("a run that workers decide asks nobody in this process")
 
 
-def test_54_the_history_up_to_the_task_is_kept_and_a_task_follows_the_reset() -> None:
+def test_54_the_history_up_to_the_task_is_kept_and_a_new_task_follows_the_reset() -> None:
     coded = Coded.begin()
     coded.decide(activity())
     coded.signal("late", seconds=5)
@@ -58,7 +58,7 @@ def test_54_the_history_up_to_the_task_is_kept_and_a_task_follows_the_reset() ->
     assert other.since("WorkflowTaskCompleted") == ["ActivityTaskScheduled"]
 
 
-def test_signals_are_left_out_where_nobody_wants_them() -> None:
+def test_signals_are_omitted_if_the_request_excludes_them() -> None:
     coded = Coded.begin()
     coded.decide(timer("t", 60))
     coded.signal("late", seconds=5)
@@ -88,13 +88,13 @@ def test_54_updates_that_were_accepted_are_admitted_again_until_a_worker_accepts
     assert (other.code.admitted, list(other.code.updates)) == ({}, ["u"])
 
 
-def test_an_update_that_is_rejected_after_a_reset_is_not_asked_about_again() -> None:
+def test_an_update_rejected_after_a_reset_is_not_sent_again() -> None:
     other = reset(updated(), 3)
     other.decide(timer("t", 60), rejected={"u": Failure(kind=FailureKind.APPLICATION, message="no")})
     assert (other.code.admitted, other.code.updates) == ({}, {})
 
 
-def test_an_update_is_admitted_once_however_often_the_run_is_reset() -> None:
+def test_an_update_is_admitted_once_in_a_run_that_is_reset_several_times() -> None:
     once = reset(updated(), 3)
     once.decide(timer("t", 60), cmd.AcceptUpdate(update_id="u", name="set", input=[1]))
     twice = reset(once, 3)
@@ -102,13 +102,13 @@ def test_an_update_is_admitted_once_however_often_the_run_is_reset() -> None:
     assert list(twice.code.admitted) == ["u"]
 
 
-def test_updates_are_left_out_where_nobody_wants_them() -> None:
+def test_updates_are_omitted_if_the_request_excludes_them() -> None:
     coded = updated()
     state = history.fork_of_code(coded.events, 3)
     assert list(since(state, coded.events[3:], "run-1", signals=True, updates=False)) == []
 
 
-def test_what_was_open_at_the_point_is_open_again() -> None:
+def test_work_that_was_open_at_the_point_is_open_again() -> None:
     coded = Coded.begin()
     coded.decide(activity(), timer("t", 60))
     coded.signal(seconds=5)
@@ -123,7 +123,7 @@ def test_what_was_open_at_the_point_is_open_again() -> None:
     assert other.task.scheduled_event_id == other.state.next_event_id - 1
 
 
-def test_points_are_where_workers_have_begun_to_decide() -> None:
+def test_reset_points_are_the_starts_of_workflow_tasks() -> None:
     coded = Coded.begin()
     coded.decide(timer("t", 60))
     assert history.task_starts(coded.events) == [3]
@@ -144,7 +144,7 @@ def with_callback() -> Coded:
     return coded
 
 
-def test_an_update_takes_its_callbacks_along_when_its_run_is_reset() -> None:
+def test_an_update_keeps_its_callbacks_after_a_reset() -> None:
     before = with_callback()
     [(key, callback)] = before.state.callbacks.items()
     assert (callback.update_id, callback.request_id, effects(before.state)) == ("u", "op", ())
@@ -159,7 +159,7 @@ def test_an_update_takes_its_callbacks_along_when_its_run_is_reset() -> None:
     assert other.state.callbacks == {}
 
 
-def test_an_update_that_is_rejected_after_a_reset_fails_what_waits_for_it() -> None:
+def test_an_update_rejected_after_a_reset_fails_its_callbacks() -> None:
     other = reset(with_callback(), 3)
     rejection = Failure(kind=FailureKind.APPLICATION, message="not now")
     other.decide(timer("t", 60), rejected={"u": rejection})
@@ -168,7 +168,7 @@ def test_an_update_that_is_rejected_after_a_reset_fails_what_waits_for_it() -> N
     assert effects(other.state) == (CompleteOperation(key),)
 
 
-def test_a_reset_without_updates_leaves_out_the_callbacks_that_were_attached_to_them() -> None:
+def test_a_reset_without_updates_omits_their_callbacks() -> None:
     coded = with_callback()
     attached = {"callbacks": (Callback(url="temporal://system"),), "update_id": "u"}
     coded.at(2, inp.CallbacksAttached(request_id="other", **attached))

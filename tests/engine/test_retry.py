@@ -36,7 +36,7 @@ def waits(policy: RetryPolicy, count: int) -> list[float]:
 
 
 @given(policies, attempts)
-def test_no_wait_overflows_and_none_is_shorter_than_the_one_before(policy: RetryPolicy, attempt: int) -> None:
+def test_waits_never_overflow_and_never_become_shorter(policy: RetryPolicy, attempt: int) -> None:
     this, following = policy.interval(attempt), policy.interval(attempt + 1)
     assert timedelta(0) <= this <= following <= LONGEST_WAIT
     assert T0 + following < datetime.max.replace(tzinfo=T0.tzinfo)
@@ -68,12 +68,12 @@ def test_a_google_wait_is_the_sum_of_its_steps(policy: RetryPolicy, attempt: int
     assert policy.interval(attempt) == min(wait, longest) * timedelta(microseconds=1)
 
 
-def test_the_example_of_the_reference() -> None:
+def test_the_example_in_the_reference_of_cloud_scheduler() -> None:
     policy = google(min_backoff_duration=seconds(10), max_backoff_duration=seconds(300), max_doublings=3)
     assert waits(policy, 8) == [10, 20, 40, 80, 160, 240, 300, 300]
 
 
-def test_without_doublings_waits_grow_evenly() -> None:
+def test_without_doublings_waits_grow_linearly() -> None:
     policy = google(min_backoff_duration=seconds(3.5), max_backoff_duration=seconds(12), max_doublings=0)
     assert waits(policy, 5) == [3.5, 7, 10.5, 12, 12]
 
@@ -105,7 +105,7 @@ GOES_ON, COUNTED_OUT, TOO_LATE = RetryState.IN_PROGRESS, RetryState.MAXIMUM_ATTE
         (0, 60, 6, 0, COUNTED_OUT),
     ],
 )
-def test_the_limits_of_google_to_the_letter(
+def test_the_limits_are_those_of_google(
     count: int, duration: float, attempt: int, at: float, expected: RetryState
 ) -> None:
     policy = google(
@@ -118,7 +118,7 @@ def test_the_limits_of_google_to_the_letter(
 
 
 @given(st.integers(min_value=0, max_value=5), st.integers(min_value=1, max_value=20))
-def test_a_count_alone_means_exactly_as_many_retries(count: int, attempt: int) -> None:
+def test_a_retry_count_alone_is_the_exact_number_of_retries(count: int, attempt: int) -> None:
     assert (outcome(google(retry_count=count), attempt) is GOES_ON) == (attempt <= count)
 
 
@@ -129,7 +129,7 @@ def test_maximum_attempts_counts_the_first(maximum: int, attempt: int) -> None:
 
 
 @given(policies, attempts, st.none() | st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)))
-def test_a_retry_never_comes_after_the_expiration(policy: RetryPolicy, attempt: int, left: timedelta | None) -> None:
+def test_no_retry_starts_after_the_expiration(policy: RetryPolicy, attempt: int, left: timedelta | None) -> None:
     expiration = None if left is None else T0 + left
     decided = decide_retry(policy, application(), attempt=attempt, now=T0, expiration=expiration)
     assert (decided.delay is None) == (decided.state is not GOES_ON)
@@ -142,7 +142,7 @@ def test_next_retry_delay_changes_no_limit() -> None:
     assert decide_retry(google(), failure, attempt=1, now=T0, expiration=None).state is COUNTED_OUT
 
 
-def test_a_run_is_retried_for_as_long_as_its_policy_says_from_its_first_run_on() -> None:
+def test_the_retry_duration_of_a_run_counts_from_its_first_run() -> None:
     policy = google(max_retry_duration=seconds(60))
     failure = Failure(kind=FailureKind.APPLICATION, type="No")
     first = decide_run_retry(policy, failure, attempt=2, now=T0 + seconds(40), expiration=None, since=T0)

@@ -74,7 +74,7 @@ def names(run: Drive) -> list[str]:
     return [type(event).__name__ for event in run.history]
 
 
-def test_a_run_completes_with_the_result_of_its_activity_as_the_client_has_to_get_it() -> None:
+def test_a_run_completes_with_the_result_of_its_activity_in_the_form_for_clients() -> None:
     run = begin(input={"payloads": [{"json": 1}, {"json": 2}]})
     take(run, 0)
     result = {"payloads": [{"json": None}]}
@@ -91,7 +91,7 @@ def test_a_run_completes_with_the_result_of_its_activity_as_the_client_has_to_ge
     assert (activity.input, activity.identity, activity.started_time) == (None, "worker", T0)
 
 
-def test_attempts_are_retried_and_what_they_left_is_described() -> None:
+def test_attempts_are_retried_and_described_with_their_failures() -> None:
     run = begin()
     take(run, 0)
     worker(run, 1, inp.ActivityBeat, details=[1])
@@ -146,7 +146,7 @@ def test_a_timeout_closes_the_run_as_timed_out_and_counts_from_the_end_of_the_st
     left(run)
 
 
-def test_where_no_time_is_left_for_a_retry_the_last_attempt_is_described_by_how_it_has_ended() -> None:
+def test_without_time_for_a_retry_the_description_has_the_outcome_of_the_last_attempt() -> None:
     policy = RetryPolicy(initial_interval=seconds(10))
     run = begin(schedule_to_close_timeout=seconds(8), start_to_close_timeout=seconds(2), retry_policy=policy)
     take(run, 0)
@@ -158,14 +158,14 @@ def test_where_no_time_is_left_for_a_retry_the_last_attempt_is_described_by_how_
     assert activity.last_attempt_complete_time == T0 + seconds(2)
 
 
-def test_no_worker_gets_an_activity_before_its_start_delay_is_over() -> None:
+def test_no_worker_gets_an_activity_before_its_start_delay_ends() -> None:
     run = begin(start_delay=seconds(10))
     assert next_wake(run.state, T0) == T0 + seconds(10)
     assert not list(run.state.offered_activities(T0 + seconds(9)))
     assert list(run.state.offered_activities(T0 + seconds(10)))
 
 
-def test_cancellation_waits_for_the_worker_and_for_none_where_none_has_the_activity() -> None:
+def test_a_cancellation_waits_only_for_a_worker_that_has_the_activity() -> None:
     run = begin()
     assert run.ask(1, inp.CancelRequested(request_id="c")).ok
     assert names(run)[2:] == [
@@ -184,7 +184,7 @@ def test_cancellation_waits_for_the_worker_and_for_none_where_none_has_the_activ
     assert left(run).identity == "worker"
 
 
-def test_termination_asks_nobody() -> None:
+def test_termination_waits_for_no_worker() -> None:
     run = begin()
     take(run, 0)
     assert run.ask(1, inp.TerminateRequested(request_id="t", reason="no more")).ok
@@ -192,7 +192,7 @@ def test_termination_asks_nobody() -> None:
     assert left(run).identity == "worker"
 
 
-def test_to_pause_the_run_is_to_pause_its_activity_which_a_worker_may_still_complete() -> None:
+def test_pausing_the_run_pauses_its_activity_which_a_worker_may_still_complete() -> None:
     run = begin()
     take(run, 0)
     assert run.ask(1, inp.PauseRequested(request_id="p", reason="lunch")).ok
@@ -219,6 +219,6 @@ def test_a_run_that_starts_paused_schedules_its_activity_once_it_is_unpaused() -
     assert run.open.first_scheduled_time == T0 + seconds(5)
 
 
-def test_a_standalone_activity_takes_no_signals() -> None:
+def test_a_standalone_activity_refuses_signals() -> None:
     answer = begin().signal(1)
     assert (answer.ok, answer.reason) == (False, ConditionReason.NOT_SUPPORTED)

@@ -78,7 +78,7 @@ def test_a_workflow_that_the_handler_starts_completes_the_run() -> None:
     assert (run.state.status, run.result, left(run).operation_token) == (RunStatus.COMPLETED, "paid", "token")
 
 
-def test_only_the_secret_completes_an_operation_whose_handler_is_not_known_yet() -> None:
+def test_only_the_secret_completes_an_operation_with_an_unknown_handler() -> None:
     run = begin(handler_namespace="")
     assert not end(run, 1, OperationOutcome.COMPLETED, operation_request_id="guessed")
     assert end(run, 1, OperationOutcome.COMPLETED, operation_token="token", result="paid")
@@ -100,7 +100,7 @@ def test_a_failure_fails_the_run_and_names_the_operation() -> None:
     assert (run.failure.endpoint, run.failure.operation, run.failure.cause) == ("billing", "charge", BOOM)
 
 
-def test_a_timeout_times_the_run_out() -> None:
+def test_a_timeout_of_the_operation_closes_the_run_as_timed_out() -> None:
     run = begin(start_to_close_timeout=seconds(5))
     report(run, 1, OperationOutcome.STARTED, operation_token="token")
     run.at(6)
@@ -133,13 +133,13 @@ def test_a_cancellation_reaches_an_operation_of_a_run_that_was_paused_first() ->
     assert operation.scheduled_time == T0 + seconds(2)
 
 
-def test_a_terminated_run_keeps_what_is_described_of_its_operation() -> None:
+def test_a_terminated_run_keeps_the_description_of_its_operation() -> None:
     run = begin()
     run.ask(1, inp.TerminateRequested(request_id="t", reason="no more"))
     assert isinstance(run.history[-1], ev.WorkflowExecutionTerminated)
     assert left(run).service == "payments"
 
 
-def test_it_takes_no_signals() -> None:
+def test_a_standalone_operation_refuses_signals() -> None:
     answer = begin().ask(1, inp.SignalRequested(request_id="s", signal_name="x"))
     assert (answer.ok, answer.message) == (False, "a standalone activity or Nexus operation does not accept signals")

@@ -15,7 +15,7 @@ from perdure.engine.step import next_wake, terminate
 ONCE = RetryPolicy(maximum_attempts=1)
 
 
-def test_a_completed_activity_leaves_scheduled_started_completed_and_the_run_goes_on() -> None:
+def test_a_completed_activity_records_scheduled_started_completed_and_the_run_continues() -> None:
     drive = Drive.of(activity())
     drive.started(1)
     drive.completed(3, {"ok": True})
@@ -31,7 +31,7 @@ def test_a_completed_activity_leaves_scheduled_started_completed_and_the_run_goe
     assert drive.retired == [(2, 1)]
 
 
-def test_the_start_of_an_attempt_alone_need_not_be_committed() -> None:
+def test_the_start_of_an_attempt_alone_needs_no_commit() -> None:
     drive = Drive.of(activity())
     assert drive.started(1).durable is False
 
@@ -61,7 +61,9 @@ def test_a_retry_waits_longer_each_time_and_keeps_the_last_failure() -> None:
     ],
     ids=["the last attempt", "a failure marked final", "a listed type"],
 )
-def test_a_failure_that_is_not_retried_says_why(policy: RetryPolicy, failure: object, want: RetryState) -> None:
+def test_a_failure_that_is_not_retried_has_the_retry_state(
+    policy: RetryPolicy, failure: object, want: RetryState
+) -> None:
     drive = Drive.of(activity(retry_policy=policy))
     drive.failed(1, failure)  # type: ignore[arg-type]
     closing = drive.history[-2]
@@ -70,7 +72,7 @@ def test_a_failure_that_is_not_retried_says_why(policy: RetryPolicy, failure: ob
     assert drive.state.status is RunStatus.FAILED
 
 
-def test_22_a_retry_that_would_end_past_schedule_to_close_is_not_waited_for() -> None:
+def test_22_no_retry_is_scheduled_past_schedule_to_close() -> None:
     drive = Drive.of(
         activity(schedule_to_close_timeout=seconds(2), retry_policy=RetryPolicy(initial_interval=seconds(5)))
     )
@@ -99,7 +101,7 @@ def test_23_an_attempt_timeout_without_time_for_another_becomes_schedule_to_clos
     assert closing.failure.cause.timeout_type is TimeoutType.START_TO_CLOSE
 
 
-def test_26_next_retry_delay_replaces_the_interval_once_and_beats_the_maximum() -> None:
+def test_26_next_retry_delay_replaces_the_interval_once_and_exceeds_the_maximum() -> None:
     drive = Drive.of(activity(retry_policy=RetryPolicy(maximum_interval=seconds(10))))
     drive.failed(1, application(next_retry_delay=seconds(50)))
     assert drive.open.scheduled_time == T0 + seconds(51)
@@ -146,7 +148,7 @@ def beat(drive: Drive, offset: float | None, details: object = None) -> Heartbea
     return HeartbeatRead(scheduled_event_id=a.scheduled_event_id, attempt=a.attempt, time=time, details=details)
 
 
-def test_25_a_heartbeat_timeout_fires_only_on_a_fresh_reading() -> None:
+def test_25_a_heartbeat_timeout_fires_only_after_a_fresh_reading() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(5)))
     drive.started(0)
     drive.at(6)
@@ -161,7 +163,7 @@ def test_25_a_heartbeat_timeout_fires_only_on_a_fresh_reading() -> None:
     assert drive.open.heartbeat_details == {"done": 3}
 
 
-def test_the_reading_of_an_earlier_attempt_lets_no_heartbeat_timeout_fire() -> None:
+def test_a_reading_of_an_earlier_attempt_causes_no_heartbeat_timeout() -> None:
     drive = Drive.of(activity(heartbeat_timeout=seconds(5)))
     drive.failed(1)
     drive.started(2)
@@ -182,7 +184,7 @@ def test_27_heartbeat_details_survive_failed_attempts_and_are_erased_by_a_heartb
     assert drive.open.heartbeat_details is None
 
 
-def test_31_little_is_kept_of_the_failure_of_an_attempt_while_others_follow() -> None:
+def test_31_the_failure_of_an_attempt_is_kept_in_short_form_while_others_follow() -> None:
     drive = Drive.of(activity())
     cause = application(stack_trace="w" * 9_000)
     drive.failed(1, application("x" * 9_000, details="y" * 9_000, stack_trace="z" * 9_000, cause=cause))
@@ -196,7 +198,7 @@ def test_31_little_is_kept_of_the_failure_of_an_attempt_while_others_follow() ->
     assert drive.open.last_failure == application(details="small")
 
 
-def test_a_lost_pod_uses_up_no_attempt_of_the_policy() -> None:
+def test_a_lost_pod_does_not_count_as_an_attempt_of_the_policy() -> None:
     drive = Drive.of(activity(retry_policy=RetryPolicy(maximum_attempts=2)))
     drive.lost(1)
     drive.lost(3)
@@ -217,14 +219,14 @@ def test_a_superseded_attempt_changes_nothing() -> None:
     assert drive.last.events == ()
 
 
-def test_a_result_that_is_there_counts_although_the_deadline_has_passed_meanwhile() -> None:
+def test_an_existing_result_counts_even_if_the_deadline_has_passed() -> None:
     drive = Drive.of(activity(start_to_close_timeout=seconds(10), retry_policy=ONCE))
     drive.started(0)
     drive.completed(3600, "done")
     assert drive.state.status is RunStatus.COMPLETED
 
 
-def test_timers_fire_in_the_order_of_their_times_before_the_run_timeout_that_comes_later() -> None:
+def test_timers_fire_in_the_order_of_their_times_before_a_later_run_timeout() -> None:
     drive = Drive.of(timer("a", 10), timer("b", 10), workflow_run_timeout=seconds(1000))
     drive.at(500)
     assert drive.types()[1:3] == ["TimerStarted", "TimerFired"]
@@ -232,7 +234,7 @@ def test_timers_fire_in_the_order_of_their_times_before_the_run_timeout_that_com
     assert drive.types()[-1] == "WorkflowExecutionCompleted"
 
 
-def test_the_run_timeout_closes_the_run_and_retires_what_is_open() -> None:
+def test_the_run_timeout_closes_the_run_and_its_open_work() -> None:
     drive = Drive.of(activity(), workflow_run_timeout=seconds(30))
     drive.started(1)
     drive.at(30)
@@ -243,7 +245,7 @@ def test_the_run_timeout_closes_the_run_and_retires_what_is_open() -> None:
     assert drive.state.activities == {}
 
 
-def test_termination_closes_at_once_with_its_reason_and_retires_what_is_open() -> None:
+def test_termination_closes_the_run_and_its_open_work_immediately_with_the_reason() -> None:
     drive = Drive.of(activity(), timer("t", 1))
     drive.started(1)
     drive.take(terminate(drive.state, "enough", T0 + seconds(2), drive.script))
@@ -255,7 +257,7 @@ def test_termination_closes_at_once_with_its_reason_and_retires_what_is_open() -
     assert replayed == as_recorded(drive.state)
 
 
-def test_30_activity_timeouts_are_cut_to_the_run_timeout_and_heartbeat_to_start_to_close() -> None:
+def test_30_activity_timeouts_are_limited_to_the_run_timeout_and_heartbeats_to_start_to_close() -> None:
     drive = Drive.of(
         activity(start_to_close_timeout=seconds(600), heartbeat_timeout=seconds(900)),
         workflow_run_timeout=seconds(100),
@@ -269,7 +271,7 @@ def test_30_start_to_close_defaults_to_schedule_to_close() -> None:
     assert drive.open.start_to_close_timeout == seconds(70)
 
 
-def test_what_cannot_be_decided_is_tried_again_with_backoff_and_does_not_fail_the_run() -> None:
+def test_a_failed_decision_is_retried_with_backoff_and_does_not_fail_the_run() -> None:
     drive = Drive.of(activity())
     drive.script.broken = True
     drive.completed(1, "kept")
@@ -285,7 +287,7 @@ def test_what_cannot_be_decided_is_tried_again_with_backoff_and_does_not_fail_th
     assert drive.types()[-1] == "WorkflowExecutionCompleted"
 
 
-def test_a_closed_run_takes_nothing_more() -> None:
+def test_a_closed_run_ignores_further_inputs() -> None:
     drive = Drive.of(timer("t", 1))
     drive.at(2)
     before = drive.state

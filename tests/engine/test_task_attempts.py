@@ -31,7 +31,7 @@ def test_35_only_the_first_failed_attempt_leaves_events() -> None:
     assert scheduled.attempt == 4
 
 
-def test_35_something_new_makes_a_further_attempt_a_first_one() -> None:
+def test_35_a_new_event_makes_the_next_attempt_a_first_one() -> None:
     run = Coded.begin()
     run.ask(inp.TaskFailed, token=run.take(), cause="WorkflowWorkerUnhandledFailure")
     assert run.task.attempt == 2
@@ -39,7 +39,7 @@ def test_35_something_new_makes_a_further_attempt_a_first_one() -> None:
     assert run.take().attempt == 1
 
 
-def test_37_a_worker_that_does_not_answer_is_given_ten_seconds() -> None:
+def test_37_a_workflow_task_times_out_after_ten_seconds() -> None:
     run = Coded.begin()
     token = run.take()
     assert next_wake(run.state, run.now) == T0 + timedelta(seconds=10)
@@ -50,7 +50,7 @@ def test_37_a_worker_that_does_not_answer_is_given_ten_seconds() -> None:
     assert run.state.closed
 
 
-def test_36_from_the_fourth_attempt_on_a_worker_gets_more_time_and_no_wait_comes_between() -> None:
+def test_36_from_the_fourth_attempt_a_worker_gets_more_time_and_there_is_no_wait() -> None:
     run = Coded.begin(workflow_task_timeout=timedelta(seconds=2))
     lengths = []
     for _ in range(6):
@@ -62,14 +62,14 @@ def test_36_from_the_fourth_attempt_on_a_worker_gets_more_time_and_no_wait_comes
     assert lengths == [2, 2, 2, 2 + 5, 2 + 10, 2 + 20]
 
 
-def test_37_the_task_timeout_is_cut_at_two_minutes() -> None:
+def test_37_the_task_timeout_is_at_most_two_minutes() -> None:
     assert Coded.begin(workflow_task_timeout=timedelta(hours=1)).code.task_timeout == timedelta(seconds=120)
 
 
 # Stickiness
 
 
-def test_37_after_a_sticky_answer_the_next_task_is_for_that_worker_until_it_does_not_come() -> None:
+def test_37_after_a_sticky_answer_that_worker_gets_the_next_task_until_it_does_not_poll() -> None:
     run = Coded.begin()
     run.decide(sticky_queue=STICKY, sticky_timeout=timedelta(seconds=5))
     run.signal()
@@ -82,7 +82,7 @@ def test_37_after_a_sticky_answer_the_next_task_is_for_that_worker_until_it_does
     assert run.task.attempt == 1
 
 
-def test_35_failing_with_the_worker_that_has_it_in_memory_is_not_counted() -> None:
+def test_35_a_failure_of_the_worker_with_the_cached_workflow_does_not_count() -> None:
     run = Coded.begin()
     run.decide(sticky_queue=STICKY)
     run.signal()
@@ -91,7 +91,7 @@ def test_35_failing_with_the_worker_that_has_it_in_memory_is_not_counted() -> No
     assert run.task.sticky_queue == ""
 
 
-def test_a_worker_that_goes_away_leaves_its_tasks_to_the_others_at_once() -> None:
+def test_tasks_of_a_worker_that_shuts_down_go_to_others_immediately() -> None:
     run = Coded.begin()
     run.decide(sticky_queue=STICKY)
     run.signal()
@@ -103,7 +103,7 @@ def test_a_worker_that_goes_away_leaves_its_tasks_to_the_others_at_once() -> Non
 # Prolonging
 
 
-def test_38_a_worker_may_prolong_a_task_for_half_an_hour_in_all() -> None:
+def test_38_a_worker_may_prolong_a_task_for_half_an_hour_in_total() -> None:
     run = Coded.begin()
     for minute in range(0, 31, 5):
         assert run.decide(force_new_task=True, seconds=minute * 60).ok
@@ -112,7 +112,7 @@ def test_38_a_worker_may_prolong_a_task_for_half_an_hour_in_all() -> None:
     assert run.names.count("WorkflowTaskTimedOut") == 1
 
 
-def test_a_timer_fires_between_two_tasks_of_a_worker_that_takes_the_next_with_its_answer() -> None:
+def test_a_timer_fires_between_two_tasks_of_a_worker_that_gets_the_next_with_its_answer() -> None:
     run = Coded.begin()
     run.decide(timer("t", 1), force_new_task=True)
     run.take(0)
@@ -126,7 +126,7 @@ def test_a_timer_fires_between_two_tasks_of_a_worker_that_takes_the_next_with_it
 # Commands
 
 
-def test_30_41_bad_attributes_fail_the_task_and_the_workflow_goes_on() -> None:
+def test_30_41_bad_attributes_fail_the_task_and_the_workflow_continues() -> None:
     run = Coded.begin()
     answer = run.decide(activity(start_to_close_timeout=None))
     assert not answer.ok
@@ -137,7 +137,7 @@ def test_30_41_bad_attributes_fail_the_task_and_the_workflow_goes_on() -> None:
     assert run.names.count("ActivityTaskScheduled") == 0
 
 
-def test_30_commands_that_are_refused_again_leave_the_task_to_run_out() -> None:
+def test_30_a_task_whose_commands_are_refused_again_times_out() -> None:
     """Or the worker, which would answer the same, would be asked again at once, for ever."""
     run = Coded.begin()
     twice = [activity("a"), activity("a")]
@@ -150,7 +150,7 @@ def test_30_commands_that_are_refused_again_leave_the_task_to_run_out() -> None:
     assert run.names.count("WorkflowTaskFailed") == 1
 
 
-def test_why_a_task_came_to_nothing_is_known_until_one_is_completed() -> None:
+def test_the_failure_of_a_task_is_kept_until_one_completes() -> None:
     run = Coded.begin()
     run.take()
     run.ask(inp.TaskFailed, token=run.token, cause="WorkflowWorkerUnhandledFailure", failure=WRONG)

@@ -40,7 +40,7 @@ def test_a_workflow_of_one_activity_has_temporals_history() -> None:
     assert run.writes == 4, "the start, two decisions and the activity's end are one write each"
 
 
-def test_handing_out_writes_nothing_and_its_id_holds_until_the_task_has_ended() -> None:
+def test_dispatching_a_task_writes_nothing_and_its_id_is_valid_until_the_task_ends() -> None:
     run = Coded.begin()
     token = run.take()
     assert run.writes == 1
@@ -56,7 +56,7 @@ def test_handing_out_writes_nothing_and_its_id_holds_until_the_task_has_ended() 
     ]
 
 
-def test_what_happens_before_a_worker_takes_the_task_is_recorded_at_once_and_seen_by_it() -> None:
+def test_events_before_a_worker_takes_the_task_are_recorded_immediately_and_part_of_it() -> None:
     run = Coded.begin()
     run.signal()
     assert run.names == ["WorkflowExecutionStarted", "WorkflowTaskScheduled", "WorkflowExecutionSignaled"]
@@ -65,13 +65,13 @@ def test_what_happens_before_a_worker_takes_the_task_is_recorded_at_once_and_see
     assert run.state.closed
 
 
-def test_a_task_is_handed_out_once_only() -> None:
+def test_a_task_is_dispatched_only_once() -> None:
     run = Coded.begin()
     run.take()
     assert not run.ask(inp.TaskTaken, epoch="one").ok
 
 
-def test_a_completion_that_is_sent_again_is_answered_as_before_and_changes_nothing() -> None:
+def test_a_repeated_completion_gets_the_same_answer_and_changes_nothing() -> None:
     run = Coded.begin()
     token = run.take()
     assert run.complete(timer("t", 5), token=token).ok
@@ -81,7 +81,7 @@ def test_a_completion_that_is_sent_again_is_answered_as_before_and_changes_nothi
     assert run.names == before
 
 
-def test_a_task_that_another_process_has_handed_out_counts_no_more() -> None:
+def test_a_task_that_another_process_dispatched_is_invalid() -> None:
     run = Coded.begin()
     token = run.take()
     run.signal()
@@ -92,7 +92,7 @@ def test_a_task_that_another_process_has_handed_out_counts_no_more() -> None:
     assert run.state.closed
 
 
-def test_a_task_that_a_worker_gives_back_is_there_for_the_next() -> None:
+def test_a_task_that_a_worker_returns_goes_to_the_next_worker() -> None:
     run = Coded.begin()
     token = run.take()
     assert run.ask(inp.TaskReturned, token=token).ok
@@ -102,7 +102,7 @@ def test_a_task_that_a_worker_gives_back_is_there_for_the_next() -> None:
     assert started.identity == "other"
 
 
-def test_the_history_names_the_users_whose_workers_have_answered() -> None:
+def test_the_history_names_the_users_of_the_workers() -> None:
     run = Coded.begin()
     run.take()
     assert run.ask(inp.TaskFailed, token=run.token, cause="Odd", identity="w1", principal="alice").ok
@@ -122,7 +122,7 @@ def test_the_history_names_the_users_whose_workers_have_answered() -> None:
 # Buffering
 
 
-def test_32_the_ends_of_activities_come_behind_all_else_that_was_buffered() -> None:
+def test_32_buffered_ends_of_activities_are_recorded_after_other_buffered_events() -> None:
     run = Coded.begin()
     run.decide(activity())
     attempt = taken(run)
@@ -154,7 +154,7 @@ def test_an_activity_whose_end_is_buffered_has_ended() -> None:
 
 
 @pytest.mark.parametrize("again", ["completed", "failed", "lost", "cancelled"])
-def test_a_pod_that_is_seen_again_while_its_end_is_buffered_changes_nothing(again: str) -> None:
+def test_another_observation_of_a_pod_changes_nothing_while_its_end_is_buffered(again: str) -> None:
     run = Coded.begin()
     run.decide(
         cmd.ScheduleActivityTask(activity_id="work", activity_type="W", start_to_close_timeout=timedelta(minutes=1))
@@ -184,7 +184,7 @@ def test_a_pod_that_is_seen_again_while_its_end_is_buffered_changes_nothing(agai
     assert not run.state.activities
 
 
-def test_34_a_timer_that_comes_due_while_a_worker_decides_fires_afterwards_unless_it_is_cancelled() -> None:
+def test_34_a_timer_due_during_a_workflow_task_fires_afterwards_unless_it_is_cancelled() -> None:
     run = Coded.begin()
     run.decide(timer("kept", 5), timer("dropped", 5))
     run.signal()
@@ -197,7 +197,7 @@ def test_34_a_timer_that_comes_due_while_a_worker_decides_fires_afterwards_unles
     ) == ["TimerCanceled", "TimerFired", "WorkflowTaskScheduled"]
 
 
-def test_34_closing_with_something_unheard_fails_the_task_and_the_next_sees_it() -> None:
+def test_34_closing_with_unprocessed_events_fails_the_task_and_the_next_task_has_them() -> None:
     run = Coded.begin()
     run.take()
     run.signal()
@@ -232,7 +232,7 @@ def test_33_more_than_a_hundred_buffered_events_fail_the_task() -> None:
         ("ChildDepthExceeded", ["ChildWorkflowExecutionStarted", "ChildWorkflowExecutionFailed"]),
     ],
 )
-def test_only_a_cause_that_sdks_know_fails_the_start_of_a_child(type_: str, events: list[str]) -> None:
+def test_the_start_of_a_child_fails_only_with_causes_that_sdks_know(type_: str, events: list[str]) -> None:
     run = Coded.begin()
     start = WorkflowStart(workflow_type="W", task_queue="q", workflow_id="c")
     run.decide(cmd.StartChildWorkflowExecution(child_id="1", start=start))
@@ -244,7 +244,7 @@ def test_only_a_cause_that_sdks_know_fails_the_start_of_a_child(type_: str, even
     run.check()
 
 
-def test_a_child_that_has_started_is_not_failed_by_a_start_that_comes_too_late() -> None:
+def test_a_late_start_does_not_fail_a_child_that_has_started() -> None:
     run = Coded.begin()
     start = WorkflowStart(workflow_type="W", task_queue="q", workflow_id="c")
     run.decide(cmd.StartChildWorkflowExecution(child_id="1", start=start))
@@ -257,7 +257,7 @@ def test_a_child_that_has_started_is_not_failed_by_a_start_that_comes_too_late()
     run.check()
 
 
-def test_30_two_activities_of_one_id_fail_the_task() -> None:
+def test_30_two_activities_with_the_same_id_fail_the_task() -> None:
     run = Coded.begin()
     run.decide(activity("a"), activity("a"))
     failed = run.events[-1]
@@ -265,13 +265,13 @@ def test_30_two_activities_of_one_id_fail_the_task() -> None:
     assert failed.cause == "ScheduleActivityDuplicateId"
 
 
-def test_40_nothing_may_follow_a_command_that_closes() -> None:
+def test_40_no_command_can_follow_one_that_closes_the_run() -> None:
     run = Coded.begin()
     assert not run.decide(COMPLETE, timer("t", 1)).ok
     assert isinstance(run.events[-1], ev.WorkflowTaskFailed)
 
 
-def test_29_cancelling_an_activity_that_has_not_started_ends_it_behind_the_commands_and_brings_a_task() -> None:
+def test_29_an_activity_cancelled_before_its_start_ends_after_the_commands_and_causes_a_task() -> None:
     run = Coded.begin()
     run.decide(activity("a"))
     run.signal()
@@ -284,7 +284,7 @@ def test_29_cancelling_an_activity_that_has_not_started_ends_it_behind_the_comma
     ]
 
 
-def test_40_terminating_while_a_worker_decides_fails_its_task_and_keeps_what_was_buffered() -> None:
+def test_40_terminating_during_a_workflow_task_fails_it_and_keeps_buffered_events() -> None:
     run = Coded.begin()
     run.take()
     run.signal()
@@ -297,7 +297,7 @@ def test_40_terminating_while_a_worker_decides_fails_its_task_and_keeps_what_was
     ]
 
 
-def test_48_a_run_fails_by_its_outermost_failure_only() -> None:
+def test_48_only_the_outermost_failure_decides_whether_a_run_is_retried() -> None:
     run = Coded.begin(retry_policy=RetryPolicy())
     inner = Failure(kind=FailureKind.APPLICATION, type="Final", non_retryable=True)
     run.decide(cmd.FailWorkflowExecution(failure=Failure(kind=FailureKind.ACTIVITY, cause=inner)))
@@ -306,7 +306,7 @@ def test_48_a_run_fails_by_its_outermost_failure_only() -> None:
     assert failed.retry_state is RetryState.IN_PROGRESS
 
 
-def test_44_no_task_comes_before_the_backoff_of_the_first_one_has_ended() -> None:
+def test_44_no_task_is_scheduled_before_the_first_backoff_ends() -> None:
     run = Coded.begin(first_workflow_task_backoff=timedelta(seconds=30))
     run.signal()
     assert "WorkflowTaskScheduled" not in run.names
@@ -323,7 +323,7 @@ def test_44_no_task_comes_before_the_backoff_of_the_first_one_has_ended() -> Non
     ],
     ids=["timer", "activity"],
 )
-def test_code_cannot_cancel_what_is_not_there(command: cmd.Command, cause: str) -> None:
+def test_cancelling_something_unknown_fails_the_task(command: cmd.Command, cause: str) -> None:
     run = Coded.begin()
     assert run.decide(command).reason == "BadCommand"
     failed = next(event for event in run.events if isinstance(event, ev.WorkflowTaskFailed))

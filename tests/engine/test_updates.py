@@ -14,7 +14,7 @@ def accept(name: str = "u") -> cmd.AcceptUpdate:
     return cmd.AcceptUpdate(update_id=name, name="change")
 
 
-def test_39_a_rejected_update_leaves_no_event_and_tells_where_to_go_back_to() -> None:
+def test_39_a_rejected_update_leaves_no_event_and_names_the_event_to_go_back_to() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
     before = run.names
@@ -27,7 +27,7 @@ def test_39_a_rejected_update_leaves_no_event_and_tells_where_to_go_back_to() ->
     assert run.code.task is None
 
 
-def test_a_rejection_by_a_worker_that_takes_no_event_twice_writes_the_task() -> None:
+def test_a_rejection_is_recorded_if_the_worker_cannot_get_events_again() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
     run.ask(inp.TaskWanted)
@@ -37,7 +37,7 @@ def test_a_rejection_by_a_worker_that_takes_no_event_twice_writes_the_task() -> 
     assert run.since("TimerStarted") == ["WorkflowTaskScheduled", "WorkflowTaskStarted", "WorkflowTaskCompleted"]
 
 
-def test_an_accepted_update_writes_the_task_that_brought_it() -> None:
+def test_an_accepted_update_records_its_workflow_task() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
     run.ask(inp.TaskWanted)
@@ -54,7 +54,7 @@ def test_an_accepted_update_writes_the_task_that_brought_it() -> None:
     assert (record.accepted_event_id, record.completed_event_id) == (9, 10)
 
 
-def test_39_a_speculative_task_becomes_a_task_like_others_when_something_happens() -> None:
+def test_39_a_speculative_task_becomes_a_normal_task_with_a_new_event() -> None:
     run = Coded.begin()
     run.decide(timer("t", 100))
     run.ask(inp.TaskWanted)
@@ -85,7 +85,7 @@ def test_an_update_does_not_wait_for_the_end_of_a_start_delay() -> None:
     assert run.since("WorkflowExecutionUpdateAccepted") == ["TimerFired", "WorkflowTaskScheduled"]
 
 
-def test_a_rejected_update_leaves_a_start_delay_as_it_was() -> None:
+def test_a_rejected_update_does_not_change_the_start_delay() -> None:
     run = Coded.begin(**DELAYED)
     run.ask(inp.TaskWanted, 5)
     run.take()
@@ -98,7 +98,7 @@ def test_a_rejected_update_leaves_a_start_delay_as_it_was() -> None:
     assert run.since("WorkflowExecutionSignaled") == ["WorkflowTaskScheduled"]
 
 
-def test_an_update_that_no_worker_takes_ends_a_start_delay() -> None:
+def test_an_update_without_a_worker_ends_the_start_delay() -> None:
     run = Coded.begin(**DELAYED)
     run.ask(inp.TaskWanted, 5)
     run.at(10)

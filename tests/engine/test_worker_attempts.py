@@ -28,7 +28,7 @@ def test_30_no_timeout_of_an_activity_is_longer_than_its_schedule_to_close_timeo
     assert scheduled.start_to_close_timeout == scheduled.schedule_to_start_timeout == short
 
 
-def test_an_activity_that_fails_before_it_has_started_has_started_for_workers() -> None:
+def test_the_history_for_workers_has_the_start_of_an_activity_that_fails_before_it_starts() -> None:
     """SDKs take an activity's failure only after its start."""
     for report in ({"failure": WRONG}, {"result": 1}):
         run = Coded.begin()
@@ -43,7 +43,7 @@ def test_an_activity_that_fails_before_it_has_started_has_started_for_workers() 
 # Activities that workers do
 
 
-def test_an_attempt_that_goes_on_is_recorded_as_started_and_a_short_one_is_not() -> None:
+def test_the_start_of_a_long_attempt_is_recorded_and_that_of_a_short_one_is_not() -> None:
     run = Coded.begin()
     run.decide(activity())
     writes = run.writes
@@ -54,7 +54,7 @@ def test_an_attempt_that_goes_on_is_recorded_as_started_and_a_short_one_is_not()
     assert next(iter(run.state.activities.values())).start_recorded
 
 
-def test_an_attempt_that_may_be_the_only_one_is_recorded_before_it_is_handed_out() -> None:
+def test_an_attempt_that_may_be_the_only_one_is_recorded_before_it_is_dispatched() -> None:
     run = Coded.begin()
     run.decide(activity(retry_policy=RetryPolicy(maximum_attempts=1)))
     writes = run.writes
@@ -62,7 +62,7 @@ def test_an_attempt_that_may_be_the_only_one_is_recorded_before_it_is_handed_out
     assert run.writes == writes + 1
 
 
-def test_what_a_worker_gives_back_is_offered_again_after_a_restart_whatever_was_recorded_meanwhile() -> None:
+def test_an_activity_task_that_a_worker_returns_is_offered_again_after_a_restart() -> None:
     run = Coded.begin()
     run.decide(activity())
     first = taken(run)
@@ -74,7 +74,7 @@ def test_what_a_worker_gives_back_is_offered_again_after_a_restart_whatever_was_
     taken(run, fence="g")
 
 
-def test_of_an_attempt_that_was_handed_out_twice_only_the_second_counts() -> None:
+def test_only_the_second_dispatch_of_an_attempt_counts() -> None:
     run = Coded.begin()
     run.decide(activity())
     first = taken(run, fence="one")
@@ -96,7 +96,7 @@ def test_heartbeats_keep_an_attempt_alive_and_their_details_reach_the_next() -> 
     assert (again.attempt, again.heartbeat_details) == (2, "half")
 
 
-def test_29_an_attempt_that_was_not_asked_to_stop_cannot_be_cancelled() -> None:
+def test_29_an_attempt_cannot_be_cancelled_without_a_request() -> None:
     run = Coded.begin()
     run.decide(activity())
     answer = run.ask(inp.ActivityReported, **taken(run), cancelled=True)

@@ -55,7 +55,8 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, stopping)
     with _serving(options) as server:
         python_gc.settle()  # as the operator does: a full collection of these modules stops everything for 0.1 s and more
-        print(server.address, server.namespace, server.http_address or "(no HTTP API)", flush=True)
+        http = f", HTTP API: {server.http_address}" if server.http_address else ""
+        print(f"Temporal's gRPC API: {server.address}, namespace: {server.namespace}{http}", flush=True)
         signal.sigwait(stopping)
 
 

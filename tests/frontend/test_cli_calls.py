@@ -7,7 +7,6 @@ import stat
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import structlog
 import trustme
-from temporalio import activity, workflow
+from temporalio import workflow
 from temporalio.client import Client, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
@@ -63,25 +62,6 @@ class Cart:
     @workflow.signal
     def pay(self) -> None:
         self.paid = True
-
-
-ATTEMPTS: list[int] = []
-"""The attempts of the activity, in the order of their starts."""
-
-
-@activity.defn
-async def charge() -> None:
-    ATTEMPTS.append(activity.info().attempt)
-    raise ApplicationError("no funds", next_retry_delay=timedelta(hours=1))
-
-
-@workflow.defn(sandboxed=False)
-class Payment:
-    """Waits for an activity that keeps failing."""
-
-    @workflow.run
-    async def run(self) -> None:
-        await workflow.execute_activity(charge, activity_id="charge", start_to_close_timeout=timedelta(minutes=1))
 
 
 @pytest.fixture(scope="module")
@@ -174,37 +154,6 @@ async def test_workflows_in_yaml_answer(served: tuple[str, str]) -> None:
     assert [step["status"] for step in json.loads(done.stdout)] == ["Waiting"]
     done = await perdure("update", "-w", "a-1", "approve", *at)
     assert done.exit_code == 1, done.output
-
-
-@pytest.mark.usefixtures("server")
-async def test_an_activity_counts_its_attempts_again_after_a_reset(served: tuple[str, str]) -> None:
-    client = await Client.connect(served[0], namespace="shop")
-    reset = ("reset-activity", "-w", "payment", "--address", served[1])
-
-    async with Worker(client, task_queue="payments", workflows=[Payment], activities=[charge]):
-        handle = await client.start_workflow(Payment.run, id="payment", task_queue="payments")
-
-        async def failed(times: int) -> None:
-            """Wait until an attempt has failed, and the next one is an hour away."""
-            while True:
-                pending = (await handle.describe()).raw_description.pending_activities
-                if len(ATTEMPTS) == times and pending and pending[0].attempt == 2:
-                    return
-                await asyncio.sleep(0.05)
-
-        async with asyncio.timeout(30):
-            await failed(1)
-            done = await perdure(*reset, "--step", "charge")
-            assert (done.exit_code, done.stdout) == (0, "activity `charge` reset\n"), done.output
-            await failed(2)
-        assert ATTEMPTS == [1, 1]
-        done = await perdure(*reset, "--step", "ship")
-        assert done.exit_code == 2
-        assert "activity not found" in done.stderr
-        done = await perdure(*reset)
-        assert done.exit_code == 2
-        assert "requires the step of the activity" in " ".join(done.stderr.split())
-        await handle.terminate()
 
 
 # --- The way to the frontend ------------------------------------------------------------------------------------------

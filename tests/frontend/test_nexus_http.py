@@ -243,7 +243,7 @@ async def test_details_that_are_nested_too_deep_are_an_error_of_the_handler(http
         RespondNexusTaskCompletedRequest(namespace="default", task_token=task.task_token, response=response)
     )
     status, _, answer = await calling
-    assert (status, answer["message"]) == (500, "the handler's failure is nested too deep for JSON")
+    assert (status, answer["message"]) == (500, "the handler's failure is nested too deeply for JSON")
 
 
 @pytest.mark.parametrize(

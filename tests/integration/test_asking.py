@@ -119,3 +119,18 @@ def test_an_awaited_signal_is_shown_and_a_misspelled_one_is_warned_of(namespace:
     assert told["status"]["conditions"][0]["reason"] == "SignalNotAwaited"
     assert perdure("signal", "order-1", "--name", "approved").stderr == ""
     namespace.closed("order-1")
+
+
+def test_count_and_a_limited_list_agree_with_the_cluster(namespace: Cluster, perdure: Call) -> None:
+    for name in ("order-1", "order-2", "order-3"):
+        namespace.start(name, {"workflow": {"name": "flow"}})
+        namespace.condition("workflowrun", name, "Running")
+    assert perdure("terminate", "order-2").exit_code == 0
+    namespace.closed("order-2")
+    assert perdure("count").stdout.split() == ["Running", "2", "Terminated", "1", "Total", "3"]
+    assert perdure("count", "--completed", "--since", "1h").stdout.split() == ["Terminated", "1", "Total", "1"]
+    names = perdure("list", "--running", "-o", "name").stdout.split()
+    assert sorted(names) == ["workflowrun.perdure.dev/order-1", "workflowrun.perdure.dev/order-3"]
+    (newest,) = json.loads(perdure("list", "--running", "--limit", "1", "-o", "json").stdout)["items"]
+    assert f"workflowrun.perdure.dev/{newest['metadata']['name']}" == names[0]
+    assert (newest["spec"]["workflow"], newest["status"]["phase"]) == ({"name": "flow"}, "Running")

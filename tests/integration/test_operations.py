@@ -142,6 +142,19 @@ def test_an_activity_is_answered_for_and_paused_from_outside(namespace: Cluster)
     assert namespace.closed("order")["output"] == 7
 
 
+def test_a_reset_activity_starts_again_with_its_first_attempt(namespace: Cluster) -> None:
+    policy = {"exponential": {"initialInterval": "1h", "maximumAttempts": 2}}
+    fails = python("raise SystemExit(1)", retryPolicy=policy)
+    namespace.start("order", inline({"name": "charge", "activity": {"name": "work"}}, activities=[fails]))
+    namespace.pending("order", step="charge", attempt=2, state="BackingOff")
+    assert ask(namespace, "no", "order", resetActivity={"step": "chrage"})[0] == "ActivityNotFound"
+    assert len(namespace.list("pods")) == 1
+    assert ask(namespace, "again", "order", resetActivity={"step": "charge"})[0] == "Done"
+    namespace.wait("a second pod", lambda: len(namespace.list("pods")) == 2 or None)
+    namespace.pending("order", step="charge", attempt=2, state="BackingOff")
+    assert "completionTime" not in namespace.get("workflowrun", "order")["status"]
+
+
 def test_signals_arrive_in_the_order_in_which_they_were_made(namespace: Cluster) -> None:
     items = {"items": "${lists.range(40)}", "maxConcurrency": 1}
     take = {"name": "approval", "forEach": items, "waitForSignal": {"name": "approved"}}

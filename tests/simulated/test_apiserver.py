@@ -1,6 +1,7 @@
 """The responses of the in-memory API server, which are those of a real one."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -8,6 +9,7 @@ import orjson
 import pytest
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
+from perdure.simulation.cluster.printed_tables import as_table
 from perdure.simulation.cluster.storage import ObjectKey
 from simulated.loop import ShuffledLoop
 
@@ -134,6 +136,44 @@ def test_lists_come_in_pages_by_labels_and_fields_and_as_metadata_only(server: A
     assert send(server, "GET", RUNS, query={"fieldSelector": "spec.input=1"})[0] == 400
     brief = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
     assert [*send(server, "GET", RUNS, headers=brief)[1]["items"][0]] == ["metadata"]
+
+
+def test_a_list_as_a_table_has_the_columns_of_the_crd(server: ApiServer, loop: ShuffledLoop) -> None:
+    send(server, "POST", RUNS, run(labels={"perdure.dev/schedule": "nightly", "b": "c"}))
+    server.update(ObjectKey("workflowruns", "default", "run"), lambda obj: obj.update(status={"phase": "Failed"}))
+    loop.call_later(3_725, loop.stop)
+    loop.run_forever()
+    table = {"Accept": "application/json;as=Table;g=meta.k8s.io;v=v1"}
+    found = send(server, "GET", RUNS, headers=table)[1]
+    cells = dict(zip([each["name"] for each in found["columnDefinitions"]], found["rows"][0]["cells"], strict=True))
+    wanted = {"Name": "run", "Phase": "Failed", "Workflow": "any", "Schedule": "nightly"}
+    assert {key: cells[key] for key in wanted} == wanted
+    assert (cells["Completed"], cells["Age"]) == ("<unknown>", "62m")
+    assert found["rows"][0]["object"]["metadata"]["labels"]["b"] == "c"
+    assert "object" not in send(server, "GET", RUNS, headers=table, query={"includeObject": "None"})[1]["rows"][0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "age"),
+    [
+        (-3, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (599, "9m59s"),
+        (660, "11m"),
+        (7 * 3600 + 60, "7h1m"),
+        (86_400, "24h"),
+        (3 * 86_400 + 3600, "3d1h"),
+        (400 * 86_400, "400d"),
+        (3 * 365 * 86_400 + 86_400, "3y1d"),
+        (10**9, "31y"),
+    ],
+)
+def test_an_age_has_one_or_two_units(seconds: int, age: str) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    obj = {"metadata": {"name": "run", "creationTimestamp": (now - timedelta(seconds=seconds)).isoformat()}}
+    (row,) = as_table("workflowruns", [obj], {}, now, metadata=False)["rows"]
+    assert row["cells"][-1] == age
 
 
 def test_versions_that_observers_have_seen_never_change(server: ApiServer) -> None:

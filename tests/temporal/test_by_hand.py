@@ -161,15 +161,13 @@ async def test_35_36_further_attempts_come_at_once_and_leave_no_events_until_one
     ]
 
 
-async def test_35_something_new_makes_a_further_attempt_a_first_one(
-    hand: ByHand, box: WorkflowHandle[Any, Any]
-) -> None:
+async def test_35_a_new_event_makes_the_next_attempt_a_first_one(hand: ByHand, box: WorkflowHandle[Any, Any]) -> None:
     await hand.fail(await hand.task())
     await hand.signal(box, "new")
     assert (await hand.task()).attempt == 1
 
 
-async def test_40_nothing_may_follow_a_command_that_closes(
+async def test_40_no_command_can_follow_one_that_closes_the_run(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     error = await refused(hand.decide(close(), timer("t", LONG)))

@@ -30,6 +30,11 @@ def serving(temporal: Temporal, app: Any) -> Any:
     return temporal.worker(workflows=app.WORKFLOWS, activities=app.ACTIVITIES)
 
 
+async def test_hello_queries_and_signals_its_workflow(temporal: Temporal) -> None:
+    with example_module("temporal", "hello") as hello:
+        assert await hello.run(temporal.client) == "hello Ada, approved by Grace"
+
+
 async def test_an_order_is_paid_and_shipped_or_refused_with_its_reason(temporal: Temporal, app: Any) -> None:
     async with serving(temporal, app):
         run = app.OrderWorkflow.run

@@ -75,7 +75,7 @@ def test_a_run_that_waits_is_approved_with_a_message(browser: Any, api: ApiServe
     with opened(browser) as page:
         page.goto(RUN)
         page.get_by_role("link", name="Send a signal").click()
-        assert page.get_by_label("Signal", exact=True).input_value() == NASTY
+        assert page.get_by_label("Signal (required)", exact=True).input_value() == NASTY
         page.get_by_label("Input", exact=True).last.fill('{"approved": true, "message": "looks good"}')
         page.get_by_role("button", name="Send").click()
         page.get_by_role("heading", name="Signal").wait_for()

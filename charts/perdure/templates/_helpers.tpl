@@ -12,14 +12,14 @@
 {{- end }}
 {{- end }}
 
-{{/* What selects the operator's pods; never changes in the life of a release. */}}
+{{/* The labels that select the operator's pods. They must never change within a release. */}}
 {{- define "perdure.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "perdure.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "perdure.labels" -}}
-{{- /* The chart's own labels win: a selector must not be broken by a common label of the same name. */ -}}
+{{- /* The chart's own labels take precedence: a common label of the same name must not break a selector. */ -}}
 {{- $own := dict
       "app.kubernetes.io/name" (include "perdure.name" .)
       "app.kubernetes.io/instance" .Release.Name
@@ -30,17 +30,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge $own .Values.commonLabels) }}
 {{- end }}
 
-{{/* How many operators. Releases of earlier charts have the value null. */}}
+{{/* The number of operators. Releases of earlier charts have the value null. */}}
 {{- define "perdure.replicas" -}}
 {{- if kindIs "invalid" .Values.replicas }}2{{ else }}{{ int .Values.replicas }}{{ end }}
 {{- end }}
 
-{{/* Not empty where several operators share the work. */}}
+{{/* Not empty if several operators share the work. */}}
 {{- define "perdure.fleet" -}}
 {{- if gt (int (include "perdure.replicas" .)) 1 }}{{ include "perdure.fullname" . }}{{ end }}
 {{- end }}
 
-{{/* Not empty where a single operator serves SDK workers, so that no second one may run at the same time. */}}
+{{/* Not empty if a single operator serves SDK workers: then no second one may run at the same time. */}}
 {{- define "perdure.alone" -}}
 {{- if and .Values.temporal.enabled (not (include "perdure.fleet" .)) }}alone{{ end }}
 {{- end }}
@@ -58,14 +58,14 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- .Values.temporal.tls.secretName | default (printf "%s-temporal-tls" (include "perdure.fullname" .)) }}
 {{- end }}
 
-{{/* Not empty where the operator makes the certificate itself. */}}
+{{/* Not empty if the operator creates the certificate itself. */}}
 {{- define "perdure.temporalTlsOwn" -}}
 {{- with .Values.temporal }}
 {{- if and .enabled .tls.enabled (not .tls.secretName) (not .tls.certManager.enabled) }}own{{ end }}
 {{- end }}
 {{- end }}
 
-{{/* Not empty where the certificate is in files that someone else renews. */}}
+{{/* Not empty if someone else renews the files of the certificate. */}}
 {{- define "perdure.temporalTlsFiles" -}}
 {{- with .Values.temporal }}
 {{- if and .enabled .tls.enabled (or .tls.secretName .tls.certManager.enabled) }}files{{ end }}
@@ -86,7 +86,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* What selects the pods of the Web UI; the operator's Services must not select them. */}}
+{{/* The labels that select the pods of the Web UI; the operator's Services must not select them. */}}
 {{- define "perdure.uiSelectorLabels" -}}
 app.kubernetes.io/name: {{ include "perdure.name" . }}-ui
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -97,7 +97,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- toYaml (merge (include "perdure.uiSelectorLabels" . | fromYaml) $own (include "perdure.labels" . | fromYaml)) }}
 {{- end }}
 
-{{/* What selects the pods of the console. */}}
+{{/* The labels that select the pods of the console. */}}
 {{- define "perdure.consoleSelectorLabels" -}}
 app.kubernetes.io/name: {{ include "perdure.name" . }}-console
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -114,7 +114,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end }}
 
-{{/* CEL: the definition in an object of Perdure, `old` or `new`; null where it has none. */}}
+{{/* CEL: the definition in an object of Perdure, `old` or `new`; null if it has none. */}}
 {{- define "perdure.definitionOf" -}}
 request.resource.resource == 'workflows' ? variables.{{ . }}.?spec.orValue(null)
 : request.resource.resource == 'schedules' ? variables.{{ . }}.?spec.?workflowRunTemplate.?spec.?inline.orValue(null)
@@ -129,7 +129,7 @@ variables.{{ . }}.metadata.?ownerReferences.orValue([]).filter(owner,
 owner.apiVersion.startsWith('perdure.dev/') && owner.kind in ['Schedule', 'WorkflowRun', 'DeadLetter'])
 {{- end }}
 
-{{/* A condition of a policy: what another release may serve is not this one's affair. */}}
+{{/* A condition of a policy: ignore namespaces that another release may serve. */}}
 {{- define "perdure.notExcluded" }}
 {{- with .Values.excludeNamespaces }}
   - name: not-in-an-excluded-namespace

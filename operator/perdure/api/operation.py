@@ -27,7 +27,17 @@ from perdure.api.reset_point import ResetPoint
 from perdure.api.schedule import OverlapPolicy
 from perdure.api.workflowrun import RunOptions, StepPath
 
-ON_RUNS = ("signal", "signal_with_start", "cancel", "stop", "terminate", "reset", "retry", "complete_activity")
+ON_RUNS = (
+    "signal",
+    "signal_with_start",
+    "cancel",
+    "stop",
+    "terminate",
+    "reset",
+    "retry",
+    "complete_activity",
+    "reset_activity",
+)
 """Requests that only a WorkflowRun supports, as Python names of the fields."""
 
 ON_BOTH = ("pause", "unpause")
@@ -242,6 +252,19 @@ class CompleteActivity(SpecModel):
     """The activity was cancelled."""
 
 
+class ResetActivity(SpecModel):
+    """Counts the attempts of a pending activity from 1 again. A retry that is due later starts immediately."""
+
+    step: Annotated[StepPath, Field(min_length=1)]
+    """The step of the activity, as in `status.pendingActivities`, such as `rooms[3]`; the activity ID for SDK workflows."""
+
+    reset_heartbeat: Flag = False
+    """Whether the next attempt starts without the details of the last heartbeat. Default: false."""
+
+    keep_paused: Flag = False
+    """Whether a paused activity stays paused. Default: false."""
+
+
 class Trigger(SpecModel):
     """Starts a run of a Schedule now, even if the Schedule is paused."""
 
@@ -349,6 +372,9 @@ class OperationSpec(SpecModel):
 
     complete_activity: CompleteActivity | None = None
     """Completes a pending activity from outside."""
+
+    reset_activity: ResetActivity | None = None
+    """Counts the attempts of a pending activity from 1 again."""
 
     trigger: Trigger | None = None
     """Starts a run of a Schedule now."""

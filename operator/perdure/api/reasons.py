@@ -1,8 +1,8 @@
 """Words for programs: condition types, condition reasons and Event reasons.
 
-A reason is one CamelCase word that is known when the program is written. What varies belongs in the message next to it.
+A reason is one CamelCase word that is fixed in the code. Variable parts belong in the message next to it.
 `hack/reference` writes docs/reference/reasons from the docstrings below the members, which say what happened and what to do.
-What follows the name of a kind and a colon, as in `Operation: …`, concerns objects of that kind only.
+A part after the name of a kind and a colon, as in `Operation: …`, applies to objects of that kind only.
 """
 
 from enum import StrEnum
@@ -148,7 +148,7 @@ class ConditionReason(StrEnum):
     # Operation.
 
     PAYLOAD_TOO_LARGE = "PayloadTooLarge"
-    """The payload of the Operation is too large, is nested too deep, or does not fit into the status of the run. Store the data
+    """The payload of the Operation is too large, is nested too deeply, or does not fit into the status of the run. Store the data
     elsewhere and pass a reference."""
 
     # CancelRequested and HistoryTruncated.

@@ -83,7 +83,7 @@ def unfit(attributes: Mapping[str, Any]) -> dict[str, str]:
         if len(name) > NAME_LIMIT or not _NAME.fullmatch(name):
             found[name] = _MISNAMED
         elif text is None:
-            found[name] = "is nested too deep: make it a string"
+            found[name] = "is nested too deeply: make it a string"
         elif length > MAX_VALUE:
             found[name] = f"has more than {MAX_VALUE:,} bytes: put large values into the input"
         elif size + length > MAX_ALL:

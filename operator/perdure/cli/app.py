@@ -44,6 +44,7 @@ VERBS = {
     "query": "perdure.cli.verbs.query",
     "replay": "perdure.cli.verbs.replay",
     "schedule": "perdure.cli.verbs.schedule",
+    "schemas": "perdure.cli.verbs.schema_files",
     "search-attributes": "perdure.cli.verbs.search_attributes",
     "rerun": "perdure.cli.verbs.rerun",
     "reset": "perdure.cli.verbs.reset",

@@ -36,6 +36,7 @@ DONE = {
     "pause": "paused",
     "redrive": "re-driven",
     "reset": "reset",
+    "resetActivity": "updated",
     "retry": "retried",
     "signal": "signaled",
     "signalWithStart": "signaled",
@@ -118,7 +119,7 @@ class Inquiry(How):
 Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
 """Finds the targets, in the form of Operations."""
 
-_HOW = {
+SHARED = {
     "namespace": (NamespaceOption, None),
     "wait": (_Wait, True),
     "timeout": (_Timeout, "30s"),
@@ -140,11 +141,11 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in ("workflow_id", *_HOW)}
+        shared = {key: options.pop(key) for key in ("workflow_id", *SHARED)}
         verb(context, Inquiry(name=name, **shared), **options)
 
     whom = [parameter("name", RunName, None, first=True), parameter("workflow_id", OpenWorkflowIdOption, None)]
-    return with_options(command, verb, whom, _HOW)
+    return with_options(command, verb, whom, SHARED)
 
 
 def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
@@ -152,10 +153,10 @@ def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def command(context: typer.Context, name: str, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in _HOW}
+        shared = {key: options.pop(key) for key in SHARED}
         verb(context, Inquiry(kind="Schedule", name=name, workflow_id=None, **shared), **options)
 
-    return with_options(command, verb, [parameter("name", ScheduleName, first=True)], _HOW)
+    return with_options(command, verb, [parameter("name", ScheduleName, first=True)], SHARED)
 
 
 def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
@@ -170,10 +171,10 @@ def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def command(context: typer.Context, **options: Any) -> None:
-        how = How(**{key: options.pop(key) for key in _HOW})
+        how = How(**{key: options.pop(key) for key in SHARED})
         verb(context, how, **options)
 
-    return with_options(command, verb, (), _HOW)
+    return with_options(command, verb, (), SHARED)
 
 
 def with_options(
@@ -260,7 +261,15 @@ async def _accepted(context: typer.Context, run: str, how: How) -> None:
         await wait_for_verdict(cluster, run)
 
 
-def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose) -> int:
+def ask_several(
+    context: typer.Context,
+    verb: str,
+    request: Mapping[str, Any],
+    how: How,
+    choose: Choose,
+    *,
+    pause: float = 0.0,
+) -> int:
     """Create an Operation for each target, wait for all results, and print them.
 
     If an Operation cannot be created, the ones created before it are also printed.
@@ -271,6 +280,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
         request: The value of that field; None values are omitted.
         how: The options for sending.
         choose: Finds the targets.
+        pause: Seconds between two requests.
 
     Returns:
         The number of requests.
@@ -281,7 +291,7 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
     """
     found: list[Object] = []
     try:
-        asyncio.run(_ask(context, verb, request, how, choose, found=found))
+        asyncio.run(_ask(context, verb, request, how, choose, found=found, pause=pause))
     except CliError:
         if found:
             _show_all(found, how.output)
@@ -292,12 +302,21 @@ def ask_several(context: typer.Context, verb: str, request: Mapping[str, Any], h
 
 
 async def _ask(
-    context: typer.Context, verb: str, request: Mapping[str, Any], how: How, choose: Choose, *, found: list[Object]
+    context: typer.Context,
+    verb: str,
+    request: Mapping[str, Any],
+    how: How,
+    choose: Choose,
+    *,
+    found: list[Object],
+    pause: float = 0.0,
 ) -> None:
     """Create the Operations and wait for their results; `found` contains the last state of each, even after an error."""
     seconds = seconds_of(how.timeout, "--timeout")
     async with connect(context=how.cluster, namespace=how.namespace, program=program_of(context)) as cluster:
         for target in await choose(cluster):
+            if found and pause:
+                await asyncio.sleep(pause)
             made = await cluster.create("operations", manifest(verb, request, target))
             found.append(made)
         if how.wait:

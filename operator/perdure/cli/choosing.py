@@ -1,17 +1,29 @@
 """Selects runs by phase, label, search attribute, and age."""
 
+from __future__ import annotations
+
+import asyncio
 import json
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from perdure.api.labels import SEARCH_PREFIX
-from perdure.cli.cluster import Cluster, Object
+from perdure.api.labels import API_VERSION, SEARCH_PREFIX
+from perdure.cli.cluster import Cluster, GoneError, Object
 from perdure.cli.options import seconds_of, word_of
 from perdure.cli.view.phases import CLOSED, RunPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perdure.kube.table_pages import TableRow
+
+_FEW: Final = 100
+"""Maximum number of runs that are read one by one; more are read with all others."""
+_TYPE: Final = {"apiVersion": API_VERSION, "kind": "WorkflowRun"}
 
 PhaseOption = Annotated[
     list[RunPhase] | None,
@@ -77,12 +89,38 @@ class Chosen:
         Raises:
             CliError: The runs cannot be read.
         """
-        query = {"labelSelector": self.selector} if self.selector else {}
-        # A run that no operator has seen yet has no phase in the API server.
-        if len(self.phases) == 1 and "Pending" not in self.phases:
-            query["fieldSelector"] = f"status.phase={next(iter(self.phases))}"
-        found = await cluster.list("workflowruns", everywhere=everywhere, **query)
+        found = await cluster.list("workflowruns", everywhere=everywhere, **self._selectors())
         return [run for run in found if self.takes(run, now)]
+
+    async def read_briefly(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> list[Object]:
+        """Read the phase and the metadata of the selected runs. Arguments and exceptions are those of `read`."""
+        rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=True, **self._selectors())
+        return [run for run in map(_brief, rows) if self.takes(run, now)]
+
+    async def read_newest(
+        self, cluster: Cluster, now: datetime, limit: int, *, everywhere: bool = False
+    ) -> list[Object]:
+        """Read the newest of the selected runs, newest first. Arguments and exceptions are those of `read`."""
+        if limit > _FEW:
+            return newest(await self.read(cluster, now, everywhere=everywhere), limit)
+        first = newest(await self.read_briefly(cluster, now, everywhere=everywhere), limit)
+        found = await asyncio.gather(*(_read_again(cluster, run) for run in first))
+        return [run for run in found if run is not None and self.takes(run, now)]
+
+    async def count(self, cluster: Cluster, now: datetime, *, everywhere: bool = False) -> Counter[str]:
+        """Count the selected runs by phase. Arguments and exceptions are those of `read`."""
+        metadata = bool(self.attributes) or self.since is not None or self.older is not None
+        rows = await cluster.rows("workflowruns", everywhere=everywhere, metadata=metadata, **self._selectors())
+        return Counter(phase_of(run) for run in map(_brief, rows) if self.takes(run, now))
+
+    def _selectors(self) -> dict[str, str]:
+        """Return the selectors for the API server. They can match a run that no operator has seen: it has no phase yet."""
+        query = {"labelSelector": self.selector} if self.selector else {}
+        if self.phases:
+            others = [f"status.phase!={phase}" for phase in RunPhase if phase not in self.phases]
+            one = len(self.phases) == 1 and "Pending" not in self.phases
+            query["fieldSelector"] = f"status.phase={next(iter(self.phases))}" if one else ",".join(others)
+        return query
 
     def takes(self, run: Object, now: datetime) -> bool:
         """Return whether a run has a selected phase, the search attributes, and the age."""
@@ -140,6 +178,19 @@ def created(run: Object) -> datetime:
     """Return when a run was created."""
     given = run["metadata"].get("creationTimestamp")
     return datetime.fromisoformat(given) if given else datetime.max.replace(tzinfo=UTC)
+
+
+def _brief(row: TableRow) -> Object:
+    """Return the part of a run that a row of the table has."""
+    return {**_TYPE, "metadata": row.metadata, "status": {"phase": row.cells["Phase"]}}
+
+
+async def _read_again(cluster: Cluster, run: Object) -> Object | None:
+    """Read a whole run; None if it no longer exists."""
+    try:
+        return await cluster.within(run["metadata"]["namespace"]).runs.named(run["metadata"]["name"])
+    except GoneError:
+        return None
 
 
 def newest(runs: Iterable[Object], limit: int | None) -> list[Object]:

@@ -142,7 +142,7 @@ def _read_file(name: str, *, asked: bool) -> Iterator[Document]:
     except (yaml.YAMLError, ValueError) as error:
         raise UnreadableFileError(f"{shown}: is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise UnreadableFileError(f"{shown}: is nested too deep") from error
+        raise UnreadableFileError(f"{shown}: is nested too deeply") from error
 
 
 def _objects(node: yaml.Node) -> Iterator[yaml.Node]:

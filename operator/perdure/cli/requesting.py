@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _PAUSE = 0.25
 """Seconds between two reads."""
+_FEW = 20
+"""Maximum number of Operations that are read one by one; more are read as a list."""
 
 
 def manifest(verb: str, request: Mapping[str, Any], target: "Object", name: str | None = None) -> "Object":
@@ -51,9 +53,14 @@ async def wait_for_results(cluster: "Cluster", operations: "list[Object]", secon
 
 async def _look(cluster: "Cluster", operations: "list[Object]") -> None:
     """Read the Operations that have no result yet."""
-    for index, each in enumerate(operations):
-        if not answered(each):
-            try:
-                operations[index] = await cluster.read("Operation", "operations", each["metadata"]["name"])
-            except UnreachableError:
-                return  # the request exists already: wait for its result
+    waiting = [index for index, each in enumerate(operations) if not answered(each)]
+    try:
+        listed = {}
+        if len(waiting) > _FEW:
+            listed = {each["metadata"]["uid"]: each for each in await cluster.list("operations")}
+        for index in waiting:
+            meta = operations[index]["metadata"]
+            found = listed.get(meta["uid"])
+            operations[index] = found or await cluster.read("Operation", "operations", meta["name"])
+    except UnreachableError:
+        return  # the requests exist already: wait for their results

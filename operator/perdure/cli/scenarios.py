@@ -108,4 +108,4 @@ def read_documents(file: str) -> list[Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise BadFileError(f"{file}: is not valid YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:
-        raise BadFileError(f"{file}: is nested too deep") from error
+        raise BadFileError(f"{file}: is nested too deeply") from error

@@ -43,7 +43,7 @@ class Shares:
         self._each = each
 
     def held(self, key: Hashable) -> int:
-        """What a tenant holds."""
+        """Return the size that a tenant holds."""
         return self._held[key]
 
     def fits(self, key: Hashable, size: int) -> bool:

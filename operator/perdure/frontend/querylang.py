@@ -187,7 +187,7 @@ class _Parser:
         if self._take("("):
             self._depth += 1
             if self._depth > 50:  # noqa: PLR2004
-                raise InvalidQueryError("parentheses are nested too deep")
+                raise InvalidQueryError("parentheses are nested too deeply")
             test = self._or()
             self._need(")")
             self._depth -= 1

@@ -48,7 +48,7 @@ _UNPACKABLE = 2_048
 _MOST_NAMES = 1_000
 """Maximum number of known names of search attributes per namespace."""
 _OF_RUN = 20
-"""What it takes to read a record, in values that a filter compares."""
+"""The cost of reading a record, in values that a filter compares."""
 
 
 class NotKeptError(Exception):

@@ -78,7 +78,7 @@ _OF_DEFINITION: Final = frozenset(
 _ADVICE: Final = {
     "archiveLogs": "logs are not archived; use the log collection of your cluster",
     "podDisruptionBudget": "create a PodDisruptionBudget that selects the pods by a label from `podMetadata`",
-    "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
+    "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "workflowMetadata": "set the labels on the WorkflowRun",
     "plugin": "write the step as an activity",
 }

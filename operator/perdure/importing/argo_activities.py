@@ -47,7 +47,7 @@ _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
     "memoize": "steps are not memoized; let the activity look up and return its earlier result",
-    "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
+    "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",
 }

@@ -117,6 +117,7 @@ def copied(artifacts: list[Fields]) -> tuple[FileCopy, ...]:
 def _outputs(artifacts: list[Fields]) -> Iterator[Object]:
     for each in artifacts:
         name, path = each.text("name") or "", each.text("path") or ""
+        each.report.note("outputs.artifacts", f"they go to the artifact store; {_STORE}")
         made: Object = {"name": artifact_name(name), "path": path}
         if each.take("optional", False):
             made["optional"] = True

@@ -35,7 +35,7 @@ _UNSERVED: Final = {
 }
 _ADVICE: Final = {
     "memoize": "steps are not memoized; let the activity look up and return its earlier result",
-    "metrics": "Perdure has metrics of its own; see docs/reference/metrics.md",
+    "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "metadata": "only pods have labels; set it on the templates with containers",
 }
 _RESULT: Final = re.compile(r"""(?:steps|tasks)(?:\.([-\w]+)|\[\\?['"]([-\w]+)\\?['"]\])\.outputs\.result""")

@@ -98,7 +98,7 @@ def decode(raw: bytes | memoryview) -> Any:
     try:
         return json.loads(bytes(raw), parse_int=_read_integer)
     except RecursionError:
-        raise TooDeepError("it is nested too deep") from None
+        raise TooDeepError("it is nested too deeply") from None
     except ValueError:
         raise UndecodableError(f"it is not JSON: {problem}") from None
 

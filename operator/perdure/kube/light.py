@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlencode, urlsplit
 
 from perdure.kube.errors import ConflictError, NotFoundError, error_of
-from perdure.kube.paths import ONLY_METADATA_LIST
+from perdure.kube.paths import ONLY_METADATA_LIST, TABLE
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from perdure.kube.access import Access
+    from perdure.kube.table_pages import TableRow
 
 Object = dict[str, Any]
 """A Kubernetes object, as JSON."""
@@ -101,6 +102,26 @@ class LightClient:
             following = page.following
             if not following:
                 return
+
+    async def rows(self, url: str, *, metadata: bool, **selectors: str) -> AsyncIterator[TableRow]:
+        """Read the printed columns of the objects in a collection, and their metadata if `metadata` is true.
+
+        This is a fraction of the data of the objects.
+        """
+        query = {"limit": str(_LARGEST_PAGE), "includeObject": "Metadata" if metadata else "None", **selectors}
+        while True:
+            raw = await self._read("GET", url, query=query, accept=TABLE)
+            from perdure.kube.table_pages import table_page  # noqa: PLC0415 - after the first request
+
+            try:
+                page = table_page(raw)
+            except ValueError as error:
+                raise http.client.HTTPException(f"GET {url}: the response is not a table: {error}") from error
+            for row in page.rows:
+                yield row
+            if not page.following:
+                return
+            query["continue"] = page.following
 
     async def names(self, url: str) -> list[str]:
         """Read the names of the first 500 objects of a collection."""

@@ -27,6 +27,7 @@ EVENTS: Final = "/apis/events.k8s.io/v1"
 
 ONLY_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 ONLY_METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+TABLE: Final = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][-A-Za-z0-9._:]*")
 

@@ -75,15 +75,11 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
             assert spec.terminate is not None
             said = {"reason": spec.terminate.reason, "details": spec.terminate.details}
             return inputs.TerminateRequested(request_id=uid, identity=identity, principal=principal, **said)
-        case "cancel":
-            assert spec.cancel is not None
+        case "cancel" | "stop":
+            end, stop = spec.cancel or spec.stop, spec.stop is not None
+            assert end is not None
             return inputs.CancelRequested(
-                request_id=uid, reason=spec.cancel.reason, identity=identity, principal=principal
-            )
-        case "stop":
-            assert spec.stop is not None
-            return inputs.CancelRequested(
-                request_id=uid, reason=spec.stop.reason, identity=identity, principal=principal, stop=True
+                request_id=uid, reason=end.reason, identity=identity, principal=principal, stop=stop
             )
         case "pause" | "unpause":
             pause = spec.pause or spec.unpause
@@ -91,6 +87,15 @@ def request_of(spec: OperationSpec, uid: str, identity: str, principal: str = ""
             kind = inputs.PauseRequested if spec.pause is not None else inputs.UnpauseRequested
             return kind(
                 request_id=uid, activity_id=pause.step, reason=pause.reason, identity=identity, principal=principal
+            )
+        case "reset_activity":
+            reset = spec.reset_activity
+            assert reset is not None
+            return inputs.ActivityReset(
+                request_id=uid,
+                activity_id=reset.step,
+                heartbeat=reset.reset_heartbeat,
+                keep_paused=reset.keep_paused,
             )
         case _:
             raise ValueError(f"`{spec.request}` is not a request to a run")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from perdure.kube import clock
+from perdure.simulation.cluster.printed_tables import as_table
 from threads import join
 
 
@@ -119,7 +122,11 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.reply(*api.answer(self.path))
+            status, found = api.answer(self.path)
+            if status == HTTPStatus.OK and "as=Table" in self.headers.get("Accept", ""):
+                where = urlsplit(self.path)
+                found = tabled(where.path, found, parse_qs(where.query))
+            self.reply(status, found)
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -174,6 +181,12 @@ def use_kubeconfig(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a kubeconfig used."""
     monkeypatch.setenv("KUBECONFIG", str(file))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def tabled(path: str, found: dict[str, Any], query: dict[str, list[str]]) -> dict[str, Any]:
+    """A list of objects as a table."""
+    plural, metadata = path.rpartition("/")[2], query["includeObject"] == ["Metadata"]
+    return as_table(plural, found["items"], found["metadata"], clock.now(), metadata=metadata)
 
 
 def items(*found: dict[str, Any]) -> dict[str, Any]:

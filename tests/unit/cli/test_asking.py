@@ -130,6 +130,19 @@ def test_operations_are_shown_a_line_each() -> None:
     assert lines[2].plain.endswith("there is none")
 
 
+def test_a_reset_of_an_activity_is_an_operation(server: ApiServer) -> None:
+    condition = {"type": "Complete", "status": "True", "reason": "Done", "message": "`order-42` has recorded it"}
+    server.status = lambda _: {"phase": "Complete", "completionTime": "2026-01-31T12:00:00Z", "conditions": [condition]}
+    found = call("reset-activity", "order-42", "--step", "rooms[3]", "--reset-heartbeats")
+    assert found.stdout == "workflowrun.perdure.dev/order-42 updated: `order-42` has recorded it\n", found.stderr
+    assert [made["spec"] for made in server.created] == [
+        {
+            "target": {"kind": "WorkflowRun", "name": "order-42"},
+            "resetActivity": {"step": "rooms[3]", "resetHeartbeat": True, "keepPaused": False},
+        }
+    ]
+
+
 def test_a_signal_that_nothing_takes_is_warned_of(server: ApiServer) -> None:
     message = (
         "`order-42` keeps the signal, but the workflow never waits for signal `aproved`, so nothing will receive it"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from perdure.cli.view.phases import CLOSED
 from perdure.kube import clock
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.test_app import RUNS, call
@@ -61,14 +62,44 @@ def test_labels_are_matched_by_the_api_server(runs: ApiServer) -> None:
     assert runs.asked[0][1]["labelSelector"] == ["team=shop,tier!=a"]
 
 
+def test_phases_are_matched_by_the_api_server(runs: ApiServer) -> None:
+    assert listed("--phase", "Failed") == ["failed"]
+    assert runs.asked[-1][1]["fieldSelector"] == ["status.phase=Failed"]
+    assert listed("--running") == ["unseen", "open"]
+    excluded = runs.asked[-1][1]["fieldSelector"][0].split(",")
+    assert set(excluded) == {f"status.phase!={phase}" for phase in CLOSED}
+
+
+@pytest.mark.parametrize("options", [["--limit", "2"], ["--limit", "2", "--all-namespaces"]])
+def test_a_limit_reads_only_the_newest_runs_in_full(runs: ApiServer, options: list[str]) -> None:
+    runs.answers[RUNS.replace("/namespaces/shop", "")] = runs.answers[RUNS]
+    done = call("list", *options, "-o", "json")
+    found = json.loads(done.stdout)["items"]
+    assert [run["metadata"]["name"] for run in found] == ["new", "unseen"]
+    assert all("spec" in run for run in found)
+    assert [path for path, _ in runs.asked if path.startswith(f"{RUNS}/")] == [f"{RUNS}/new", f"{RUNS}/unseen"]
+
+
+def test_a_large_limit_reads_the_list(runs: ApiServer) -> None:
+    assert json.loads(call("list", "--limit", "101", "-o", "json").stdout)["items"][0]["spec"] == {}
+    assert [path for path, _ in runs.asked] == [RUNS]
+
+
+def test_a_run_that_disappears_or_changes_its_phase_meanwhile_is_not_listed(runs: ApiServer) -> None:
+    del runs.answers[f"{RUNS}/new"]
+    runs.answers[f"{RUNS}/old"] = run("old", "Failed", days=40)
+    done = call("list", "--phase", "Completed", "--limit", "2")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert "There are no runs in phase Completed in namespace shop" in done.stderr
+
+
 @pytest.mark.usefixtures("runs")
 def test_a_search_attribute_needs_a_value() -> None:
     done = call("list", "--search-attribute", "Customer")
     assert (done.exit_code, "does not have the form NAME=VALUE" in done.stderr) == (2, True)
 
 
-@pytest.mark.usefixtures("runs")
-def test_count_adds_up() -> None:
+def test_count_adds_up(runs: ApiServer) -> None:
     assert call("count").stdout.splitlines() == [
         "Pending    1",
         "Running    1",
@@ -80,6 +111,11 @@ def test_count_adds_up() -> None:
         "total": 2,
         "phases": {"Pending": 1, "Completed": 1},
     }
+    assert call("count", "--search-attribute", "Customer=C-7", "--completed").stdout.split() == [
+        *("Completed", "1"),
+        *("Total", "1"),
+    ]
+    assert [query["includeObject"] for _, query in runs.asked] == [["None"], ["Metadata"], ["Metadata"]]
 
 
 def test_delete_waits_until_the_runs_no_longer_exist(runs: ApiServer) -> None:

@@ -91,17 +91,39 @@ async def test_a_signal_has_an_input(api: ApiServer) -> None:
     async with opened() as browser:
         page = await browser.get(RUN)
         assert "The run waits for approved." in shown(page)
-        assert 'name="signal" value="approved"' in page
+        assert [tag["value"] for _, tag in parsed(page).tags if tag.get("name") == "signal"] == ["approved"]
         sent = [("request", "0123456789"), ("signal", "approved"), ("input", '{"message": "yes"}')]
         page, _ = await browser.post(f"{RUN}/signal", sent, 200)
         assert "order-42 ✓ Accepted it has it" in shown(page)
         await browser.post(f"{RUN}/signal", [*sent[:2], ("input", '"no"')], 409)
-        await browser.post(f"{RUN}/signal", [*sent[:2], ("input", "{")], 422)
     (made,) = api.created
     assert made["spec"] == {
         "target": {"kind": "WorkflowRun", "name": "order-42"},
         "signal": {"name": "approved", "input": {"message": "yes"}},
     }
+
+
+async def test_an_invalid_signal_shows_the_form_again_with_the_problem_at_its_field(api: ApiServer) -> None:
+    run = consoled.order().object
+    run["status"] = {**run["status"], "awaitedSignals": [{"name": "approved", "step": "approval"}]}
+    api.answers[f"{PERDURE}/workflowruns/order-42"] = run
+    async with opened() as browser:
+        sent = [("request", "0123456789"), ("signal", "approved"), ("input", NASTY)]
+        page, _ = await browser.post(f"{RUN}/signal", sent, 422)
+        assert "Input : Enter JSON: Expecting value" in shown(page)
+        assert "The run waits for approved." in shown(page)
+        fields = {tag["name"]: tag for _, tag in parsed(page).tags if tag.get("name") in {"signal", "input"}}
+        assert fields["signal"]["value"] == "approved"
+        assert fields["input"]["aria-invalid"] == "true"
+        assert "signal-input-problem" in str(fields["input"]["aria-describedby"])
+        assert NASTY in "".join(parsed(page).parts)  # what the user has written
+        page, _ = await browser.post(f"{RUN}/signal", [sent[0], ("signal", " "), ("input", "yes")], 422)
+        assert "Signal : Enter the name of the signal." in shown(page)
+        assert "Input : Enter JSON" in shown(page)
+        assert not api.created
+        corrected = [await request_id(browser, RUN), sent[1], ("input", ' {"by": "ada"} ')]
+        await browser.post(f"{RUN}/signal", corrected, 200)
+    assert [made["spec"]["signal"] for made in api.created] == [{"name": "approved", "input": {"by": "ada"}}]
 
 
 async def test_a_run_is_cancelled_for_a_reason(api: ApiServer) -> None:

@@ -34,7 +34,7 @@ def test_a_value_is_read_as_kubectl_does(tmp_path: Path, value: str, read: objec
         ("{[a]: 1}", "a key must be a string, not a list or a map"),
         ("&a [*a]", "contains an alias of itself"),
         ("!!int x", "is not valid YAML"),
-        ("[" * 100_000, "nested too deep"),
+        ("[" * 100_000, "nested too deeply"),
     ],
 )
 def test_what_kubectl_does_not_read_is_told(tmp_path: Path, text: str, want: str) -> None:

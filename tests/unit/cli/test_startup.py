@@ -28,7 +28,7 @@ SLOW = {
 MOST = 290
 """Modules, most of them of the standard library; those that ask a frontend have the most, 288."""
 
-OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "replay", "simulate"} | {
+OFFLINE = {"completion", "console", "explain", "import", "lint", "options", "replay", "schemas", "simulate"} | {
     "test",
     "ui",
     "version",

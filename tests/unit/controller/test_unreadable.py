@@ -150,6 +150,6 @@ def test_an_annotation_that_nests_deep_is_none_of_ours() -> None:
 def test_a_run_that_fails_for_a_search_attribute_carries_the_others() -> None:
     attributes = {"deep": nested(600, "list"), "customer": "c-1"}
     spec = read_spec({"workflow": {"name": "w"}, "searchAttributes": attributes})
-    with pytest.raises(InvalidWorkflowError, match=r"spec.searchAttributes.deep: is nested too deep"):
+    with pytest.raises(InvalidWorkflowError, match=r"spec.searchAttributes.deep: is nested too deeply"):
         check_options(spec)
     assert as_far_as_fit(spec).search_attributes == {"customer": "c-1"}

@@ -23,6 +23,7 @@ PASSING = """
 def test_an_artifact_is_passed_from_step_to_step(tmp_path: Path) -> None:
     made = argo(tmp_path, workflow(PASSING, "entrypoint: main"))
     assert made.complete, made.sentences
+    assert sum("create the Secret `perdure-artifacts`" in each for each in made.sentences) == 1
     assert made.activity("make")["artifacts"] == {"outputs": [{"name": "hello-art", "path": "/tmp/hello.txt"}]}
     given = {"name": "message", "path": "/tmp/message", "from": "${input['artifact-message']}"}
     assert made.activity("use")["artifacts"] == {"inputs": [given]}

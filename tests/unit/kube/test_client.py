@@ -383,7 +383,7 @@ async def test_lists_leave_out_the_namespaces_that_are_not_served(server: Server
 
 async def test_an_object_that_cannot_be_decoded_is_an_error_of_its_own(server: Server, client: Client) -> None:
     server.answer = lambda _: web.Response(body=b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
-    with pytest.raises(UnreadableError, match="nested too deep"):
+    with pytest.raises(UnreadableError, match="nested too deeply"):
         await client.get(WEB)
 
 

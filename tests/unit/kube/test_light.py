@@ -88,6 +88,40 @@ async def test_a_list_is_read_page_by_page() -> None:
             ]
 
 
+async def test_a_table_is_read_page_by_page_without_the_objects() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def answer(handler: Handler) -> None:
+        asked.append((handler.path, handler.headers["Accept"]))
+        last = "continue=next" in handler.path
+        meta = {"resourceVersion": "1", **({} if last else {"continue": "next"})}
+        columns = [{"name": "Name", "type": "string"}, {"name": "Phase", "type": "string"}]
+        partial = {"metadata": {"name": "a", "labels": {"team": "shop"}, "managedFields": [{"manager": "kubectl"}]}}
+        rows = [{"cells": ["b", None]}] if last else [{"cells": ["a", "Failed"], "object": partial}]
+        handler.reply({"kind": "Table", "metadata": meta, "columnDefinitions": columns, "rows": rows})
+
+    with serving(answer) as url:
+        async with LightClient.open(Access(server=url), user_agent="test") as client:
+            rows = [row async for row in client.rows("/runs", metadata=True, labelSelector="a=b")]
+    assert [row.cells for row in rows] == [{"Name": "a", "Phase": "Failed"}, {"Name": "b", "Phase": None}]
+    assert [row.metadata for row in rows] == [{"name": "a", "labels": {"team": "shop"}}, {}]
+    assert {accept for _, accept in asked} == {"application/json;as=Table;g=meta.k8s.io;v=v1"}
+    assert asked[0][0] == "/runs?limit=500&includeObject=Metadata&labelSelector=a%3Db"
+
+
+async def test_an_empty_table_has_no_rows() -> None:
+    with serving(lambda handler: handler.reply({"kind": "Table", "metadata": {}, "rows": None})) as url:
+        async with LightClient.open(Access(server=url), user_agent="test") as client:
+            assert [row async for row in client.rows("/runs", metadata=False)] == []
+
+
+async def test_a_list_in_place_of_a_table_is_an_error() -> None:
+    with serving(lambda handler: handler.reply({"kind": "List", "items": []})) as url:
+        async with LightClient.open(Access(server=url), user_agent="test") as client:
+            with pytest.raises(TRANSIENT, match="the response is not a table"):
+                [row async for row in client.rows("/runs", metadata=False)]
+
+
 async def test_a_refusal_is_an_error_of_its_kind() -> None:
     with serving(lambda handler: handler.reply({"reason": "NotFound", "message": "no such run"}, 404)) as url:
         async with LightClient.open(Access(server=url), user_agent="test") as client:

@@ -233,8 +233,8 @@ def test_format_writes_lists_and_maps_in_order() -> None:
         ("input.?guest", "orValue("),
         ("{1: 'a'}", "keys of JSON are strings; use string(1)"),
         ("'" + "x" * 4096 + "'", "4096 are allowed"),
-        ("+".join(["1"] * 100), "nested too deep"),
-        ("(" * 500 + "1" + ")" * 500, "nested too deep"),
+        ("+".join(["1"] * 100), "nested too deeply"),
+        ("(" * 500 + "1" + ")" * 500, "nested too deeply"),
         ("optional.of(1)" + ".optMap(a, a)" * 5 + ".value()", "more than 4 optMap()"),
     ],
 )

@@ -38,7 +38,7 @@ def test_workspaces_that_fit_are_taken() -> None:
         ([], ["Warning spec.workspaces[0]: no activity mounts workspace `files`; remove it"]),
         (
             [{"name": "files"}, {"name": "files", "mountPath": "/workspaces/files/"}],
-            ["Error spec.activities[0].workspaces[1].mountPath: another workspace or artifact is mounted at"],
+            ["Error spec.activities[0].workspaces[1].mountPath: another workspace or artifact is already mounted at"],
         ),
         (
             [{"name": "files", "mountPath": "/perdure"}],
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_artifacts_is_found() -> None:
     ]
     found = told({"name": "files"}, artifacts={"inputs": inputs})
     assert [each.partition("; the available names")[0].removeprefix("Error spec.activities[0].") for each in found] == [
-        "artifacts.inputs[0].path: another workspace or artifact is mounted at `/workspaces/files` already",
+        "artifacts.inputs[0].path: another workspace or artifact is already mounted at `/workspaces/files`",
         "artifacts.inputs[1].http.url: must begin with `http://` or `https://`",
         "artifacts.inputs[2].http.sha256: `nobody`: unknown name `nobody`",
     ]

@@ -67,6 +67,14 @@ def asked(**spec: Any) -> Any:
             {"completeActivity": {"step": "charge", "cancelled": {"details": "half"}}},
             inp.ActivityAnswered(request_id="uid-1", activity_id="charge", result="half", cancelled=True),
         ),
+        (
+            {"resetActivity": {"step": "rooms[3]", "resetHeartbeat": True}},
+            inp.ActivityReset(request_id="uid-1", activity_id="rooms[3]", heartbeat=True),
+        ),
+        (
+            {"resetActivity": {"step": "charge", "keepPaused": True}},
+            inp.ActivityReset(request_id="uid-1", activity_id="charge", keep_paused=True),
+        ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )

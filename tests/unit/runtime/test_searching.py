@@ -24,7 +24,7 @@ def test_what_fits_into_a_label_is_one_and_the_rest_is_an_annotation() -> None:
         ("bad name!", "x", "must be 1 to 63 letters"),
         ("n" * 64, "x", "must be 1 to 63 letters"),
         ("large", "é" * MAX_VALUE, "more than 2,048 bytes"),
-        ("deep", DEEP, "nested too deep"),
+        ("deep", DEEP, "nested too deeply"),
     ],
 )
 def test_what_a_run_cannot_carry_is_told_and_left_out(name: str, value: Any, why: str) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from perdure.kube.access import Access
+    from perdure.kube.table_pages import TableRow
 
 LOG_STREAMS = 100
 """Maximum number of logs that are read at the same time, each over a connection of its own."""
@@ -76,6 +77,21 @@ class Cluster:
         if not items and not everywhere:
             await self._requests.check_namespace()
         return items
+
+    async def rows(
+        self, plural: str, *, everywhere: bool = False, metadata: bool, **selectors: str
+    ) -> builtins.list[TableRow]:
+        """Read the printed columns of all objects that `list` would read, and their metadata if `metadata` is true.
+
+        Raises:
+            NoNamespaceError: There are no objects, and the namespace does not exist.
+            CliError: The objects cannot be read.
+        """
+        namespace = None if everywhere else self.namespace
+        found = await self._requests.rows_of_ours(plural, namespace, metadata=metadata, **selectors)
+        if not found and not everywhere:
+            await self._requests.check_namespace()
+        return found
 
     async def page(self, plural: str, size: int, following: str, **selectors: str) -> tuple[builtins.list[Object], str]:
         """Read one page of the objects of a kind in the namespace.

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
 
     from perdure.kube.light import LightClient
+    from perdure.kube.table_pages import TableRow
 
 Object = dict[str, Any]
 
@@ -94,6 +95,22 @@ class Requests:
         """
         url = paths.path(paths.PERDURE, namespace, plural)
         found: list[Object] = await self.ask(self.client.list_all(url, **selectors))
+        return found
+
+    async def rows_of_ours(
+        self, plural: str, namespace: str | None, *, metadata: bool, **selectors: str
+    ) -> list[TableRow]:
+        """Read the printed columns and the metadata of objects of ours, of one namespace or of all.
+
+        Raises:
+            CliError: The objects cannot be read.
+        """
+        url = paths.path(paths.PERDURE, namespace, plural)
+
+        async def read() -> list[TableRow]:
+            return [row async for row in self.client.rows(url, metadata=metadata, **selectors)]
+
+        found: list[TableRow] = await self.ask(read())
         return found
 
     async def watch_ours(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.exceptions import HTTPException
@@ -11,6 +10,7 @@ from starlette.routing import Route
 
 from perdure.cli.cluster.errors import ExistsError
 from perdure.cli.console import listed
+from perdure.cli.console.signal_form import SIGNAL_FIELDS, awaited_signals, read_signal
 from perdure.cli.console.site import NAME
 from perdure.cli.console.submissions import submitted
 from perdure.cli.requesting import manifest, wait_for_results
@@ -56,14 +56,18 @@ class ActionForms:
         return await self._ask(request, given.request_id, "redrive", {}, targets)
 
     async def signal(self, request: Request) -> Response:
-        """Send a signal to a run."""
+        """Send a signal to a run, or show the form with what is wrong."""
         given = await submitted(request)
-        try:
-            value = json.loads(given.text("input") or "null")
-        except (ValueError, RecursionError) as error:
-            raise HTTPException(422, f"The input of the signal is not JSON: {error}.") from error
-        asked = {"name": given.text("signal").strip(), "input": value}
-        return await self._ask(request, given.request_id, "signal", asked, _run(request))
+        request_id = given.request_id
+        asked, problems = read_signal(given)
+        if not problems:
+            return await self._ask(request, request_id, "signal", asked, _run(request))
+        name = request.path_params["name"]
+        async with self._site.open(request) as cluster:
+            awaited = awaited_signals(await cluster.runs.named(name))
+        entered = {each: given.text(each) for each in SIGNAL_FIELDS}
+        shown = {"name": name, "awaited": awaited, "entered": entered, "problems": problems}
+        return self._site.show(request, "signal.html", status=422, **shown)
 
     async def cancel(self, request: Request) -> Response:
         """Request the cancellation of a run."""

@@ -10,10 +10,11 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.routing import Route
 
-from perdure.api.lenient import mapping, mappings, text
+from perdure.api.lenient import mapping
 from perdure.cli.console import listed
 from perdure.cli.console.logs import text_of
 from perdure.cli.console.placing import place
+from perdure.cli.console.signal_form import awaited_signals
 from perdure.cli.console.site import NAME
 from perdure.cli.tracing import trace
 from perdure.cli.view import failure
@@ -127,7 +128,7 @@ class Pages:
             more=max(len(steps) - STEPS, 0),
             logs=sorted(logs, key=lambda log: (log.step, log.attempt)),
             unseen=seen is None,
-            awaited=_awaited(found),
+            awaited=awaited_signals(found),
             web_ui=self._in_web_ui(shown),
             page=Page(now=now),
         )
@@ -193,12 +194,6 @@ class Pages:
         async with self._site.open_system(request) as cluster:
             leases = await cluster.leases()
         return self._site.show(request, "fleet.html", members=members_of(leases, clock.now()))
-
-
-def _awaited(run: Json) -> list[str]:
-    """Return the names of the signals that a run waits for."""
-    awaited = mappings(mapping(run.get("status")).get("awaitedSignals"))
-    return list(dict.fromkeys(text(each.get("name")) for each in awaited))
 
 
 def _chain(node: Json, page: Page) -> str:

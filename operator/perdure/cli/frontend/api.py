@@ -99,25 +99,6 @@ class FrontendApi:
             f"--update-id {meta['updateId']}, which sends it at most once"
         )
 
-    async def reset_activity(self, run: ExecutionRef, step: str, *, heartbeat: bool, keep_paused: bool) -> str:
-        """Reset the attempts of an activity to 1.
-
-        Args:
-            run: The run.
-            step: The step of the activity; for a workflow as code, the activity ID.
-            heartbeat: Whether to discard the details of its last heartbeat.
-            keep_paused: Whether the activity remains paused.
-
-        Returns:
-            A message about the result.
-
-        Raises:
-            CliError: The call was rejected, or timed out.
-        """
-        body = {"runId": run.run_id, "resetHeartbeat": heartbeat, "keepPaused": keep_paused, "identity": "perdure"}
-        await self._post(f"{self._path(run)}/activities/{quote(step, safe='')}/reset", body)
-        return f"activity `{step}` reset"
-
     def _path(self, run: ExecutionRef) -> str:
         namespace, workflow_id = quote(self._namespace, safe=""), quote(run.workflow_id, safe="")
         return f"/api/v1/namespaces/{namespace}/workflows/{workflow_id}"

@@ -1,6 +1,9 @@
 """`cancel`: request the cancellation of runs."""
 
-from perdure.cli.stopping import stopping
+import typer
+
+from perdure.cli.asking import ReasonOption
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
 HELP = """Request the cancellation of a run, or of all open runs with some labels.
 
@@ -19,4 +22,8 @@ Examples:
   {program} cancel --selector team=shop --yes
 """
 
-command = stopping("cancel")
+
+@asking_runs
+def command(context: typer.Context, given: BatchInquiry, *, reason: ReasonOption = "") -> None:
+    """Request the cancellation of a run."""
+    ask_runs(context, "cancel", {"reason": reason or None}, given)

@@ -15,7 +15,6 @@ from perdure.cli.choosing import (
     SelectorOption,
     SinceOption,
     chosen,
-    phase_of,
 )
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
@@ -56,7 +55,7 @@ def command(
 
     async def read() -> Counter[str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return Counter(map(phase_of, await choice.read(found, clock.now(), everywhere=everywhere)))
+            return await choice.count(found, clock.now(), everywhere=everywhere)
 
     counts = asyncio.run(read())
     ordered = {phase: counts[phase] for phase in (*RunPhase, *sorted(counts.keys() - set(RunPhase))) if counts[phase]}

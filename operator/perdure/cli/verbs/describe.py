@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perdure.cli.choosing import newest
+from perdure.cli.choosing import Chosen, newest
 from perdure.cli.cluster import Object, connect
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import page_of, program_of
@@ -93,7 +93,7 @@ async def _newest(namespace: str | None, context: str | None, program: str) -> s
         CliError: There are no runs, or they cannot be read.
     """
     async with connect(context=context, namespace=namespace, program=program) as cluster:
-        found = newest(await cluster.list("workflowruns"), 1)
+        found = newest(await Chosen().read_briefly(cluster, clock.now()), 1)
         if not found:
             raise CliError(f"there are no runs in namespace `{cluster.namespace}`; choose the namespace with -n")
         return str(found[0]["metadata"]["name"])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 HELP = """Convert manifests of other workflow systems.
 
-Writes Perdure's manifests to standard output. What has no counterpart is
+Writes Perdure's manifests to standard output. A field without a counterpart is
 reported on standard error, with its path and advice, and in a comment.
 
 Exit status: 0 everything was converted, 1 something has no counterpart, or

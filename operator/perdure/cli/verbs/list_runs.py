@@ -84,10 +84,15 @@ def command(
 
     async def read() -> tuple[list[Object], str]:
         async with connect(context=cluster, namespace=namespace, program=program_of(context)) as found:
-            return await choice.read(found, clock.now(), everywhere=everywhere), found.namespace
+            if output == "name":
+                items = newest(await choice.read_briefly(found, clock.now(), everywhere=everywhere), limit)
+            elif limit is not None:
+                items = await choice.read_newest(found, clock.now(), limit, everywhere=everywhere)
+            else:
+                items = newest(await choice.read(found, clock.now(), everywhere=everywhere), None)
+            return items, found.namespace
 
     items, asked = asyncio.run(read())
-    items = newest(items, limit)
     if reverse:
         items.reverse()
     if not for_people(output):

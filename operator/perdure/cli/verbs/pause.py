@@ -1,12 +1,14 @@
-"""`pause`: pause a run, or one of its activities."""
+"""`pause`: pause runs, or an activity."""
 
 import typer
 
-from perdure.cli.asking import Inquiry, ReasonOption, StepOption, ask, asking
+from perdure.cli.asking import ReasonOption, StepOption
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
-HELP = """Pause a run: running activities continue, nothing new starts.
+HELP = """Pause a run, or all open runs with some labels.
 
-With --step, only pauses the activity of that step: no new attempts start.
+Running activities continue, and nothing new starts. With --step, pauses only
+the activity of that step: no new attempts start.
 
 Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
@@ -15,16 +17,17 @@ Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 Examples:
   {program} pause order-42 --reason "the bank is down"
   {program} pause order-42 --step charge
+  {program} pause --selector team=shop --yes
 """
 
 
-@asking
+@asking_runs
 def command(
     context: typer.Context,
-    asked: Inquiry,
+    given: BatchInquiry,
     *,
     step: StepOption = None,
     reason: ReasonOption = "",
 ) -> None:
     """Pause a run, or one of its activities."""
-    ask(context, "pause", {"step": step, "reason": reason or None}, asked)
+    ask_runs(context, "pause", {"step": step, "reason": reason or None}, given)

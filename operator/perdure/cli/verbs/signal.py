@@ -5,14 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import Inquiry, ask, ask_to_start, asking, value
+from perdure.cli.asking import Inquiry, ask_to_start, value
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 from perdure.cli.cluster import connect
 from perdure.cli.invocation import program_of
 from perdure.cli.starting import check_input, open_run
 
-HELP = """Send a signal to a run.
+HELP = """Send a signal to a run, or to all open runs with some labels.
 
-The run receives the signal exactly once, in order. With --start, a run of that
+A run receives the signal exactly once, in order. With --start, a run of that
 Workflow starts first if no run with the workflow ID is open.
 
 Warns if the workflow never waits for a signal of that name.
@@ -24,14 +25,15 @@ is invalid), 2 error, 124 timeout.
 Examples:
   {program} signal order-42 --name approved --input true
   {program} signal -w order-42 --name approved --input @approval.json
+  {program} signal --selector team=shop --name reload --rps 10 --yes
   {program} signal -w cart-7 --name add --input '"lamp"' --start cart
 """
 
 
-@asking
+@asking_runs
 def command(
     context: typer.Context,
-    asked: Inquiry,
+    batch: BatchInquiry,
     *,
     signal: Annotated[str, typer.Option("--name", help="Name of the signal", show_default=False)],
     given: Annotated[
@@ -52,8 +54,11 @@ def command(
     if start is None:
         if start_input is not None:
             raise typer.BadParameter("requires --start", param_hint="--start-input")
-        ask(context, "signal", said, asked)
+        ask_runs(context, "signal", said, batch)
         return
+    if batch.selector is not None or batch.dry_run:
+        raise typer.BadParameter("leave out --selector and --dry-run", param_hint="--start")
+    asked = batch.one
     if asked.workflow_id is None:
         raise typer.BadParameter("requires --workflow-id, because it may have to start the run", param_hint="--start")
     run = {"workflow": {"name": start}, "input": value(start_input, "--start-input")}

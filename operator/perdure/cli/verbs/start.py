@@ -1,4 +1,4 @@
-"""`start`: start a run of a Workflow, or of code."""
+"""`start`: start a run of a Workflow, of code, or from a file."""
 
 import re
 from typing import Annotated, Any
@@ -23,7 +23,10 @@ from perdure.cli.launching import (
 )
 from perdure.cli.options import ContextOption, NamespaceOption, OutputOption
 
-HELP = """Start a run of a Workflow, or of code with --type and --task-queue.
+HELP = """Start a run of a Workflow, of code, or from a file.
+
+Code needs --type and --task-queue. A file contains a WorkflowRun; options
+override its fields.
 
 Validates the input against the schema of the Workflow before it creates the
 run, then waits up to 30 seconds until the operator accepts it. Warns if the
@@ -46,6 +49,7 @@ Examples:
   {program} start order-flow --input @order.json --logs
   {program} start order-flow --dry-run=client > run.yaml
   {program} start --type Order --task-queue orders -w A-1001
+  {program} start --file run.yaml -p amount=349 --wait
 """
 
 
@@ -65,6 +69,10 @@ def command(
     task_queue: Annotated[
         str | None,
         typer.Option("--task-queue", help="With --type: task queue of the workers", show_default=False),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", help="Instead of WORKFLOW: file with a WorkflowRun; -: stdin", show_default=False),
     ] = None,
     name: Annotated[
         str | None,
@@ -116,42 +124,56 @@ def command(
     output: OutputOption = "text",
     cluster: ContextOption = None,
 ) -> None:
-    """Start a run of a Workflow, or of code."""
-    what = _what(workflow, kind, task_queue)
+    """Start a run of a Workflow, of code, or from a file."""
+    what = _what(workflow, kind, task_queue, file)
     launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run)
+    base: Object = {"metadata": {"generateName": f"{workflow or _readable(kind or 'run')}-"}, "spec": {}}
+    if file is not None:
+        from perdure.cli.run_files import read_run
+
+        base = read_run(file)
+    meta, sent = base["metadata"], base["spec"].get("input") if given is None else value(given, "--input")
     spec: dict[str, Any] = {
         "workflow": what,
         "workflowId": workflow_id,
-        "input": with_parameters(value(given, "--input"), parameters or ()),
+        "input": with_parameters(sent, parameters or ()),
         "startPaused": paused or None,
         "priority": priority,
         "workflowIdReusePolicy": reuse and reuse.value,
         "workflowIdConflictPolicy": conflict and conflict.value,
     }
-    own = labels_of(labels or ())
-    called = {"name": name} if name is not None else {"generateName": f"{workflow or _readable(str(kind))}-"}
+    own = {**(meta.get("labels") or {}), **labels_of(labels or ())}
     body = {
         "apiVersion": API_VERSION,
         "kind": "WorkflowRun",
-        "metadata": {**called, **({"labels": own} if own else {})},
-        "spec": {key: each for key, each in spec.items() if each is not None},
+        "metadata": {**_called(meta, name), **({"labels": own} if own else {})},
+        "spec": {**base["spec"], **{key: each for key, each in spec.items() if each is not None}},
     }
-    start(context, body, Where(namespace, cluster), output, launch)
+    start(context, body, Where(namespace or meta.get("namespace"), cluster), output, launch)
 
 
-def _what(workflow: str | None, kind: str | None, task_queue: str | None) -> Object:
-    """Return `spec.workflow` of the new run.
+def _called(meta: Object, name: str | None) -> Object:
+    """Return the metadata of the new run: that of the manifest, with another name if one is given."""
+    if name is not None:
+        meta = {**{key: each for key, each in meta.items() if key != "generateName"}, "name": name}
+    return meta if "name" in meta or "generateName" in meta else {**meta, "generateName": "run-"}
+
+
+def _what(workflow: str | None, kind: str | None, task_queue: str | None, file: str | None) -> Object | None:
+    """Return `spec.workflow` of the new run; None if the file has the run.
 
     Raises:
-        BadParameter: No Workflow or type is given, or two are.
+        BadParameter: No Workflow, type, or file is given, or two are.
     """
     if (kind is None) != (task_queue is None):
         missing, given = ("--type", "--task-queue") if kind is None else ("--task-queue", "--type")
         raise typer.BadParameter(
             f"requires {missing}: a run of code needs a workflow type and a task queue", param_hint=given
         )
-    if (workflow is None) == (kind is None):
-        raise typer.BadParameter("set either WORKFLOW, or --type and --task-queue")
+    if sum(each is not None for each in (workflow, kind, file)) != 1:
+        raise typer.BadParameter("set either WORKFLOW, or --type and --task-queue, or --file")
+    if file is not None:
+        return None
     if workflow is not None and not is_name(workflow):
         hint = f"to start code, use --type {workflow} --task-queue QUEUE"
         raise typer.BadParameter(f"{workflow!r} is not a valid name of a Workflow; {hint}")

@@ -1,6 +1,9 @@
 """`stop`: end runs with only their `finally`."""
 
-from perdure.cli.stopping import stopping
+import typer
+
+from perdure.cli.asking import ReasonOption
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
 HELP = """Stop a run: cancel its open steps, and run only `finally`.
 
@@ -16,4 +19,8 @@ Examples:
   {program} stop --selector team=shop --yes
 """
 
-command = stopping("stop")
+
+@asking_runs
+def command(context: typer.Context, given: BatchInquiry, *, reason: ReasonOption = "") -> None:
+    """Stop a run."""
+    ask_runs(context, "stop", {"reason": reason or None}, given)

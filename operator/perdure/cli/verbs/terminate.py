@@ -1,6 +1,9 @@
 """`terminate`: close runs immediately."""
 
-from perdure.cli.stopping import stopping
+import typer
+
+from perdure.cli.asking import ReasonOption
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
 HELP = """Close a run immediately, without handlers, and delete its pods.
 
@@ -14,4 +17,8 @@ Examples:
   {program} terminate --selector team=shop --yes
 """
 
-command = stopping("terminate")
+
+@asking_runs
+def command(context: typer.Context, given: BatchInquiry, *, reason: ReasonOption = "") -> None:
+    """Terminate a run."""
+    ask_runs(context, "terminate", {"reason": reason or None}, given)

@@ -2,11 +2,13 @@
 
 import typer
 
-from perdure.cli.asking import Inquiry, ReasonOption, StepOption, ask, asking
+from perdure.cli.asking import ReasonOption, StepOption
+from perdure.cli.batch import BatchInquiry, ask_runs, asking_runs
 
-HELP = """Unpause a run; one that was created paused starts.
+HELP = """Unpause a run, or all open runs with some labels.
 
-With --step, only unpauses the activity of that step.
+A run that was created paused starts. With --step, unpauses only the activity
+of that step.
 
 Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 124 timeout.
@@ -15,16 +17,17 @@ Exit status: 0 done, 1 refused (for example, the run is closed), 2 error,
 Examples:
   {program} unpause order-42
   {program} unpause order-42 --step charge
+  {program} unpause --selector team=shop --yes
 """
 
 
-@asking
+@asking_runs
 def command(
     context: typer.Context,
-    asked: Inquiry,
+    given: BatchInquiry,
     *,
     step: StepOption = None,
     reason: ReasonOption = "",
 ) -> None:
     """End a pause."""
-    ask(context, "unpause", {"step": step, "reason": reason or None}, asked)
+    ask_runs(context, "unpause", {"step": step, "reason": reason or None}, given)

@@ -312,4 +312,4 @@ def _json(status: int, body: Json, headers: "CIMultiDict[str]") -> web.Response:
     try:
         return web.Response(status=status, body=orjson.dumps(body), headers=headers)
     except orjson.JSONEncodeError:
-        raise RpcError(grpc.StatusCode.INTERNAL, "the handler's failure is nested too deep for JSON") from None
+        raise RpcError(grpc.StatusCode.INTERNAL, "the handler's failure is nested too deeply for JSON") from None

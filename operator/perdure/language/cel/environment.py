@@ -64,7 +64,7 @@ def _explain(error: Exception) -> CompileError:
         return CompileError("it contains characters that are not Unicode text")
     if _RECURSION.search(text):
         return CompileError(
-            "it is nested too deep (32 levels, and every + in a chain is one); join a list of strings, or use steps of kind `set`"
+            "it is nested too deeply: at most 32 levels; each + in a chain is one; join a list of strings, or use `set` steps"
         )
     place = _PLACE.search(text)
     line, column, message = (int(place[1]), int(place[2]), place[3]) if place else (0, 0, text.splitlines()[0])

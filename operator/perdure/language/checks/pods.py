@@ -69,7 +69,7 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
         if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
             yield _taken(f"{where}.mountPath", f"a mount at `{target}`")
         elif target in seen:
-            yield Finding(f"{where}.mountPath", f"another workspace or artifact is mounted at `{target}` already")
+            yield Finding(f"{where}.mountPath", f"another workspace or artifact is already mounted at `{target}`")
         seen.add(target)
         if mount.sub_path.startswith("/") or ".." in mount.sub_path.split("/"):
             yield Finding(f"{where}.subPath", "must be a relative path without `..`")
@@ -78,7 +78,7 @@ def _mounts(path: str, activity: Activity) -> Iterator[Finding]:
         if target in {reserved.MOUNT_PATH, reserved.FILES_PATH}:
             yield _taken(f"{where}.path", f"a mount at `{target}`")
         elif target in seen:
-            yield Finding(f"{where}.path", f"another workspace or artifact is mounted at `{target}` already")
+            yield Finding(f"{where}.path", f"another workspace or artifact is already mounted at `{target}`")
         seen.add(target)
 
 

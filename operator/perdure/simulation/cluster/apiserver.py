@@ -1,8 +1,9 @@
 """An in-memory API server. An operator cannot distinguish it from a real one within the features below.
 
 Versions and 409, JSON patch with `test`, merge patch, the status subresource, defaults of CRDs, finalizers, graceful deletion of
-pods, garbage collection by owner, paged lists with selectors, metadata-only requests. Requests and responses are bytes, so the
-operator's own client runs unchanged. Admission, schemas and CEL rules are missing: tests on a real cluster cover them.
+pods, garbage collection by owner, paged lists with selectors, metadata-only requests, and tables. Requests and responses are
+bytes, so the operator's own client runs unchanged. Admission, schemas and CEL rules are missing: tests on a real cluster cover
+them.
 """
 
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import orjson
 from perdure.simulation.cluster.loop import ClusterLoop
 from perdure.simulation.cluster.object_store import ObjectStore, Refusal
 from perdure.simulation.cluster.patching import PatchError, json_patch, merge_patch
+from perdure.simulation.cluster.printed_tables import as_table
 from perdure.simulation.cluster.resources import ResourceType, resources
 from perdure.simulation.cluster.selecting import by_fields, by_labels
 from perdure.simulation.cluster.storage import Object, ObjectKey
@@ -72,7 +74,10 @@ class ApiServer(ObjectStore):
         brief = "PartialObjectMetadata" in request.headers.get("Accept", "")
         body = orjson.loads(request.body) if request.body else {}
         if name is None and request.method == "GET":
-            return Response(200, orjson.dumps(self._list(resource, namespace, query, brief=brief)))
+            found = self._list(resource, namespace, query, brief=brief)
+            if resource.is_custom and "as=Table" in request.headers.get("Accept", ""):
+                found = self._table(resource, found, query)
+            return Response(200, orjson.dumps(found))
         if name is None:
             made = self._post(resource, str(namespace), body, request.actor, dry="dryRun" in query)
             return Response(201, orjson.dumps(made))
@@ -120,6 +125,10 @@ class ApiServer(ObjectStore):
         elif not resource.is_custom:
             page = [{part: value for part, value in obj.items() if part not in {"kind", "apiVersion"}} for obj in page]
         return {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta, "items": page}
+
+    def _table(self, resource: ResourceType, found: Object, query: dict[str, str]) -> Object:
+        metadata = query.get("includeObject") != "None"
+        return as_table(resource.plural, found["items"], found["metadata"], self._loop.now(), metadata=metadata)
 
     def _select(self, resource: ResourceType, namespace: str | None, query: dict[str, str]) -> list[Object]:
         labelled = by_labels(query.get("labelSelector", ""))

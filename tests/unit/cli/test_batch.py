@@ -1,5 +1,6 @@
-"""Ending runs: one by name, or all that a selector chooses."""
+"""Requests to one run by name, or to all open runs that a selector chooses."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from perdure.cli.asking import DONE
 from unit.cli.apiserver import ApiServer, items
 
 RUNS = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns"
-VERBS = {"cancel": "cancelled", "stop": "stopped", "terminate": "terminated"}
+VERBS = {
+    "cancel": "cancelled",
+    "stop": "stopped",
+    "terminate": "terminated",
+    "pause": "paused",
+    "unpause": "unpaused",
+}
 
 
 def run(name: str, phase: str) -> dict[str, Any]:
@@ -38,14 +45,14 @@ def test_each_request_has_a_word_for_what_was_done() -> None:
 
 
 @pytest.mark.parametrize(("verb", "done"), VERBS.items())
-def test_a_run_is_ended_by_name(shop: ApiServer, verb: str, done: str) -> None:
+def test_a_run_gets_a_request_by_name(shop: ApiServer, verb: str, done: str) -> None:
     ended = call(verb, "a", "--reason", "wrong")
     assert (ended.exit_code, ended.stdout) == (0, f"workflowrun.perdure.dev/a {done}: recorded\n"), ended.stderr
     assert shop.created[0]["spec"] == {"target": {"kind": "WorkflowRun", "name": "a"}, verb: {"reason": "wrong"}}
 
 
 @pytest.mark.parametrize(("verb", "done"), VERBS.items())
-def test_all_open_runs_with_the_labels_are_ended(shop: ApiServer, verb: str, done: str) -> None:
+def test_all_open_runs_with_the_labels_get_the_request(shop: ApiServer, verb: str, done: str) -> None:
     ended = call(verb, "-l", "team=shop", "--yes")
     assert ended.exit_code == 0, ended.stderr
     assert ended.stdout.splitlines() == [f"workflowrun.perdure.dev/{name} {done}: recorded" for name in "ab"]
@@ -54,7 +61,7 @@ def test_all_open_runs_with_the_labels_are_ended(shop: ApiServer, verb: str, don
     assert shop.asked[0][1]["labelSelector"] == ["team=shop"]
 
 
-def test_without_a_terminal_several_runs_are_ended_only_with_yes(shop: ApiServer) -> None:
+def test_without_a_terminal_a_request_to_several_runs_needs_yes(shop: ApiServer) -> None:
     ended = call("cancel", "-l", "team=shop", stdin="y\n")
     assert (ended.exit_code, ended.stdout, shop.created) == (2, "", [])
     assert ended.stderr == "Error: 2 runs match; pass --yes to cancel them, or --dry-run to list them\n"
@@ -69,7 +76,7 @@ def test_a_dry_run_prints_the_runs_and_changes_nothing(shop: ApiServer, argument
     assert ended.stdout.splitlines() == [f"workflowrun.perdure.dev/{name} terminated (dry run)" for name in want]
 
 
-def test_without_a_match_nothing_is_ended(server: ApiServer) -> None:
+def test_without_a_match_nothing_is_requested(server: ApiServer) -> None:
     server.answers[RUNS] = items(run("c", "Completed"))
     ended = call("stop", "-l", "team=shop")
     assert (ended.exit_code, ended.stdout, ended.stderr) == (0, "", "No open run matches.\n")
@@ -80,6 +87,48 @@ def test_a_name_and_a_selector_exclude_each_other(server: ApiServer) -> None:
         ended = call("cancel", *chosen, "-l", "team=shop")
         assert (ended.exit_code, server.asked) == (2, [])
         assert "leave out NAME and --workflow-id" in " ".join(ended.stderr.split())
+
+
+def test_a_signal_goes_to_all_open_runs_with_the_labels(shop: ApiServer) -> None:
+    sent = call("signal", "-l", "team=shop", "--name", "reload", "--input", "[1]", "--yes")
+    assert (sent.exit_code, len(sent.stdout.splitlines())) == (0, 2), sent.stderr
+    assert [each["spec"]["signal"] for each in shop.created] == [{"name": "reload", "input": [1]}] * 2
+
+
+def test_requests_per_second_are_limited(shop: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    shop.answers[RUNS] = items(*(run(name, "Running") for name in "abc"))
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    assert call("cancel", "-l", "team=shop", "--yes", "--no-wait", "--rps", "4").exit_code == 0
+    assert pauses == [0.25, 0.25]
+    assert len(shop.created) == 3
+
+
+def test_many_results_are_read_as_a_list(shop: ApiServer) -> None:
+    operations = "/apis/perdure.dev/v1alpha1/namespaces/shop/operations"
+    shop.answers[RUNS] = items(*(run(f"run-{number}", "Running") for number in range(30)))
+    shop.answers[operations] = lambda: items(*({**each, "status": shop.status(each)} for each in shop.created))
+    ended = call("cancel", "-l", "team=shop", "--yes")
+    assert (ended.exit_code, len(ended.stdout.splitlines())) == (0, 30), ended.stderr
+    assert [path for path, _ in shop.asked] == [RUNS, operations]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cancel", "a", "--rps", "5"], "requires --selector"),
+        (["cancel", "-l", "team=shop", "--rps", "0"], "greater than or equal to 0.01"),
+        (["signal", "-l", "team=shop", "--name", "go", "--start", "flow"], "leave out --selector"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(server: ApiServer, arguments: list[str], message: str) -> None:
+    done = call(*arguments)
+    assert (done.exit_code, server.asked) == (2, [])
+    assert message in " ".join(done.stderr.split())
 
 
 def test_a_refusal_goes_to_stderr_and_a_run_without_a_name_is_shown_by_its_workflow_id(server: ApiServer) -> None:

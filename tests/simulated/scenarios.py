@@ -16,6 +16,7 @@ from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
+from simulated.caching import caching
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import limits
 from simulated.loop import START
@@ -475,5 +476,6 @@ SCENARIOS: dict[str, Scenario] = {
         limits,
         workspaces,
         artifacts,
+        caching,
     )
 }

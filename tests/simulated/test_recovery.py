@@ -43,7 +43,14 @@ async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
     stored = RunRecord(place.client, obj, run, manager.tools.blobs)
     attempts = RunAttempts(
-        manager.tools, run, stored, None, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
+        manager.tools,
+        run,
+        stored,
+        None,
+        lambda _note, _pod: None,
+        lambda _note, _pod: None,
+        lambda _note: None,
+        wake=lambda: None,
     )
     attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))
     state = open_activity(started=started)

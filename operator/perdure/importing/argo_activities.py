@@ -9,6 +9,7 @@ from perdure.importing.argo_artifacts import artifact_paths, copied, of_activity
 from perdure.importing.argo_git import clone, is_from_git
 from perdure.importing.argo_library import Library
 from perdure.importing.argo_limits import limits
+from perdure.importing.argo_memoize import cache
 from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
 from perdure.importing.argo_scope import PodScope, Shape, WorkflowFacts
@@ -48,7 +49,6 @@ _INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
-    "memoize": "steps are not memoized; let the activity look up and return its earlier result",
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",
@@ -133,6 +133,7 @@ class ActivityBuilder:
             "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or LONGEST,
             **retries(template, self._scope),
             **({"limits": taken} if taken else {}),
+            **cache(template, self._containers),
         }
         if self._pods.retention:
             definition["podRetention"] = self._pods.retention

@@ -48,6 +48,7 @@ class AttemptAdmission:
         A breaker is asked last, because it admits one attempt at a time while it is half-open.
 
         Raises:
+            StepError: The attempt must fail: a key has no value, or the activity must not wait for a limit.
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         if activity.started_time is not None or PodKey.of(activity) in self._context.held.pods:
@@ -58,13 +59,9 @@ class AttemptAdmission:
         definition, attempt = self._context.definitions.of(activity), self._context.definitions.attempt(activity)
         if not definition.limits:
             return True
-        try:
-            for use, key in activity_limit_keys(definition, attempt.input, scope_of(self._run)):
-                if not await self._takes(activity, use, key, now):
-                    return False
-        except StepError as error:
-            self._blocked.refuse(activity, error.failure)
-            return False
+        for use, key in activity_limit_keys(definition, attempt.input, scope_of(self._run)):
+            if not await self._takes(activity, use, key, now):
+                return False
         self._blocked.clear_shared(PodKey.of(activity))
         return True
 

@@ -83,7 +83,7 @@ class Manager:
         )
         self._index = Index()
         self._expiries = RunExpiries(self._index.directory, self._queue, periodic.RESYNC_SECONDS)
-        self._releases = LimitReleases(tools, self._index.directory, self._queue.wake)
+        self._releases = LimitReleases(tools.client, tools.limits, tools.shards, self.directory, self._queue.wake)
         self.runs = WorkflowRuns(
             tools,
             self._index,

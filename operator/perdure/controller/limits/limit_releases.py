@@ -16,11 +16,12 @@ from typing import Final
 from perdure.api import labels
 from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
+from perdure.controller.fleet.shards import Shards
+from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.pods.attempt_pods import has_ended
 from perdure.controller.pods.pod_key import key_of
 from perdure.controller.queue.keys import LimitKey
 from perdure.controller.run_entries import Standing
-from perdure.controller.tools import Tools
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import is_open
@@ -65,17 +66,26 @@ class _Activities:
 class LimitReleases:
     """Reconciles the status of WorkflowLimits with the runs and activities that exist."""
 
-    def __init__(self, tools: Tools, directory: Directory, wake: Callable[[LimitKey], None]) -> None:
+    def __init__(
+        self,
+        client: kube.Client,
+        limits: WorkflowLimits,
+        shards: Shards,
+        directory: Directory,
+        wake: Callable[[LimitKey], None],
+    ) -> None:
         """Create it without runs.
 
         Args:
-            tools: The known limits, the shards of this process, and the client that reads runs and pods.
+            client: Reads runs and pods.
+            limits: The known limits.
+            shards: The shards of this process.
             directory: The directory of all runs.
             wake: Requests the reconciliation of a limit.
         """
-        self._client = tools.client
-        self._limits = tools.limits
-        self._shards = tools.shards
+        self._client = client
+        self._limits = limits
+        self._shards = shards
         self._directory = directory
         self._wake = wake
         self._ending: set[str] = set()

@@ -80,10 +80,13 @@ class StoredResults:
         try:
             await self._create(body)
         except kube.AlreadyExistsError:
-            if await self._usable(key, max_age, now) is None:
-                await self._client.delete(self._url(key.name))
-                with suppress(kube.AlreadyExistsError):
-                    await self._create(body)
+            existing = await self._usable(key, max_age, now)
+            if existing is not None:  # also after an earlier try of this call
+                await hold_for(self._client, HolderKind.CACHED_RESULT, existing)
+                return
+            await self._client.delete(self._url(key.name))
+            with suppress(kube.AlreadyExistsError):
+                await self._create(body)
 
     async def _create(self, body: kube.Object) -> None:
         stored = await self._client.create(self._url(), body)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import Any, TypeVar
 
 from perdure.frontend.server import Frontend
 from perdure.handlers.assembly import OperatorOptions
@@ -13,6 +14,8 @@ from perdure.simulation.cluster.watches import Deliver
 from simulated.faults import Faults
 from simulated.network import FaultySession
 from simulated.watches import LaggingWatch
+
+_Result = TypeVar("_Result")
 
 
 class TroubledOperator(Operator):
@@ -82,6 +85,10 @@ class TroubledOperator(Operator):
         self._lagging.append(seen)
         return seen
 
+    def within(self, work: Callable[..., _Result], *args: Any) -> _Result:
+        """Call a function in this process, whose tasks end with it."""
+        return self._context.copy().run(work, *args)
+
     def interrupt(self, seconds: float, plural: str = "") -> None:
         """Break the connections of its watches: those of a kind; else of all, or of one that the seed chooses."""
         if plural:
@@ -90,6 +97,11 @@ class TroubledOperator(Operator):
             chosen = self._lagging if self._random.random() < 0.5 else [self._random.choice(self._lagging)]
         for each in chosen:
             each.interrupt(seconds)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was killed."""
+        return self._connections.dead
 
     @property
     def is_frozen(self) -> bool:

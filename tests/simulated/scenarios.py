@@ -20,6 +20,7 @@ from simulated.caching import caching
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import limits
 from simulated.loop import START
+from simulated.sdk.scenario import code
 from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
 
@@ -477,5 +478,6 @@ SCENARIOS: dict[str, Scenario] = {
         workspaces,
         artifacts,
         caching,
+        code,
     )
 }

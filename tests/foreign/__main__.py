@@ -42,7 +42,7 @@ def main() -> None:
         return
     runnable = [each for each in converted if not needs(each)]
     outcomes = [*missing]
-    with prepared(find_cluster()) as namespace:
+    with prepared(find_cluster(), f"examples-of-{options.system}") as namespace:
         trial = Trial(namespace, seconds=options.seconds, parallel=options.parallel)
         sys.stdout.writelines(f"rejected: {each}\n" for each in trial.define(examples))
         for outcome in trial.run(runnable):

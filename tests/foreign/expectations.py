@@ -27,6 +27,7 @@ SIGNALS: Final[dict[str, dict[str, Any]]] = {
 }
 """The signals that a user sends, by example."""
 INPUTS: Final[dict[str, Any]] = {
+    "workflow-template/templates.yaml": {"message": "hello"},
     "workflow-event-binding/event-consumer-workflowtemplate.yaml": {"appellation": "Mr. Argo"},
 }
 """The input that a user gives, by example."""
@@ -44,6 +45,8 @@ NEEDS: Final[dict[str, str]] = {
     "cron-backfill.yaml": "Argo's controller",
     "k8s-owner-reference.yaml": "Argo's controller",
     "k8s-wait-wf.yaml": "Argo's controller",
+    "pod-resources-template-override.yaml": "a node with more processors",
+    "pod-spec-from-previous-step.yaml": "a node with more processors",
     "resource-claims.yaml": "a device driver",
     "resource-claims-template-override.yaml": "a device driver",
     "resource-flags.yaml": "the kind Route of OpenShift",

@@ -16,7 +16,6 @@ from kube import Cluster, Json
 from objects import refusal
 from perdure.api.labels import SCHEDULE_LABEL
 
-_NAMESPACE: Final = "foreign"
 _LOOK_SECONDS: Final = 1.0
 _DEFINITIONS: Final = frozenset({"Workflow", "WorkflowLimit"})
 
@@ -37,20 +36,20 @@ class _UnfinishedError(Exception):
 
 
 @contextmanager
-def prepared(cluster: Cluster) -> Iterator[Cluster]:
-    """A namespace with a bucket for artifacts, in which pods can run as root and use the Kubernetes API."""
-    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}})
-    namespace = Cluster(cluster.kubectl, cluster.kubeconfig, _NAMESPACE)
+def prepared(cluster: Cluster, name: str) -> Iterator[Cluster]:
+    """A new namespace with a bucket for artifacts, in which pods can run as root and use the Kubernetes API."""
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    namespace = Cluster(cluster.kubectl, cluster.kubeconfig, name)
     try:
         group, account = "rbac.authorization.k8s.io", {"kind": "ServiceAccount", "name": "default"}
         binding = {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": {"name": "edit"}}
         binding["roleRef"] = {"apiGroup": group, "kind": "ClusterRole", "name": "edit"}
-        namespace.apply({**binding, "subjects": [{**account, "namespace": _NAMESPACE}]}, *expectations.OBJECTS)
+        namespace.apply({**binding, "subjects": [{**account, "namespace": name}]}, *expectations.OBJECTS)
         namespace.wait("a ServiceAccount", lambda: namespace.get("serviceaccount", "default"))
         store(namespace)
         yield namespace
     finally:
-        cluster.objects.delete("namespace", "", _NAMESPACE)
+        cluster.objects.delete("namespace", "", name)
 
 
 class Trial:

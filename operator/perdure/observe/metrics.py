@@ -209,13 +209,13 @@ def forget_circuit(namespace: str, policy: str) -> None:
 
 LIMIT_HOLDERS = Gauge(
     "perdure_limit_holders",
-    "Runs that hold a WorkflowLimit, with all keys together.",
+    "Runs and activities that hold a WorkflowLimit, with all keys together.",
     ["namespace", "limit"],
     registry=REGISTRY,
 )
 LIMIT_WAITERS = Gauge(
     "perdure_limit_waiters",
-    "Runs that wait for a WorkflowLimit, with all keys together; 500 at most.",
+    "Runs and activities that wait for a WorkflowLimit, with all keys together; 500 at most.",
     ["namespace", "limit"],
     registry=REGISTRY,
 )
@@ -227,7 +227,7 @@ LIMIT_CONFLICTS = Counter(
 
 
 def show_limit(namespace: str, limit: str, *, holders: int, waiters: int) -> None:
-    """Set how many runs hold a WorkflowLimit, and how many wait for it."""
+    """Set how many hold a WorkflowLimit, and how many wait for it."""
     LIMIT_HOLDERS.labels(namespace=namespace, limit=limit).set(holders)
     LIMIT_WAITERS.labels(namespace=namespace, limit=limit).set(waiters)
 

@@ -13,6 +13,13 @@ RUNS = Counter(
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
+RUN_DURATION = Histogram(
+    "perdure_workflow_run_duration_seconds",
+    "Time from the start of a run to its end, by outcome.",
+    ["outcome"],
+    buckets=(1, 3, 10, 30, 100, 300, 1_000, 3_600, 4 * 3_600, 86_400, 7 * 86_400),
+    registry=REGISTRY,
+)
 ATTEMPTS = Counter(
     "perdure_activity_attempts",
     "Ended attempts, by outcome: Completed, Failed, TimedOut, Lost, Canceled, Cached if an earlier result was used, or Stopped "

@@ -121,7 +121,7 @@ def test_many_results_are_read_as_a_list(shop: ApiServer) -> None:
     ("arguments", "message"),
     [
         (["cancel", "a", "--rps", "5"], "requires --selector"),
-        (["cancel", "-l", "team=shop", "--rps", "0"], "greater than or equal to 0.01"),
+        (["cancel", "-l", "team=shop", "--rps", "0"], "is less than 0.01"),
         (["signal", "-l", "team=shop", "--name", "go", "--start", "flow"], "leave out --selector"),
     ],
 )

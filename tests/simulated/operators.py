@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import TYPE_CHECKING
 
-from perdure.frontend.server import Frontend
+from perdure.controller.fleet.membership import Membership
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -13,6 +14,9 @@ from perdure.simulation.cluster.watches import Deliver
 from simulated.faults import Faults
 from simulated.network import FaultySession
 from simulated.watches import LaggingWatch
+
+if TYPE_CHECKING:
+    from perdure.frontend.server import Frontend
 
 
 class TroubledOperator(Operator):
@@ -31,7 +35,7 @@ class TroubledOperator(Operator):
         limits: Limits,
         trace: Trace | None,
         crashed: Callable[[str], None],
-        frontend: Frontend | None = None,
+        frontend: "Frontend | None" = None,
         namespaces: tuple[str, ...] = (),
         fleet: str = "",
         address: str = "",
@@ -90,6 +94,13 @@ class TroubledOperator(Operator):
             chosen = self._lagging if self._random.random() < 0.5 else [self._random.choice(self._lagging)]
         for each in chosen:
             each.interrupt(seconds)
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards of a fleet for which it may decide now."""
+        membership = self.manager.shards
+        assert isinstance(membership, Membership)
+        return membership.shards
 
     @property
     def is_frozen(self) -> bool:

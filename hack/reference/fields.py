@@ -24,6 +24,8 @@ _TITLES: Final = {
     "historysegment": "HistorySegment",
     "payload": "Payload",
     "artifactset": "ArtifactSet",
+    "cachedresult": "CachedResult",
+    "resultcache": "Caches of activities",
     "conditions": "Conditions",
     "commits": "Commit",
 }

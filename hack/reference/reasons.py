@@ -175,6 +175,7 @@ EVENTS: Final[Mapping[str, Mapping[EventReason, str]]] = {
         EventReason.RETRY_POLICY_NOT_FOUND: _WARNING,
         EventReason.LIMIT_REACHED: _WARNING,
         EventReason.LIMIT_NOT_FOUND: _WARNING,
+        EventReason.RESULT_NOT_CACHED: _WARNING,
         EventReason.WORKFLOW_ID_IN_USE: _WARNING,
         EventReason.COMPILING: _WARNING,
         EventReason.NO_WORKER: _WARNING,
@@ -260,7 +261,7 @@ it says what exactly is wrong.
     kubectl describe wfr order-1001
     kubectl get events -A --field-selector involvedObject.kind=WorkflowRun,type={_WARNING}
 
-Conditions are in the status of the object. A HistorySegment, a Payload, and an ArtifactSet have none.
+Conditions are in the status of the object. A HistorySegment, a Payload, an ArtifactSet, and a CachedResult have none.
 
 `perdure.dev/operator` reports Events on the object that they are about, for people. The API server deletes them after
 an hour by default, and some can be lost. Do not rely on them: conditions and histories are the record. The Events of

@@ -37,6 +37,7 @@ _KINDS = {
     "webhooks",
     "payloads",
     "artifactsets",
+    "cachedresults",
     "configmaps",
 }
 """What is listed again and again."""

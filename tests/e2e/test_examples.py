@@ -301,6 +301,17 @@ def test_work_of_every_kind_runs(example: Use) -> None:
     work.ends_like("one", "done")
 
 
+def test_the_results_of_a_run_are_used_by_the_next_one(example: Use, namespace: Cluster) -> None:
+    caching = example("caching")
+    for run in ("first", "second"):
+        caching.start(run)
+        caching.ends_like(run, "counted")
+    (second,) = caching.chain("second")
+    completed = [event for event in recorded(second) if isinstance(event, ev.ActivityTaskCompleted)]
+    assert [bool(event.cached) for event in completed] == [True, True, True]
+    assert not [pod for pod in namespace.list("pods") if pod["metadata"]["name"].startswith("second-")]
+
+
 @pytest.fixture
 def volume(namespace: Cluster) -> Iterator[None]:
     """A volume for the claim of a run, on one node: the default class of a test cluster may only work on its first one."""

@@ -7,7 +7,7 @@ import pytest
 
 from kube import Cluster, Json, one_step, python
 from perdure.api.labels import EXPIRES_LABEL
-from perdure.controller.pods.expired_pods import delete_expired
+from perdure.controller.expired_objects import KEPT_PODS, delete_expired
 from perdure.kube.access import find_access
 from perdure.kube.client import Client
 
@@ -29,10 +29,10 @@ async def test_a_successful_pod_stays_for_its_log_until_its_time_is_over(
     assert "all went well" in namespace("logs", "well-2-1")
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     async with Client.open(find_access(), user_agent="perdure-test") as client:
-        assert await delete_expired(client, namespace.namespace, expires - timedelta(seconds=1)) == 0
+        assert await delete_expired(client, KEPT_PODS, namespace.namespace, expires - timedelta(seconds=1)) == 0
         deleted = 0
         while not deleted:  # only as it was listed: the kubelet may still be writing its last status
-            deleted = await delete_expired(client, namespace.namespace, expires)
+            deleted = await delete_expired(client, KEPT_PODS, namespace.namespace, expires)
         assert deleted == 1
     await asyncio.to_thread(namespace.wait, "the pod to be deleted", lambda: not namespace.list("pods"))
 

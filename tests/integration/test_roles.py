@@ -18,10 +18,11 @@ CHANGE = {
     for kind in ("workflows", "workflowruns", "schedules", "retrypolicies", "workflowlimits", "webhooks", "operations")
     for verb in ("create", "update", "patch", "delete", "deletecollection")
 }
+DISCARD = {f"{verb} {kind}" for kind in ("deadletters", "cachedresults") for verb in ("delete", "deletecollection")}
 MAY = {
     "view": READ,
     "perdure-on-call": READ | {"create operations", "delete operations"},
-    "edit": READ | CHANGE | {"delete deadletters", "deletecollection deadletters"},
+    "edit": READ | CHANGE | DISCARD,
 }
 STATUS = {f"{verb} {kind}/status" for kind in PLURALS for verb in ("update", "patch")}
 

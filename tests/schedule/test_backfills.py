@@ -8,7 +8,7 @@ from perdure.schedule import inputs as inp
 from schedule.drive import HOURLY, T0, Drive, H, M, S, name, rules
 
 
-def test_15_a_trigger_runs_beside_a_pause_and_names_its_run() -> None:
+def test_15_a_trigger_starts_a_run_during_a_pause_and_names_it() -> None:
     drive = Drive(rules(paused=True))
     drive.now = T0 + 90 * S
     answer = drive.advance(inp.Triggered(request_id="abc"))["abc"]
@@ -22,7 +22,7 @@ def test_15_a_trigger_runs_beside_a_pause_and_names_its_run() -> None:
     assert len(drive.made) == 1
 
 
-def test_a_trigger_goes_by_the_overlap_policy_unless_it_has_its_own() -> None:
+def test_a_trigger_uses_the_overlap_policy_unless_it_has_its_own() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     skipped = drive.advance(inp.Triggered(request_id="a"))["a"]
@@ -34,7 +34,7 @@ def test_a_trigger_goes_by_the_overlap_policy_unless_it_has_its_own() -> None:
     assert "earlier run" in waits.message
 
 
-def test_14_a_backfill_starts_every_time_of_it_at_once() -> None:
+def test_14_a_backfill_starts_all_its_times_immediately() -> None:
     drive = Drive(rules(cron=["0 * * * *"], paused=True))
     drive.now = T0 + timedelta(days=1)
     asked = inp.BackfillRequested(request_id="b", start=T0 - timedelta(hours=3), end=T0)
@@ -49,7 +49,7 @@ def test_14_a_backfill_starts_every_time_of_it_at_once() -> None:
     assert len(drive.made) == 4
 
 
-def test_a_backfill_with_a_buffer_runs_one_after_the_other() -> None:
+def test_a_backfill_with_a_buffer_starts_one_run_after_the_other() -> None:
     drive = Drive(rules(cron=["0 * * * *"]))
     drive.now = T0 + 10 * M
     drive.advance(
@@ -76,14 +76,14 @@ def test_14_a_large_backfill_waits_for_room() -> None:
     assert len(drive.made) == 3_001
 
 
-def test_a_backfill_never_goes_beyond_now() -> None:
+def test_a_backfill_never_includes_the_future() -> None:
     drive = Drive(rules(cron=["0 * * * *"], paused=True))
     drive.now = T0 + timedelta(hours=2)
     drive.advance(inp.BackfillRequested(request_id="b", start=T0, end=T0 + timedelta(hours=9)))
     assert len(drive.made) == 3
 
 
-def test_a_backfill_from_the_beginning_of_time_is_refused() -> None:
+def test_a_backfill_of_too_many_times_is_refused() -> None:
     drive = Drive(rules())
     asked = inp.BackfillRequested(request_id="b", start=datetime(1, 1, 1, tzinfo=UTC), end=T0)
     answer = drive.advance(asked)["b"]
@@ -92,7 +92,7 @@ def test_a_backfill_from_the_beginning_of_time_is_refused() -> None:
     assert drive.state.backfills == ()
 
 
-def test_a_backfill_waits_while_the_times_cannot_be_followed() -> None:
+def test_a_backfill_waits_while_the_spec_is_invalid() -> None:
     drive = Drive(rules(cron=HOURLY))
     drive.until(T0 + 10 * M)
     drive.advance(
@@ -106,7 +106,7 @@ def test_a_backfill_waits_while_the_times_cannot_be_followed() -> None:
     assert len(drive.made) == 601
 
 
-def test_12_a_run_triggered_beside_others_stays_when_those_are_cancelled() -> None:
+def test_12_a_triggered_run_is_not_cancelled_with_the_others() -> None:
     drive = Drive(rules(overlapPolicy="CancelOther"))
     drive.until(T0 + M)
     drive.now = T0 + 2 * M
@@ -115,7 +115,7 @@ def test_12_a_run_triggered_beside_others_stays_when_those_are_cancelled() -> No
     assert [start.nominal for start in drive.state.buffer] == [T0 + 2 * M]
 
 
-def test_a_backfill_whose_search_does_not_end_is_answered_and_keeps_nothing_else() -> None:
+def test_a_backfill_whose_search_is_too_long_is_answered_and_blocks_nothing() -> None:
     drive = Drive(
         rules(cron=[], intervals=[{"every": "1s"}], exclude=[{"second": "0-59/2"}, {"second": "1-59/2"}], paused=True)
     )

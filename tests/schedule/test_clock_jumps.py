@@ -4,7 +4,7 @@ from perdure.schedule import inputs as inp
 from schedule.drive import HOURLY, T0, Drive, H, M, S, rules
 
 
-def test_a_clock_that_jumps_forward_and_back_loses_and_doubles_nothing() -> None:
+def test_a_clock_that_jumps_forward_and_back_skips_and_repeats_no_time() -> None:
     drive = Drive(rules(overlapPolicy="AllowAll"))
     drive.until(T0 + 2 * M)
     drive.now = T0 + 60 * M  # an hour ahead
@@ -16,7 +16,7 @@ def test_a_clock_that_jumps_forward_and_back_loses_and_doubles_nothing() -> None
     assert sorted(drive.minutes()) == list(range(1, 66))
 
 
-def test_a_clock_that_only_goes_back_doubles_nothing() -> None:
+def test_a_clock_that_only_goes_back_repeats_no_time() -> None:
     drive = Drive(rules(overlapPolicy="AllowAll"))
     drive.until(T0 + 10 * M)
     drive.now = T0 + 3 * M
@@ -24,7 +24,7 @@ def test_a_clock_that_only_goes_back_doubles_nothing() -> None:
     assert drive.minutes() == list(range(1, 13))
 
 
-def test_a_pause_while_the_clock_was_ahead_doubles_nothing() -> None:
+def test_a_pause_while_the_clock_was_ahead_repeats_no_time() -> None:
     drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
     drive.until(T0 + M)
     drive.now = T0 + 5 * M
@@ -38,7 +38,7 @@ def test_a_pause_while_the_clock_was_ahead_doubles_nothing() -> None:
     assert drive.minutes() == list(range(1, 9))
 
 
-def test_an_edit_while_the_clock_was_ahead_doubles_nothing() -> None:
+def test_an_edit_while_the_clock_was_ahead_repeats_no_time() -> None:
     drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="1h"))
     drive.until(T0 + M)
     drive.now = T0 + 5 * M
@@ -51,7 +51,7 @@ def test_an_edit_while_the_clock_was_ahead_doubles_nothing() -> None:
     assert drive.minutes() == list(range(1, 9))
 
 
-def test_a_clock_that_was_ahead_twice_doubles_nothing() -> None:
+def test_a_clock_that_was_ahead_twice_repeats_no_time() -> None:
     drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="10m"))
     drive.until(T0 + M)
     for ahead in (5, 300):
@@ -63,7 +63,7 @@ def test_a_clock_that_was_ahead_twice_doubles_nothing() -> None:
     assert sorted(drive.minutes()) == [*range(1, 13), *range(290, 301)]
 
 
-def test_a_clock_that_comes_back_before_a_start_is_due_with_jitter_does_not_lose_it() -> None:
+def test_a_clock_that_goes_back_before_a_start_with_jitter_does_not_skip_it() -> None:
     drive = Drive(rules(cron=HOURLY, jitter="50m"))
     drive.advance()
     assert drive.rules.times is not None

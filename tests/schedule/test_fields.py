@@ -53,7 +53,7 @@ def test_10_a_field_is_read_into_a_set(kind: calendar_fields.Field, text: str, w
         (calendar_fields.MINUTE, "3/5/7", "minute: the step in `3/5/7` must be a number of at least 1"),
     ],
 )
-def test_10_what_is_no_field_is_refused_with_its_name(kind: calendar_fields.Field, text: str, want: str) -> None:
+def test_10_an_invalid_field_is_rejected_with_its_name(kind: calendar_fields.Field, text: str, want: str) -> None:
     with pytest.raises(InvalidTimesError) as caught:
         read_field(kind, text)
     assert str(caught.value) == want
@@ -104,7 +104,7 @@ def test_10_every_becomes_an_interval_and_a_prefix_a_zone() -> None:
         ("@every soon", "must be a duration"),
     ],
 )
-def test_a_line_that_is_no_cron_is_refused_with_a_sentence(line: str, want: str) -> None:
+def test_an_invalid_cron_line_is_rejected_with_a_sentence(line: str, want: str) -> None:
     with pytest.raises(InvalidTimesError, match=want):
         read_cron(line)
 
@@ -167,7 +167,7 @@ def test_10_a_cron_line_names_days_that_depend_on_the_month(line: str, want: lis
     assert firsts({"cron": [line]}, count=len(want)) == want
 
 
-def test_10_calendars_and_exclusions_name_them_too() -> None:
+def test_10_calendars_and_exclusions_can_name_days_that_depend_on_the_month() -> None:
     assert firsts({"calendars": [{"dayOfMonth": "L", "month": "Feb"}]}, 2028, 1) == ["02-29"]
     assert firsts({"calendars": [{"dayOfWeek": "Mon#1,FriL"}]}, count=4) == ["01-05", "01-30", "02-02", "02-27"]
     left = firsts({"cron": ["0 0 * * *"], "exclude": [{"dayOfMonth": "LW"}]}, count=59)
@@ -187,7 +187,7 @@ def test_10_calendars_and_exclusions_name_them_too() -> None:
         ("0 0 * * MON-FRI#1", "`dayOfWeek` is `MON-FRI#1`: must be days of the week"),
     ],
 )
-def test_10_other_forms_are_refused_with_what_to_write(line: str, want: str) -> None:
+def test_10_other_forms_are_rejected_with_the_correct_form(line: str, want: str) -> None:
     with pytest.raises(InvalidTimesError) as caught:
         read_cron(line)
     assert want in str(caught.value)

@@ -14,7 +14,7 @@ from perdure.schedule.inputs import RunOutcome
 from schedule.drive import HOURLY, T0, Drive, H, M, S, name, rules
 
 
-def test_a_failed_run_is_tried_again_beside_those_of_allow_all() -> None:
+def test_with_allow_all_a_failed_run_is_retried_next_to_the_others() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=timedelta(seconds=1)), overlapPolicy="Skip"))
     drive.until(T0 + M)
     drive.advance(inp.Triggered(request_id="t", overlap_policy=OverlapPolicy.ALLOW_ALL))
@@ -44,7 +44,7 @@ def test_18_a_failure_pauses_and_a_cancellation_does_not(outcome: RunOutcome, pa
         assert drive.state.paused.reason == f"run `{name(1)}` is {outcome}: Bug: boom"
 
 
-def test_a_failed_run_is_started_again_by_the_retry_policy() -> None:
+def test_the_retry_policy_starts_a_failed_run_again() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=5 * S, maximum_attempts=3), pauseOnFailure=True))
     drive.until(T0 + M)
     drive.close(name(1), RunOutcome.FAILED)
@@ -73,7 +73,7 @@ def test_retries_end_when_the_next_time_comes() -> None:
     assert drive.state.retry is None or drive.minutes() == [1, 2, 2]
 
 
-def test_a_time_that_starts_drops_a_retry_that_waits() -> None:
+def test_a_due_time_drops_a_waiting_retry() -> None:
     drive = Drive(rules(RetryPolicy(initial_interval=40 * S), overlapPolicy="AllowAll"))
     drive.until(T0 + 2 * M)
     drive.close(name(1), RunOutcome.FAILED)
@@ -96,7 +96,7 @@ def failed(policy: RetryPolicy = AGAIN, **spec: Any) -> Drive:
 
 
 @pytest.mark.parametrize("spec", [{}, {"remainingActions": 1}])
-def test_a_pause_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
+def test_a_pause_drops_a_waiting_retry(spec: dict[str, Any]) -> None:
     drive = failed(**spec)
     drive.advance(inp.SchedulePauseRequested(request_id="p"))
     drive.until(T0 + H + 30 * M)
@@ -104,7 +104,7 @@ def test_a_pause_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
     assert drive.state.retry is None
 
 
-def test_a_pause_that_ends_in_the_same_pass_drops_a_retry_that_waits() -> None:
+def test_a_pause_that_ends_in_the_same_step_drops_a_waiting_retry() -> None:
     drive = failed()
     drive.advance(inp.SchedulePauseRequested(request_id="p"), inp.ScheduleUnpauseRequested(request_id="u"))
     drive.until(T0 + H + 30 * M)
@@ -112,7 +112,7 @@ def test_a_pause_that_ends_in_the_same_pass_drops_a_retry_that_waits() -> None:
 
 
 @pytest.mark.parametrize("spec", [{"cron": HOURLY}, {"cron": ["5 * * * *"]}])
-def test_an_edit_that_pauses_drops_a_retry_that_waits(spec: dict[str, Any]) -> None:
+def test_an_edit_that_pauses_drops_a_waiting_retry(spec: dict[str, Any]) -> None:
     drive = failed()
     drive.edit(AGAIN, **spec, paused=True)
     drive.until(T0 + H + 30 * M)
@@ -120,13 +120,13 @@ def test_an_edit_that_pauses_drops_a_retry_that_waits(spec: dict[str, Any]) -> N
     assert drive.state.retry is None
 
 
-def test_the_last_action_is_retried_although_none_is_left() -> None:
+def test_the_last_action_is_retried_without_remaining_actions() -> None:
     drive = failed(remainingActions=1)
     drive.until(T0 + 3 * H)
     assert drive.names()[1:] == [f"{drive.names()[0]}-r2"]
 
 
-def test_with_allow_all_a_retry_starts_beside_others() -> None:
+def test_with_allow_all_a_retry_starts_next_to_open_runs() -> None:
     drive = Drive(rules(AGAIN, cron=HOURLY, overlapPolicy="AllowAll"))
     drive.until(T0 + 2 * H)
     drive.close(drive.names()[1], RunOutcome.FAILED)
@@ -135,7 +135,7 @@ def test_with_allow_all_a_retry_starts_beside_others() -> None:
     assert drive.made[-1].started == T0 + 2 * H + M
 
 
-def test_a_retry_that_is_late_leaves_its_place_to_the_next_time() -> None:
+def test_a_late_retry_yields_to_the_next_time() -> None:
     drive = Drive(rules(AGAIN, cron=HOURLY))
     drive.until(T0 + H)
     drive.now = T0 + 2 * H - 2 * M
@@ -146,7 +146,7 @@ def test_a_retry_that_is_late_leaves_its_place_to_the_next_time() -> None:
     assert drive.state.counts.overlap_skipped == 0
 
 
-def test_a_time_that_is_skipped_ends_a_retry_that_waits() -> None:
+def test_a_skipped_time_ends_a_waiting_retry() -> None:
     drive = failed()
     drive.advance(inp.Triggered(request_id="t"))
     (triggered,) = drive.open

@@ -27,7 +27,7 @@ def running(*, request: str = "", attempt: int = 1, triggered: bool = False, ins
     return Running(name=name, start=start, started=NOMINAL, attempt=attempt, instead=instead)
 
 
-def test_a_run_carries_its_schedule_its_time_and_what_came_before() -> None:
+def test_a_run_has_its_schedule_its_time_and_the_previous_results() -> None:
     run = scheduled_run(schedule(metadata={"labels": {"team": "accounts"}}), running(), STATE)
     assert run["metadata"]["name"] == "nightly-20261121t013000z"
     assert run["metadata"]["labels"] == {"team": "accounts", "perdure.dev/schedule": "nightly"}
@@ -62,7 +62,9 @@ def test_a_run_carries_its_schedule_its_time_and_what_came_before() -> None:
     ],
     ids=["by time", "again", "triggered", "backfilled", "under another name", "under another name again"],
 )
-def test_15_names_and_workflow_ids_say_the_time_and_never_collide(run: Running, name: str, workflow_id: str) -> None:
+def test_15_names_and_workflow_ids_contain_the_time_and_never_collide(
+    run: Running, name: str, workflow_id: str
+) -> None:
     made = scheduled_run(schedule(spec={"workflow": {"name": "report"}, "workflowId": "report"}), run, STATE)
     assert (made["metadata"]["name"], made["spec"]["workflowId"]) == (name, workflow_id)
     assert (made["spec"].get("workflowIdReusePolicy") == "AllowDuplicate") == (
@@ -75,7 +77,7 @@ def test_a_retry_without_a_workflow_id_has_that_of_the_first_run() -> None:
     assert made["spec"]["workflowId"] == "nightly-20261121t013000z"
 
 
-def test_a_run_is_recognised_by_its_owner_its_time_and_its_request() -> None:
+def test_a_run_is_identified_by_its_owner_its_time_and_its_request() -> None:
     mine = scheduled_run(schedule(), running(), STATE)
     assert is_of(mine, schedule(), running())
     assert not is_of(mine, schedule(), running(request="a"))
@@ -85,7 +87,7 @@ def test_a_run_is_recognised_by_its_owner_its_time_and_its_request() -> None:
     assert not is_of({"metadata": {"name": "nightly-20261121t013000z"}}, schedule(), running())
 
 
-def test_a_template_cannot_forge_what_ties_runs_together_nor_who_has_made_them() -> None:
+def test_a_template_cannot_forge_the_relations_or_the_creator_of_runs() -> None:
     forged = {
         "labels": {"perdure.dev/schedule": "other"},
         "annotations": {"perdure.dev/parent": "{}", "audit.perdure.dev/created-by": "admin", "example.com/a": "b"},
@@ -105,7 +107,7 @@ def test_a_template_cannot_forge_what_ties_runs_together_nor_who_has_made_them()
         (180_000, 0, 120_000, "the last failure"),
     ],
 )
-def test_what_does_not_fit_beside_the_annotations_of_the_template_is_left_out(
+def test_a_result_that_does_not_fit_next_to_the_annotations_of_the_template_is_omitted(
     beside: int, result: int, failure: int, left_out: str
 ) -> None:
     annotations = {f"a{number}": "x" * (beside // 4) for number in range(4)}
@@ -118,7 +120,7 @@ def test_what_does_not_fit_beside_the_annotations_of_the_template_is_left_out(
 
 
 @pytest.mark.parametrize(("length", "fits"), [(960, True), (961, False), (1_000, False)])
-def test_the_time_fits_behind_the_workflow_id_of_the_template(length: int, fits: bool) -> None:
+def test_the_time_fits_after_the_workflow_id_of_the_template(length: int, fits: bool) -> None:
     spec = {"workflow": {"name": "report"}, "workflowId": "x" * length}
     if not fits:
         with pytest.raises(ValidationError, match="at most"):
@@ -129,7 +131,7 @@ def test_the_time_fits_behind_the_workflow_id_of_the_template(length: int, fits:
     assert len(made["spec"]["workflowId"]) <= MAX_WORKFLOW_ID
 
 
-def test_a_run_under_another_name_has_a_workflow_id_of_its_own() -> None:
+def test_a_run_with_another_name_has_its_own_workflow_id() -> None:
     """The WorkflowRun that has its name has that as its workflow ID, too."""
     made = scheduled_run(schedule(), running(instead="0a1b", attempt=2), STATE)
     assert made["spec"]["workflowId"] == "nightly-20261121t013000z-x0a1b"
@@ -152,7 +154,7 @@ def test_the_longest_names_fit() -> None:
     ],
     ids=str,
 )
-def test_an_owner_reference_alone_makes_no_run_a_schedules(change: dict[str, Any]) -> None:
+def test_an_owner_reference_alone_does_not_make_a_run_one_of_the_schedule(change: dict[str, Any]) -> None:
     made = scheduled_run(schedule(), running(), STATE)
     assert owner_of(made) == "u-1"
     assert is_of(made, schedule(), running())

@@ -23,7 +23,7 @@ def condition(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
     return found["status"], found["reason"], found.get("message", "")
 
 
-def test_a_status_tells_what_comes_and_what_was() -> None:
+def test_a_status_has_past_and_future_times() -> None:
     drive = Drive(rules())
     drive.until(T0 + 3 * M)
     drive.close(next(iter(drive.open)), result={"n": 1})
@@ -48,7 +48,9 @@ def test_a_status_tells_what_comes_and_what_was() -> None:
         ({"remainingActions": 0}, ("OutOfActions", "All of `remainingActions` were started; change it to continue")),
     ],
 )
-def test_what_does_not_run_says_why_and_has_no_next_times(spec: dict[str, Any], want: tuple[str, str]) -> None:
+def test_a_schedule_that_does_not_run_has_a_reason_and_no_next_times(
+    spec: dict[str, Any], want: tuple[str, str]
+) -> None:
     drive = Drive(rules(**spec))
     drive.advance()
     status = status_of(drive)
@@ -56,7 +58,7 @@ def test_what_does_not_run_says_why_and_has_no_next_times(spec: dict[str, Any], 
     assert status["nextScheduledTimes"] == []
 
 
-def test_pauses_from_outside_say_by_whom() -> None:
+def test_pauses_by_clients_name_the_user() -> None:
     drive = Drive(rules(pauseOnFailure=True))
     drive.until(T0 + M)
     name = next(iter(drive.open))
@@ -78,14 +80,14 @@ def test_pauses_from_outside_say_by_whom() -> None:
         ({"cron": []}, "Accepted", "triggers"),
     ],
 )
-def test_the_end_of_times_is_told(spec: dict[str, Any], reason: str, words: str) -> None:
+def test_a_schedule_without_further_times_reports_that(spec: dict[str, Any], reason: str, words: str) -> None:
     drive = Drive(rules(**spec))
     drive.until(T0 + M)
     assert condition(status_of(drive), "Ready")[1] == reason
     assert words in condition(status_of(drive), "Ready")[2]
 
 
-def test_what_cannot_be_followed_is_told() -> None:
+def test_an_invalid_spec_is_reported() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.advance()
     problem = Problem(ConditionReason.UNKNOWN_TIME_ZONE, "time zone `Mars/Base` does not exist")

@@ -12,7 +12,7 @@ from perdure.schedule.step import next_wake
 from schedule.drive import HOURLY, T0, Drive, M, S, name, rules
 
 
-def test_a_time_starts_a_run_named_by_it() -> None:
+def test_a_time_starts_a_run_that_is_named_after_it() -> None:
     drive = Drive(rules())
     drive.until(T0 + 2 * M)
     assert drive.names() == [name(1)]
@@ -55,7 +55,7 @@ def test_11_12_13_overlap(  # noqa: PLR0917 (the columns of the table)
 
 
 @pytest.mark.parametrize("policy", [each for each in OverlapPolicy if each is not OverlapPolicy.ALLOW_ALL])
-def test_what_was_started_by_allow_all_is_in_nobodys_way_and_is_not_ended(policy: OverlapPolicy) -> None:
+def test_runs_of_allow_all_block_no_others_and_are_not_ended(policy: OverlapPolicy) -> None:
     drive = Drive(rules(overlapPolicy=policy.value))
     drive.until(T0 + 30 * timedelta(seconds=1))
     for number in range(2):
@@ -69,7 +69,7 @@ def test_what_was_started_by_allow_all_is_in_nobodys_way_and_is_not_ended(policy
     assert not any(run.cancel or run.terminate for run in drive.state.running if run.name in triggered)
 
 
-def test_11_what_waits_goes_by_the_policy_of_now_unless_it_has_its_own() -> None:
+def test_11_buffered_starts_use_the_current_policy_unless_they_have_their_own() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll"))
     drive.until(T0 + 3 * M)
     drive.advance(inp.Triggered(request_id="own", overlap_policy=OverlapPolicy.BUFFER_ALL))
@@ -80,7 +80,7 @@ def test_11_what_waits_goes_by_the_policy_of_now_unless_it_has_its_own() -> None
     assert drive.state.counts.overlap_skipped == 2
 
 
-def test_what_is_buffered_starts_one_after_the_other_in_order() -> None:
+def test_buffered_starts_happen_one_after_the_other_in_order() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll"))
     drive.until(T0 + 4 * M)
     for minute in (1, 2, 3):
@@ -89,7 +89,7 @@ def test_what_is_buffered_starts_one_after_the_other_in_order() -> None:
     assert drive.minutes() == [1, 2, 3, 4]
 
 
-def test_14_what_is_buffered_beyond_a_thousand_is_dropped_and_counted() -> None:
+def test_14_buffered_starts_beyond_a_thousand_are_dropped_and_counted() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll", catchupWindow="1d"))
     drive.until(T0 + M)
     drive.now = T0 + 1_100 * M
@@ -99,7 +99,7 @@ def test_14_what_is_buffered_beyond_a_thousand_is_dropped_and_counted() -> None:
     assert drive.told.count("BufferDropped") >= 1
 
 
-def test_skips_are_told_once_for_each_run_that_is_in_the_way() -> None:
+def test_skips_are_reported_once_for_each_open_run() -> None:
     drive = Drive(rules())
     drive.until(T0 + 5 * M)
     drive.close(name(1))
@@ -108,7 +108,7 @@ def test_skips_are_told_once_for_each_run_that_is_in_the_way() -> None:
     assert drive.state.counts.overlap_skipped == 6
 
 
-def test_12_a_policy_takes_the_newest_of_several_that_are_due_at_once() -> None:
+def test_12_a_policy_uses_the_newest_of_several_due_times() -> None:
     for policy in ("CancelOther", "TerminateOther"):
         drive = Drive(rules(overlapPolicy=policy, catchupWindow="10m"))
         drive.advance()
@@ -124,7 +124,7 @@ def test_12_a_policy_takes_the_newest_of_several_that_are_due_at_once() -> None:
     ("window", "want", "missed"),
     [("1m", [5], 4), ("2m", [4, 5], 3), ("10m", [1, 2, 3, 4, 5], 0)],
 )
-def test_2_after_downtime_what_is_within_the_window_starts_and_the_rest_is_missed(
+def test_2_after_downtime_times_within_the_window_start_and_others_are_missed(
     window: str, want: list[int], missed: int
 ) -> None:
     drive = Drive(rules(catchupWindow=window, overlapPolicy="AllowAll"))
@@ -137,9 +137,7 @@ def test_2_after_downtime_what_is_within_the_window_starts_and_the_rest_is_misse
 
 
 @pytest.mark.parametrize(("late", "started"), [(timedelta(0), 1), (timedelta(milliseconds=1), 0)])
-def test_2_the_window_counts_from_the_time_with_jitter_and_what_is_exactly_as_old_starts(
-    late: timedelta, started: int
-) -> None:
+def test_2_the_window_counts_from_the_time_with_jitter_and_includes_its_end(late: timedelta, started: int) -> None:
     drive = Drive(rules(cron=HOURLY, jitter="20m", catchupWindow="1m"))
     drive.advance()
     assert drive.rules.times is not None
@@ -151,7 +149,7 @@ def test_2_the_window_counts_from_the_time_with_jitter_and_what_is_exactly_as_ol
     assert drive.state.counts.missed_catchup_window == 1 - started
 
 
-def test_a_long_downtime_is_worked_off_in_many_passes() -> None:
+def test_a_long_downtime_is_processed_in_many_steps() -> None:
     drive = Drive(rules(cron=["@every 1s"]))
     drive.advance()
     drive.now = T0 + timedelta(hours=3)
@@ -162,7 +160,7 @@ def test_a_long_downtime_is_worked_off_in_many_passes() -> None:
     assert drive.commits > 10
 
 
-def test_2_while_paused_times_pass_uncounted_and_none_fires_afterwards() -> None:
+def test_2_times_during_a_pause_are_neither_counted_nor_started_later() -> None:
     drive = Drive(rules(catchupWindow="1h"))
     drive.until(T0 + M)
     drive.close(name(1))
@@ -175,7 +173,7 @@ def test_2_while_paused_times_pass_uncounted_and_none_fires_afterwards() -> None
     assert drive.state.counts.missed_catchup_window == 0
 
 
-def test_a_pause_that_ended_while_nobody_looked_fires_nothing_retroactively() -> None:
+def test_a_pause_that_ended_unobserved_starts_nothing_retroactively() -> None:
     drive = Drive(rules(paused=True, catchupWindow="1h"))
     drive.advance()
     drive.now = T0 + 10 * M
@@ -188,7 +186,7 @@ def test_a_pause_that_ended_while_nobody_looked_fires_nothing_retroactively() ->
     "change",
     [{"cron": ["*/2 * * * *"]}, {"timeZone": "Asia/Tokyo"}, {"jitter": "5s"}, {"startTime": "2020-01-01T00:00:00Z"}],
 )
-def test_20_an_edit_of_the_times_fires_nothing_retroactively(change: dict[str, Any]) -> None:
+def test_20_an_edit_of_the_times_starts_nothing_retroactively(change: dict[str, Any]) -> None:
     drive = Drive(rules(cron=["0 0 1 1 *"], catchupWindow="1h"))
     drive.advance()
     drive.now = T0 + 10 * M + 30 * S
@@ -199,7 +197,7 @@ def test_20_an_edit_of_the_times_fires_nothing_retroactively(change: dict[str, A
     assert drive.minutes()[0] in {11, 12}
 
 
-def test_an_edit_of_something_else_loses_nothing() -> None:
+def test_an_edit_of_other_fields_skips_no_time() -> None:
     drive = Drive(rules())
     drive.advance()
     drive.now = T0 + M + S
@@ -208,7 +206,7 @@ def test_an_edit_of_something_else_loses_nothing() -> None:
     assert drive.minutes() == [1]
 
 
-def test_16_pausing_drops_what_waits_by_time_and_keeps_what_was_asked_for() -> None:
+def test_16_a_pause_drops_scheduled_starts_that_wait_and_keeps_requested_ones() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll"))
     drive.until(T0 + 3 * M)
     drive.advance(inp.Triggered(request_id="t"))
@@ -220,7 +218,7 @@ def test_16_pausing_drops_what_waits_by_time_and_keeps_what_was_asked_for() -> N
     assert drive.state.paused.reason == "migration"
 
 
-def test_16_what_a_pause_has_dropped_does_not_come_back_when_it_ends() -> None:
+def test_16_starts_dropped_by_a_pause_do_not_happen_when_it_ends() -> None:
     drive = Drive(rules(overlapPolicy="BufferAll"))
     drive.until(T0 + 3 * M)
     drive.advance(inp.SchedulePauseRequested(request_id="p"))
@@ -231,7 +229,7 @@ def test_16_what_a_pause_has_dropped_does_not_come_back_when_it_ends() -> None:
     assert drive.minutes() == [1, 4]
 
 
-def test_pause_and_unpause_answer_and_are_done_once() -> None:
+def test_pause_and_unpause_are_answered_and_applied_once() -> None:
     drive = Drive(rules())
     assert drive.advance(inp.SchedulePauseRequested(request_id="p"))["p"].ok
     assert drive.advance(inp.ScheduleUnpauseRequested(request_id="u"))["u"].ok
@@ -256,7 +254,7 @@ def test_15_17_actions_run_out_and_requests_do_not_use_them_up() -> None:
     assert drive.minutes() == [0, 1, 2, 6]
 
 
-def test_17_a_schedule_that_is_out_of_actions_stays_and_goes_on_with_new_ones() -> None:
+def test_17_a_schedule_without_actions_is_kept_and_continues_with_new_ones() -> None:
     drive = Drive(rules(cron=["@daily"], remainingActions=1, overlapPolicy="AllowAll"))
     drive.until(T0 + timedelta(days=30))
     assert drive.names() == ["nightly-20260102t000000z"]
@@ -274,7 +272,7 @@ def test_actions_run_out_in_the_middle_of_catching_up() -> None:
     assert drive.minutes() == [1, 2]
 
 
-def test_19_the_last_completion_result_goes_by_when_runs_completed() -> None:
+def test_19_the_last_completion_result_is_that_of_the_run_that_completed_last() -> None:
     """A (1..7), B (2..4) and C (3..5) overlap: each run is given what had completed last when it started."""
     drive = Drive(rules(overlapPolicy="AllowAll"))
     drive.until(T0 + 4 * M - S)
@@ -296,7 +294,7 @@ def test_results_that_are_seen_late_do_not_replace_newer_ones() -> None:
     assert drive.state.result == "new"
 
 
-def test_19_a_failure_is_handed_on_until_a_success_clears_it() -> None:
+def test_19_a_failure_is_passed_on_until_a_success_clears_it() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     drive.close(name(1), result="first")
@@ -309,7 +307,7 @@ def test_19_a_failure_is_handed_on_until_a_success_clears_it() -> None:
     assert drive.handed[name(4)] == ("first", None)
 
 
-def test_a_result_that_is_too_large_to_hand_on_is_told() -> None:
+def test_a_result_that_is_too_large_to_pass_on_is_reported() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     drive.close(name(1), result="x" * 200_000)
@@ -317,7 +315,7 @@ def test_a_result_that_is_too_large_to_hand_on_is_told() -> None:
     assert "PayloadTooLarge" in drive.told
 
 
-def test_3_a_run_that_cannot_be_made_is_told_and_let_go() -> None:
+def test_3_a_run_that_cannot_be_created_is_reported_and_dropped() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     drive.advance(inp.RunRefused(name=name(1), message="spec.workflow: must be set"))
@@ -346,7 +344,7 @@ def test_a_run_whose_name_is_taken_gets_another_name() -> None:
     assert drive.state.recent[0].status == "Completed"
 
 
-def test_a_run_whose_names_are_all_taken_is_refused() -> None:
+def test_a_run_without_a_free_name_is_refused() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     names = []
@@ -379,7 +377,7 @@ def test_the_same_refusal_is_reported_once() -> None:
     assert drive.told.count("RunRefused") == 2
 
 
-def test_that_a_run_was_made_is_worth_no_commit_of_its_own() -> None:
+def test_the_creation_of_a_run_alone_needs_no_commit() -> None:
     drive = Drive(rules())
     drive.until(T0 + M)
     transition = drive.decide(inp.RunMade(name=name(1), run_id="u"))
@@ -387,7 +385,7 @@ def test_that_a_run_was_made_is_worth_no_commit_of_its_own() -> None:
     assert transition.state.running[0].run_id == "u"
 
 
-def test_what_cannot_be_followed_starts_nothing_until_it_is_mended() -> None:
+def test_an_invalid_spec_starts_nothing_until_it_is_fixed() -> None:
     drive = Drive(replace(rules(), times=None))
     drive.until(T0 + 10 * M)
     for request in (

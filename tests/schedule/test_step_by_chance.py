@@ -52,7 +52,7 @@ def happen(drive: Drive, chance: Random, *, pauses: bool) -> None:
 
 @given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)), st.sampled_from(["10s", "2m", "1h"]))
 @settings(max_examples=CASES)
-def test_no_time_is_lost_or_counted_twice(chance: Random, policy: OverlapPolicy, window: str) -> None:
+def test_no_time_is_skipped_or_counted_twice(chance: Random, policy: OverlapPolicy, window: str) -> None:
     drive = Drive(rules(overlapPolicy=policy.value, catchupWindow=window, jitter=chance.choice(["0s", "50s"])))
     drive.advance()
     for _ in range(40):
@@ -84,7 +84,7 @@ def test_no_time_is_lost_or_counted_twice(chance: Random, policy: OverlapPolicy,
 
 @given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)))
 @settings(max_examples=CASES)
-def test_overlap_policies_keep_their_word(chance: Random, policy: OverlapPolicy) -> None:
+def test_overlap_policies_keep_their_invariants(chance: Random, policy: OverlapPolicy) -> None:
     drive = Drive(rules(overlapPolicy=policy.value, catchupWindow="10m"))
     drive.advance()
     for _ in range(40):
@@ -110,7 +110,7 @@ def test_overlap_policies_keep_their_word(chance: Random, policy: OverlapPolicy)
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["0s", "50s"]), st.booleans())
 @settings(max_examples=CASES)
-def test_a_clock_that_jumps_about_starts_each_time_once(chance: Random, jitter: str, pauses: bool) -> None:
+def test_each_time_starts_once_with_a_clock_that_jumps(chance: Random, jitter: str, pauses: bool) -> None:
     """Whatever the clock does, it ends up right; each time from then on is started, and none twice."""
     drive = Drive(rules(overlapPolicy="AllowAll", catchupWindow="3m", jitter=jitter))
     real = T0
@@ -135,7 +135,7 @@ def test_a_clock_that_jumps_about_starts_each_time_once(chance: Random, jitter: 
     assert set(range((real - T0) // M + 1, (real + 40 * M - T0) // M)) <= set(started)
 
 
-def test_times_are_dealt_with_in_stretches_that_do_not_overlap() -> None:
+def test_times_are_processed_in_ranges_that_do_not_overlap() -> None:
     at = [T0 + number * M for number in range(100)]
     assert joined(
         [Handled(after=at[5], until=at[6]), Handled(after=at[1], until=at[3]), Handled(after=at[2], until=at[5])]
@@ -149,7 +149,7 @@ def test_times_are_dealt_with_in_stretches_that_do_not_overlap() -> None:
 
 @given(st.randoms(use_true_random=False), st.sampled_from(list(OverlapPolicy)))
 @settings(max_examples=CASES)
-def test_retries_keep_to_pauses_and_to_their_own_time(chance: Random, policy: OverlapPolicy) -> None:
+def test_retries_wait_for_their_time_and_respect_pauses(chance: Random, policy: OverlapPolicy) -> None:
     """What fails is started again: never while paused, never once its next time was due, never at the cost of that."""
     again = RetryPolicy(initial_interval=chance.choice([5 * S, 40 * S]), maximum_attempts=4)
     remaining = chance.choice([None, 1, 3])
@@ -177,7 +177,7 @@ def test_retries_keep_to_pauses_and_to_their_own_time(chance: Random, policy: Ov
 
 
 @pytest.mark.parametrize("policy", list(OverlapPolicy))
-def test_the_same_pass_twice_decides_the_same(policy: OverlapPolicy) -> None:
+def test_the_same_step_twice_decides_the_same(policy: OverlapPolicy) -> None:
     drive = Drive(rules(overlapPolicy=policy.value))
     drive.until(T0 + 3 * M)
     drive.now += M

@@ -83,37 +83,37 @@ def test_hours_by_star_or_step_are_real_hours() -> None:
     assert shown(second, utc(2026, 3, 28, 23, 30), 2) == ["2026-03-29 04:00+02:00", "2026-03-29 06:00+02:00"]
 
 
-def test_times_that_share_a_gap_come_once_after_it() -> None:
+def test_times_within_a_gap_happen_once_after_it() -> None:
     found = times(cron=["0,15,30 2 * * *", "0 3 * * *"], timeZone="Europe/Berlin")
     assert shown(found, utc(2026, 3, 28, 12), 2) == ["2026-03-29 03:00+02:00", "2026-03-30 02:00+02:00"]
 
 
-def test_a_time_that_was_moved_is_excluded_by_what_it_was_and_by_what_it_became() -> None:
+def test_a_shifted_time_is_excluded_by_its_original_and_its_new_time() -> None:
     for hour in ("2", "3"):
         found = times(cron=["30 2 * * *"], exclude=[{"hour": hour}], timeZone="Europe/Berlin")
         assert "2026-03-29 03:00+02:00" not in shown(found, utc(2026, 3, 27), 3)
 
 
-def test_5_start_and_end_count_themselves() -> None:
+def test_5_start_and_end_are_inclusive() -> None:
     found = times(cron=["0 * * * *"], startTime="2026-01-01T05:00:00Z", endTime="2026-01-01T07:00:00Z")
     assert [at.hour for at in found.nominal(utc(2020, 1, 1))] == [5, 6, 7]
     later = times(cron=["0 * * * *"], startTime="2026-01-01T05:00:00.5Z", endTime="2026-01-01T06:59:59.9Z")
     assert [at.hour for at in later.nominal(utc(2020, 1, 1))] == [6]
 
 
-def test_6_intervals_count_from_the_epoch_whatever_the_zone() -> None:
+def test_6_intervals_count_from_the_epoch_in_every_zone() -> None:
     found = times(intervals=[{"every": "6h", "offset": "5h"}], timeZone="Asia/Kolkata")
     assert [at.hour for at in islice(found.nominal(utc(2026, 1, 1)), 4)] == [5, 11, 17, 23]
     weekly = next(times(intervals=[{"every": "7d"}]).nominal(utc(2026, 1, 1)))
     assert weekly.timestamp() % (7 * 86_400) == 0
 
 
-def test_7_both_days_of_a_cron_line_have_to_hold() -> None:
+def test_7_both_days_of_a_cron_line_must_match() -> None:
     fridays = times(cron=["0 0 13 * 5"])
     assert [at.month for at in islice(fridays.nominal(utc(2026, 1, 1)), 3)] == [2, 3, 11]
 
 
-def test_exclusions_take_whole_days_and_may_take_everything() -> None:
+def test_exclusions_can_cover_whole_days_and_everything() -> None:
     found = times(cron=["0 12 * * *"], exclude=[{"month": "12", "dayOfMonth": "25"}, {"dayOfWeek": "Sat,Sun"}])
     days = [at.day for at in islice(found.nominal(utc(2026, 12, 23)), 4)]
     assert days == [23, 24, 28, 29]
@@ -123,13 +123,13 @@ def test_exclusions_take_whole_days_and_may_take_everything() -> None:
     assert next(half.nominal(utc(2026, 1, 1))) == utc(2026, 12, 1, 0, 1)
 
 
-def test_exclusions_that_share_out_an_interval_end_in_an_error() -> None:
+def test_exclusions_that_together_cover_an_interval_are_an_error() -> None:
     found = times(intervals=[{"every": "1s"}], exclude=[{"second": "0/2"}, {"second": "1/2"}])
     with pytest.raises(InvalidTimesError, match="exclude whole hours or days"):
         next(found.nominal(utc(2026, 1, 1)))
 
 
-def test_what_never_comes_is_no_endless_search() -> None:
+def test_the_search_for_a_time_that_never_comes_ends() -> None:
     assert not list(times(cron=["0 0 30 2 *"]).nominal(utc(2026, 1, 1)))
     assert not list(times(calendars=[{"year": "1999"}]).nominal(utc(2026, 1, 1)))
     assert not list(times().nominal(utc(2026, 1, 1)))
@@ -176,7 +176,7 @@ def test_a_zone_as_data_is_like_the_zone_by_name() -> None:
         ({"calendars": [{"month": "Janx"}]}, "InvalidSpec", r"spec.calendars\[0\].month: `Janx`"),
     ],
 )
-def test_what_cannot_be_followed_says_why(spec: dict[str, Any], reason: str, want: str) -> None:
+def test_an_invalid_spec_has_a_reason(spec: dict[str, Any], reason: str, want: str) -> None:
     with pytest.raises(InvalidTimesError, match=want) as caught:
         times(**spec)
     assert caught.value.reason == ConditionReason(reason)
@@ -203,7 +203,7 @@ def test_5_jitter_of_a_last_time_is_bounded_by_itself() -> None:
     assert timedelta(0) < due.actual - due.nominal < timedelta(hours=1), "it may come after the end"
 
 
-def test_the_summary_leaves_comments_out_and_no_part_of_a_field() -> None:
+def test_the_summary_omits_comments_but_no_part_of_a_field() -> None:
     found = times(cron=["0 0 * * MON#1  # first Monday", "0 6 * * *"])
     assert found.canonical().summary == "0 0 * * MON#1; 0 6 * * *"
 
@@ -268,7 +268,7 @@ def test_a_time_that_is_left_after_forty_years_is_found() -> None:
     ],
     ids=["whole days", "parts of days"],
 )
-def test_a_search_among_exclusions_ends_by_what_it_costs(exclude: list[dict[str, str]]) -> None:
+def test_a_search_among_exclusions_is_limited_by_its_cost(exclude: list[dict[str, str]]) -> None:
     many = [{"hour": "*", "minute": "0-49", "second": str(second % 60)} for second in range(100)]
     with pytest.raises(InvalidTimesError, match="takes too long"):
         list(times(calendars=many, exclude=exclude).nominal(utc(2026, 1, 1)))

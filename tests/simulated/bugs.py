@@ -224,6 +224,41 @@ BUGS = (
         first_seed=27,
         found="is created after an earlier attempt of the activity has succeeded",
     ),
+    Bug(
+        name="activity whose end is buffered observed once more",
+        commit="d664570",
+        changes=(
+            Change(
+                file="engine/state/run_state.py",
+                good="        ended = self.code.ended_activities() if self.code is not None else ()\n",
+                bad="        ended = ()\n",
+            ),
+            Change(
+                file="engine/state/run_state.py",
+                good="        if self.code is not None and scheduled_event_id in self.code.ended_activities():\n"
+                "            return None\n",
+                bad="",
+            ),
+            Change(
+                file="engine/activities/activity_deadlines.py",
+                good="        for activity in state.open_activities():\n            if _start_is_unrecorded",
+                bad="        ended = state.code.ended_activities() if state.code else ()\n"
+                "        for activity in state.activities.values():\n"
+                "            if activity.scheduled_event_id in ended:\n"
+                "                continue\n"
+                "            if _start_is_unrecorded",
+            ),
+            Change(
+                file="engine/activities/worker_reports.py",
+                good="        if activity is None or activity.attempt != item.attempt:\n",
+                bad="        code = self._ledger.state.code\n"
+                "        ended = code.ended_activities() if code else ()\n"
+                "        if activity is None or activity.attempt != item.attempt or item.scheduled_event_id in ended:\n",
+            ),
+        ),
+        scenario="code",
+        found="has ActivityTaskStarted",
+    ),
 )
 
 

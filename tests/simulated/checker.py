@@ -14,6 +14,7 @@ from perdure.runtime.kinds import kind_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
+from simulated.event_order import ACTIVITY_CLOSED
 from simulated.history_checks import HistoryChecks
 from simulated.removal_checks import CHORES, RemovalChecks
 from simulated.run_facts import DecodedRuns, continues, state
@@ -110,7 +111,10 @@ class Checker:
         if decided.get("status", "Running") != "Running":
             return None
         notes = meta["annotations"]
-        activity = (decided.get("activities") or {}).get(notes["perdure.dev/scheduled-event-id"])
+        event_id = notes["perdure.dev/scheduled-event-id"]
+        if event_id in _ended(decided):
+            return None
+        activity = (decided.get("activities") or {}).get(event_id)
         due = activity is not None and str(activity.get("attempt", 1)) == notes["perdure.dev/attempt"]
         return activity if due else None
 
@@ -176,6 +180,12 @@ class Checker:
     def history(self, run: Object) -> list[Object]:
         """All events of a run."""
         return self._histories.of(run)
+
+
+def _ended(state: Object) -> set[str]:
+    """The activities whose end is committed, and waits in the buffer until a worker has decided."""
+    buffered = (state.get("code") or {}).get("buffered") or ()
+    return {str(event["scheduledEventId"]) for event in buffered if event["eventType"] in ACTIVITY_CLOSED}
 
 
 def _held(pod: Object) -> bool:

@@ -1,20 +1,18 @@
 """Invariants of histories: they grow without gaps, never change, and end with one closing event."""
 
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 from perdure.runtime.chains import parent_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object
+from simulated import event_order
 from simulated.run_facts import DecodedRuns, continues
 
 _CLOSING = frozenset(
     f"WorkflowExecution{word}"
     for word in ("Completed", "Failed", "TimedOut", "Terminated", "Canceled", "ContinuedAsNew")
 )
-_ACTIVITY_CLOSED = frozenset(f"ActivityTask{word}" for word in ("Completed", "Failed", "TimedOut", "Canceled"))
 _CHILD_CLOSED = {
     f"ChildWorkflowExecution{event}": phase
     for event, phase in (
@@ -54,10 +52,7 @@ class HistoryChecks:
         history = self.of(run)
         closed = [event["eventType"] for event in history if event["eventType"] in _CLOSING]
         found = [] if len(closed) == 1 else [f"has {len(closed)} closing events"]
-        for what, types in (("started", {"ActivityTaskStarted"}), ("ended", _ACTIVITY_CLOSED)):
-            times: Counter[Any] = Counter(event["scheduledEventId"] for event in history if event["eventType"] in types)
-            if twice := [number for number, count in times.items() if count > 1]:
-                found.append(f"has activities that have {what} twice: {twice}")
+        found += event_order.problems(history)
         return found
 
     def _check(self, write: Write, uid: str, stored: Object) -> None:

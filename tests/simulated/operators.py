@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
 from perdure.controller.fleet.membership import Membership
+from perdure.frontend.server import Frontend
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -15,8 +16,7 @@ from simulated.faults import Faults
 from simulated.network import FaultySession
 from simulated.watches import LaggingWatch
 
-if TYPE_CHECKING:
-    from perdure.frontend.server import Frontend
+_Result = TypeVar("_Result")
 
 
 class TroubledOperator(Operator):
@@ -35,7 +35,7 @@ class TroubledOperator(Operator):
         limits: Limits,
         trace: Trace | None,
         crashed: Callable[[str], None],
-        frontend: "Frontend | None" = None,
+        frontend: Frontend | None = None,
         namespaces: tuple[str, ...] = (),
         fleet: str = "",
         address: str = "",
@@ -86,6 +86,10 @@ class TroubledOperator(Operator):
         self._lagging.append(seen)
         return seen
 
+    def within(self, work: Callable[..., _Result], *args: Any) -> _Result:
+        """Call a function in this process, whose tasks end with it."""
+        return self._context.copy().run(work, *args)
+
     def interrupt(self, seconds: float, plural: str = "") -> None:
         """Break the connections of its watches: those of a kind; else of all, or of one that the seed chooses."""
         if plural:
@@ -101,6 +105,11 @@ class TroubledOperator(Operator):
         membership = self.manager.shards
         assert isinstance(membership, Membership)
         return membership.shards
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it was killed."""
+        return self._connections.dead
 
     @property
     def is_frozen(self) -> bool:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from perdure.api.reasons import ConditionReason
 from perdure.runtime.chains import parent_of
 from perdure.runtime.deadletters import letter_of
 from perdure.runtime.retention import Limits
@@ -11,7 +10,7 @@ from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.loop import START
-from simulated.run_facts import is_over, state
+from simulated.run_facts import is_over, is_refused, state
 
 CHORES = ("children", "externals", "markers", "startSuccessor", "reports")
 """Fields of the state of a run that has something left to do."""
@@ -63,7 +62,7 @@ class RemovalChecks:
         found = schedule and self._server.objects.get(ObjectKey("schedules", write.key.namespace, schedule["name"]))
         if schedule and found and found["metadata"]["uid"] == schedule["uid"]:
             self._check_limit(write, found)
-        elif not _is_refused(status) and not self._is_surplus(write):
+        elif not is_refused(status) and not self._is_surplus(write):
             self.check_expired(write, 86_400)
 
     def _is_surplus(self, write: Write) -> bool:
@@ -126,9 +125,3 @@ class RemovalChecks:
         kept = timedelta(seconds=obj["spec"].get("ttlSecondsAfterFinished", default))
         if START + timedelta(seconds=write.time) < datetime.fromisoformat(done) + kept - timedelta(seconds=1):
             self._report(write, "is deleted before its time is over")
-
-
-def _is_refused(status: Object) -> bool:
-    """Whether another run has the ID of this one, which never began."""
-    reason = ConditionReason.WORKFLOW_EXECUTION_ALREADY_STARTED
-    return any(each["reason"] == reason for each in status.get("conditions") or ())

@@ -16,9 +16,11 @@ from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.patching import copy
 from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
+from simulated.caching import caching
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
 from simulated.limits import limits
 from simulated.loop import START
+from simulated.sdk.scenario import code
 from simulated.workspaces import workspaces
 from simulated.world import Scenario, World
 
@@ -475,5 +477,7 @@ SCENARIOS: dict[str, Scenario] = {
         limits,
         workspaces,
         artifacts,
+        caching,
+        code,
     )
 }

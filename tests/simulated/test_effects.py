@@ -9,10 +9,10 @@ import pytest
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 
 from perdure.api import labels
+from perdure.controller.expired_objects import KEPT_PODS, delete_expired
 from perdure.controller.expiry import remove_expired
 from perdure.controller.fleet.shards import AllShards
 from perdure.controller.informers.index import Index
-from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.reconcile.record import Record
 from perdure.controller.retention.end_recorded import EndRecorded
 from perdure.controller.retention.namespace_retention import NamespaceRetention
@@ -186,7 +186,7 @@ def test_a_kept_pod_that_is_given_more_time_at_the_last_moment_stays(place: Plac
             place.server.update(key, lambda pod: pod["metadata"]["labels"].update(later))
 
     place.noted = give
-    assert place.run(delete_expired(place.client, "default", START)) == 0
+    assert place.run(delete_expired(place.client, KEPT_PODS, "default", START)) == 0
     assert key in place.server.objects
 
 

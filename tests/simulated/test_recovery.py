@@ -1,12 +1,13 @@
-"""Attempts whose pods an operator does not find after a restart."""
+"""Attempts whose pods an operator does not find after a restart, or of which it hears late."""
 
 from datetime import timedelta
+from typing import Any
 
 from perdure.api.workflow import WorkflowSpec
 from perdure.controller.runs.attempts.run_attempts import RunAttempts
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.workflows.definitions import Definition
-from perdure.engine.inputs import AttemptInput, AttemptLost
+from perdure.engine.inputs import AttemptCompleted, AttemptInput, AttemptLost, AttemptStarted
 from perdure.engine.state import PendingActivity, RunState
 from perdure.frontend.configuration import Settings
 from perdure.frontend.server import Frontend
@@ -14,6 +15,7 @@ from perdure.handlers.assembly import OperatorOptions, assemble
 from perdure.kube.clock import now
 from perdure.language.compiler import compile_program
 from perdure.runtime.attempts import RunRef
+from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.place import URL, Place
 
 SPEC = {
@@ -29,6 +31,7 @@ def open_activity(*, started: bool) -> RunState:
         scheduled_event_id=2,
         activity_id="only",
         activity_type="work",
+        start_to_close_timeout=timedelta(minutes=2),
         first_scheduled_time=time,
         scheduled_time=time,
         started_time=time if started else None,
@@ -36,16 +39,28 @@ def open_activity(*, started: bool) -> RunState:
     return RunState(start_time=time, next_event_id=3, activities={"2": work})
 
 
-async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
-    """Recover a run without pods and apply its state; what the operator has observed."""
+def attempts_of(place: Place, obj: Any) -> RunAttempts:
+    """The attempts of a run whose operator knows no pods yet."""
     manager, _ = assemble(place.client, OperatorOptions(), Frontend(Settings(authentication=False)))
-    obj = await place.client.get(URL)
     run = RunRef(namespace="default", name="run", uid=obj["metadata"]["uid"], workflow_id="run")
     stored = RunRecord(place.client, obj, run, manager.tools.blobs)
     attempts = RunAttempts(
-        manager.tools, run, stored, None, lambda _note, _pod: None, lambda _note, _pod: None, wake=lambda: None
+        manager.tools,
+        run,
+        stored,
+        None,
+        lambda _note, _pod: None,
+        lambda _note, _pod: None,
+        lambda _note: None,
+        wake=lambda: None,
     )
     attempts.define(Definition(compile_program(WorkflowSpec.parse(SPEC)), "order", None))
+    return attempts
+
+
+async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
+    """Recover a run without pods and apply its state; what the operator has observed."""
+    attempts = attempts_of(place, await place.client.get(URL))
     state = open_activity(started=started)
     await attempts.recover(state)
     observed = await attempts.gather(state, now())
@@ -68,3 +83,28 @@ def test_an_attempt_that_had_started_and_has_no_pod_is_lost(place: Place) -> Non
 def test_an_attempt_that_may_never_have_had_a_pod_gets_one(place: Place) -> None:
     assert place.run(restart(place, started=False)) == []
     assert pods(place) == ["run-2-1"]
+
+
+def test_an_attempt_that_a_lagging_watch_shows_to_have_started_is_read_before_it_times_out(place: Place) -> None:
+    """The watch shows a start three minutes ago. In the meantime, the attempt has succeeded."""
+    key = ObjectKey("pods", "default", "run-2-1")
+
+    def run(pod: Object, **state: Any) -> None:
+        name = pod["spec"]["containers"][0]["name"]
+        status = {"name": name, "ready": False, "restartCount": 0, "image": "image", "imageID": "image", "state": state}
+        phase = "Running" if "running" in state else "Succeeded"
+        pod["status"] = {"phase": phase, "containerStatuses": [status]}
+
+    async def play() -> list[AttemptInput]:
+        attempts, state = attempts_of(place, await place.client.get(URL)), open_activity(started=False)
+        await attempts.recover(state)
+        await attempts.apply(state, now())
+        began = (now() - timedelta(minutes=3)).isoformat()
+        place.server.update(key, lambda pod: run(pod, running={"startedAt": began}))
+        shown = place.server.get(key)
+        ended = {"exitCode": 0, "startedAt": began, "finishedAt": began, "message": '"done"'}
+        place.server.update(key, lambda pod: run(pod, terminated=ended))
+        attempts.observe(shown)
+        return await attempts.gather(state, now())
+
+    assert [type(each) for each in place.run(play())] == [AttemptStarted, AttemptCompleted]

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from perdure.frontend.server import Frontend
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit
@@ -20,12 +21,12 @@ from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.checker import Checker
 from simulated.faults import Faults
 from simulated.fleet import FleetChecker
+from simulated.ids import seeded_ids
 from simulated.kubelet import SlowKubelet
 from simulated.loop import ShuffledLoop
 from simulated.operators import TroubledOperator
-
-if TYPE_CHECKING:
-    from perdure.frontend.server import Frontend  # only few scenarios have one, and it takes long to import
+from simulated.sdk.frontends import Frontends
+from simulated.sdk.peers import address_of
 
 API_VERSION = "perdure.dev/v1alpha1"
 _SETTLE_SECONDS = 150
@@ -79,6 +80,8 @@ class World:
     limits: Limits = field(default_factory=Limits)
     """The limits of the namespace's finished runs."""
     script: Callable[[Object], ContainerExit] = lambda _: ContainerExit(after=1)
+    frontends: Frontends | None = None
+    """The frontends of the operators; None: they serve no SDKs."""
     _started: int = 0
     """How many processes there were."""
     _calm_at: float = 0.0
@@ -143,7 +146,7 @@ class World:
         if self._checking is not None:
             self._checking.cancel()
 
-    def start(self, frontend: "Frontend | None" = None, *, name: str = "") -> TroubledOperator:
+    def start(self, frontend: Frontend | None = None, *, name: str = "") -> TroubledOperator:
         """Start one more operator; with a frontend if Temporal SDKs are served.
 
         With the ``name`` of one that was killed, it is the same pod, whose container is started again.
@@ -152,6 +155,8 @@ class World:
         name = name or f"op-{self._started}"
         self._started += 1
         self.names.add(name)
+        if frontend is None and self.frontends is not None:
+            frontend = self.frontends.make(name)
         operator = TroubledOperator(
             name,
             self.loop,
@@ -165,7 +170,10 @@ class World:
             crashed=self.checker.fail,
             frontend=frontend,
             fleet="fleet" if self.setting.fleet else "",
+            address=address_of(name) if self.setting.fleet and self.frontends is not None else "",
         )
+        if frontend is not None and self.frontends is not None:
+            self.frontends.serve(operator, frontend, fleet=self.setting.fleet)
         self.operators.append(operator)
         return operator
 
@@ -294,7 +302,8 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
 
     gc.disable()  # what it collects, and when, differs between two processes
     try:
-        loop.run_until_complete(play())
+        with seeded_ids(world.random("ids")):
+            loop.run_until_complete(play())
     except (SpinningError, DeadlockError) as error:
         checker.fail(str(error))
     finally:

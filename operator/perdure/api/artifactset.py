@@ -25,12 +25,15 @@ class HolderKind(StrEnum):
     DEAD_LETTER = "DeadLetter"
     """A DeadLetter whose input refers to its artifacts."""
 
+    CACHED_RESULT = "CachedResult"
+    """A CachedResult that refers to its artifacts."""
+
 
 class ArtifactHolder(SpecModel):
     """An object that needs the artifacts."""
 
     kind: HolderKind
-    """WorkflowRun or DeadLetter."""
+    """WorkflowRun, DeadLetter or CachedResult."""
 
     name: Annotated[str, Field(min_length=1, max_length=253)]
     """Name of the object."""

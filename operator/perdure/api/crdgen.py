@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from perdure.api.artifactset import ArtifactSet
+from perdure.api.cachedresult import CachedResult
 from perdure.api.common import AGE, CATEGORY, GROUP, VERSION, Column, Resource
 from perdure.api.deadletter import DeadLetter
 from perdure.api.historysegment import HistorySegment
@@ -43,6 +44,7 @@ KINDS: tuple[type[Resource], ...] = (
     HistorySegment,
     Payload,
     ArtifactSet,
+    CachedResult,
 )
 """All kinds of the group."""
 

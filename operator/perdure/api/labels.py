@@ -77,14 +77,14 @@ MEMBER_RELEASE_ANNOTATION: Final = "perdure.dev/release"
 """Annotation on the Leases of operators that share their work: the version of Perdure that the operator runs."""
 
 RUN_LABEL: Final = "perdure.dev/run"
-"""Label on pods, Leases, ArtifactSets, and claims of workspaces: the name of the WorkflowRun (with a hash if it exceeds 63
-characters)."""
+"""Label on pods, Leases, ArtifactSets, CachedResults, and claims of workspaces: the name of the WorkflowRun (with a hash if it
+exceeds 63 characters)."""
 
 RUN_ID_LABEL: Final = "perdure.dev/run-id"
 """Label on pods, Leases, and claims of workspaces: the UID of the WorkflowRun. The pod watch of the operator selects by it."""
 
 ACTIVITY_LABEL: Final = "perdure.dev/activity"
-"""Label on pods and Leases: the name of the activity (with a hash if it exceeds 63 characters)."""
+"""Label on pods, Leases, and CachedResults: the name of the activity (with a hash if it exceeds 63 characters)."""
 
 SCHEDULED_EVENT_ANNOTATION: Final = "perdure.dev/scheduled-event-id"
 """Annotation on pods and Leases: ID of the ActivityTaskScheduled event, decimal."""
@@ -111,8 +111,8 @@ LAST_HEARTBEAT_DETAILS_ANNOTATION: Final = "perdure.dev/last-heartbeat-details"
 """Annotation on pods: the last heartbeat details of an earlier attempt, JSON; not set if there are none."""
 
 EXPIRES_LABEL: Final = "perdure.dev/expires"
-"""Label on pods of attempts that succeeded: when to delete them, in seconds since 1970. It is set in the write that removes
-the finalizer."""
+"""Label on CachedResults, and on pods of attempts that succeeded: when to delete them, in seconds since 1970. On pods, it is
+set in the write that removes the finalizer."""
 
 POD_RETENTION_ANNOTATION: Final = "perdure.dev/pod-retention"
 """Annotation on pods: retention after success and failure, such as `Expire/Keep`; not set for the default."""

@@ -280,6 +280,17 @@ def artifact_set_name(run_id: str) -> str:
     return f"artifacts-{run_id}"
 
 
+def cached_result_name(activity: str, definition_hash: str, key: str) -> str:
+    """Name the CachedResult of an activity: ``<activity>-<hash>``.
+
+    Args:
+        activity: Name of the activity.
+        definition_hash: Hash of its work.
+        key: Value of its key.
+    """
+    return _readable(activity, "result", f"{activity}/{definition_hash}/{key}")
+
+
 def deletion_pod_name(store: str) -> str:
     """Name the pod that deletes artifacts. The name is a lock: a store has one such pod at a time.
 

@@ -339,6 +339,9 @@ class EventReason(StrEnum):
     LIMIT_NOT_FOUND = "LimitNotFound"
     """The run waits for a WorkflowLimit that does not exist or is not valid. Create or fix it."""
 
+    RESULT_NOT_CACHED = "ResultNotCached"
+    """An activity with `cache` completed, but its result cannot be stored. The note says why. The run is not affected."""
+
     NO_WORKER = "NoWorker"
     """No Temporal SDK worker polls the task queue of the run, of one of its activities, or of a Nexus endpoint that it calls.
     Reported once, until a worker polls."""

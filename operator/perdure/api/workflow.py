@@ -14,6 +14,7 @@ from perdure.api.durations import PositiveDuration
 from perdure.api.field_rules import Rule, at_least_one_of, exactly_one_of, json_name
 from perdure.api.field_shapes import atomic_list, map_list, set_list
 from perdure.api.fields import FailureTypeName, Flag, Identifier, Json, JsonObject, Large, Name, Positive, Reference
+from perdure.api.resultcache import ResultCache
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.work import Http, KubernetesResource, Script
@@ -180,6 +181,11 @@ class Activity(SpecModel):
             lambda activity: not activity.retry_on_another_node or activity.worker is None,
         ),
         Rule(
+            "`cache` must not be used with `worker`: the operator does not start its attempts",
+            "!has(self.cache) || !has(self.worker)",
+            lambda activity: activity.cache is None or activity.worker is None,
+        ),
+        Rule(
             "`workspaces` must be used with `container`, `podTemplate` or `script`",
             "!has(self.workspaces) || has(self.container) || has(self.podTemplate) || has(self.script)",
             lambda activity: not activity.workspaces or activity.work in {"container", "podTemplate", "script"},
@@ -241,6 +247,10 @@ class Activity(SpecModel):
 
     artifacts: Artifacts | None = None
     """Files that exist when the container of the activity starts, and files that it leaves for others. Default: none."""
+
+    cache: ResultCache | None = None
+    """When to use the result of an earlier attempt, also of another run in the namespace, instead of running again.
+    Default: never."""
 
     retry_on_another_node: Annotated[Flag, Field(exclude_if=not_)] = False
     """Whether the pod of a retry prefers other nodes than those of the last five attempts whose pods exist. Default: false."""

@@ -433,7 +433,7 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
 
     Args:
         given: The input; None for no input.
-        parameters: Each `key=value`; the value is JSON, or else a text.
+        parameters: Each `key=value`; the value is JSON, or else a text. A field that is a text remains a text.
 
     Raises:
         BadParameter: A parameter has another form, a field is set twice, or the input has no fields.
@@ -445,7 +445,8 @@ def with_parameters(given: Any, parameters: Iterable[str]) -> Any:
             raise typer.BadParameter(f"`{parameter}` does not have the form key=value", param_hint="-p")
         if key in fields:
             raise typer.BadParameter(f"`{key}` is given twice", param_hint="-p")
-        fields[key] = json_or_text(text)
+        parsed, is_text = json_or_text(text), isinstance(given, dict) and isinstance(given.get(key), str)
+        fields[key] = text if is_text and not isinstance(parsed, str) else parsed
     if not fields:
         return given
     if given is not None and not isinstance(given, dict):

@@ -74,9 +74,18 @@ class Launch:
     logs: bool
     timeout: str | None
     dry_run: DryRun | None
+    parameters: tuple[str, ...] = ()
+    """The `key=value` that the input contains."""
 
     @staticmethod
-    def of(*, wait: bool | None, logs: bool, timeout: str | None, dry_run: DryRun | None) -> Launch:
+    def of(
+        *,
+        wait: bool | None,
+        logs: bool,
+        timeout: str | None,
+        dry_run: DryRun | None,
+        parameters: Iterable[str] | None,
+    ) -> Launch:
         """Check the options.
 
         Raises:
@@ -88,7 +97,7 @@ class Launch:
                 raise typer.BadParameter("requires --wait or --logs", param_hint="--timeout")
         if logs and wait is not None:
             raise typer.BadParameter("leave out --wait, --watch, and --no-wait", param_hint="--logs")
-        return Launch(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run)
+        return Launch(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=tuple(parameters or ()))
 
 
 def labels_of(given: Iterable[str]) -> dict[str, str]:
@@ -138,7 +147,8 @@ async def _create(context: typer.Context, body: Object, where: Where, output: Ou
     async with connect(context=where.cluster, namespace=where.namespace, program=program_of(context)) as reached:
         workflow = spec.get("workflow", {}).get("name")
         if workflow is not None:
-            await check_input(reached, workflow, spec.get("input"))
+            given = await check_input(reached, workflow, spec.get("input"), launch.parameters)
+            body = {**body, "spec": spec if given is None else {**spec, "input": given}}
         conflict = spec.get("workflowIdConflictPolicy", WorkflowIdConflictPolicy.FAIL)
         if "workflowId" in spec and conflict == WorkflowIdConflictPolicy.FAIL:
             await check_workflow_id(reached, spec["workflowId"])

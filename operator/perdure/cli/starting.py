@@ -1,14 +1,22 @@
 """Starts runs: checks the request before a run is created, and waits for the operator's decision afterwards."""
 
+from __future__ import annotations
+
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from perdure.api.lenient import mapping
 from perdure.api.reasons import ConditionReason
 from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
 from perdure.cli.errors import CliError, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from perdure.api.lenient import Json
 
 VERDICT_SECONDS = 30.0
 """Maximum wait for the operator's decision about a run; the same as for the result of an Operation."""
@@ -42,13 +50,17 @@ class NotStartedError(CliError):
     status = ExitCode.NO
 
 
-async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
+async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: Iterable[str] = ()) -> Any:
     """Validate the input of a new run; warn if the Workflow does not exist.
 
     Args:
         cluster: The cluster of the new run.
         workflow: Name of the Workflow of the run.
         given: The input; None for no input.
+        parameters: The `key=value` that the input contains. Their values stay texts if the Workflow declares texts.
+
+    Returns:
+        The input.
 
     Raises:
         NotStartedError: The input does not match the schema of the Workflow.
@@ -60,13 +72,27 @@ async def check_input(cluster: Cluster, workflow: str, given: Any) -> None:
             f"there is no Workflow `{workflow}` in namespace `{cluster.namespace}` yet; its runs wait until it exists"
         )
         typer.echo(f"Warning: {problem}", err=True)
-        return
+        return given
     except CliError:
-        return  # the user has no permission
+        return given  # the user has no permission
+    given = _with_texts(mapping(mapping(found.get("spec")).get("input")), given, parameters)
     findings = await asyncio.to_thread(_findings, found.get("spec"), given)
     if findings:
         problem = "; ".join(findings)
         raise NotStartedError(f"the input is not valid for Workflow `{workflow}`: {problem}; nothing was created")
+    return given
+
+
+def _with_texts(declared: Json, given: Any, parameters: Iterable[str]) -> Any:
+    """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
+    default, properties = mapping(declared.get("default")), mapping(mapping(declared.get("schema")).get("properties"))
+    texts = {}
+    for parameter in parameters:
+        key, _, text = parameter.partition("=")
+        is_text = mapping(properties.get(key)).get("type") == "string" or isinstance(default.get(key), str)
+        if is_text and not isinstance(given[key], str):
+            texts[key] = text
+    return {**given, **texts} if texts else given
 
 
 def _findings(definition: Any, given: Any) -> list[str]:

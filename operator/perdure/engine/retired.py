@@ -8,6 +8,8 @@ class AttemptOutcome(StrEnum):
     """The outcome of an attempt."""
 
     COMPLETED = "Completed"
+    CACHED = "Cached"
+    """It did not run: an earlier result was used."""
     FAILED = "Failed"
     TIMED_OUT = "TimedOut"
     LOST = "Lost"

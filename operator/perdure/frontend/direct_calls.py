@@ -6,7 +6,6 @@ No run repeats such a call. If there is no response in time, or the operator end
 import asyncio
 import uuid
 from dataclasses import dataclass, field
-from time import monotonic
 
 from temporalio.api.nexus.v1 import Request
 from temporalio.api.workflowservice.v1 import RespondNexusTaskCompletedRequest, RespondNexusTaskFailedRequest
@@ -14,6 +13,7 @@ from temporalio.api.workflowservice.v1 import RespondNexusTaskCompletedRequest, 
 from perdure.frontend.matching import Destination, Matching, key_of
 from perdure.frontend.nexus import set_request_timeout
 from perdure.frontend.queues import Kind, Offer, QueueName
+from perdure.kube.clock import monotonic
 
 Answer = RespondNexusTaskCompletedRequest | RespondNexusTaskFailedRequest
 """The response of a worker to a call."""

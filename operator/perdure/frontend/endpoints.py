@@ -3,11 +3,11 @@
 The ConfigMap is in the operator's own namespace: anyone who can write there decides which namespace can call which other one.
 """
 
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 import structlog
@@ -99,7 +99,7 @@ class EndpointRegistry:
         Raises:
             RpcError: The name is in use, or the API server does not respond.
         """
-        made = Endpoint(id=str(uuid4()), namespace=namespace, task_queue=task_queue, created_time=now(), **fields)
+        made = Endpoint(id=str(uuid.uuid4()), namespace=namespace, task_queue=task_queue, created_time=now(), **fields)
 
         def add(known: dict[str, Endpoint]) -> dict[str, Endpoint]:
             if name in known:

@@ -2,11 +2,11 @@
 
 from collections import deque
 from dataclasses import dataclass
-from time import monotonic
 from typing import Final
 
 from perdure.controller.run_entries import Entry
 from perdure.frontend.task_tokens import WorkflowTaskToken
+from perdure.kube.clock import monotonic
 
 _SECONDS: Final = 15.0
 """How long tasks count as in transit, which is longer than detecting the loss of a member takes."""

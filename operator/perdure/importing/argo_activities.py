@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from perdure.importing.argo_artifacts import artifact_paths, copied, of_activity
 from perdure.importing.argo_git import clone, is_from_git
+from perdure.importing.argo_memoize import cache
 from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
 from perdure.importing.argo_scope import PodScope, Shape, WorkflowFacts
@@ -46,7 +47,6 @@ _INPUT: Final = re.compile(r"\{\{inputs\.parameters\.([-\w]+)\}\}")
 _MOUNT: Final = ("name", "mountPath", "subPath", "readOnly")
 
 _ADVICE: Final = {
-    "memoize": "steps are not memoized; let the activity look up and return its earlier result",
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "plugin": "write the step as an activity",
     "archiveLocation": "logs are not archived; use the log collection of your cluster",
@@ -126,6 +126,7 @@ class ActivityBuilder:
             "name": self._name,
             "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or LONGEST,
             **retries(template, self._scope),
+            **cache(template, self._containers),
         }
         if self._pods.retention:
             definition["podRetention"] = self._pods.retention

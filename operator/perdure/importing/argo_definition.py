@@ -34,7 +34,7 @@ _UNSERVED: Final = {
     "plugin": "write the step as an activity",
 }
 _ADVICE: Final = {
-    "memoize": "steps are not memoized; let the activity look up and return its earlier result",
+    "memoize": "only activities are cached; set it on the templates with containers",
     "metrics": "Perdure has its own metrics; see docs/reference/metrics.md",
     "metadata": "only pods have labels; set it on the templates with containers",
 }

@@ -45,7 +45,7 @@ class Containers:
 
     def script(self, script: Fields, returns: Returns) -> Object:
         """Return the container of an activity that runs a script."""
-        source = self._text(not_expanded(script.text("source") or ""), script.at("source"))
+        source = self.text(not_expanded(script.text("source") or ""), script.at("source"))
         made = self.plain(script)
         command = [*made.pop("command", ["sh"]), *made.pop("args", [])]
         option = option_of(command[0])
@@ -58,7 +58,7 @@ class Containers:
 
     def as_script(self, script: Fields, *, prints: bool) -> Object:
         """Return the `script` of an activity."""
-        source = self._text(script.text("source") or "", script.at("source"))
+        source = self.text(script.text("source") or "", script.at("source"))
         made = self.plain(script)
         command = made.pop("command", None)
         if command and any("${" in word.replace("$${", "") for word in command):
@@ -108,17 +108,18 @@ class Containers:
 
     def _field(self, key: str, value: Any, path: str) -> Any:
         if key in {"args", "command"} and isinstance(value, list):
-            return [self._text(str(each), f"{path}[{i}]") for i, each in enumerate(value)]
+            return [self.text(str(each), f"{path}[{i}]") for i, each in enumerate(value)]
         if key == "env" and isinstance(value, list):
             return [self._variable(each, f"{path}[{i}]") for i, each in enumerate(value)]
-        return self._text(str(value), path) if key == "image" else self.computed(value, path)
+        return self.text(str(value), path) if key == "image" else self.computed(value, path)
 
     def _variable(self, variable: Any, path: str) -> Any:
         if not isinstance(variable, dict) or variable.get("value") is None:
             return self.computed(variable, path)
-        return {**variable, "value": self._text(str(variable["value"]), f"{path}.value")}
+        return {**variable, "value": self.text(str(variable["value"]), f"{path}.value")}
 
-    def _text(self, text: str, path: str) -> str:
+    def text(self, text: str, path: str) -> str:
+        """Return a text with converted tags; those without a counterpart are reported and removed."""
         try:
             return template(text, self._scope.resolve, is_tag)
         except UntranslatableError as error:
@@ -141,13 +142,13 @@ class Containers:
 
     def computed(self, value: Any, path: str) -> Any:
         """Return the value of a field of a pod, with `Computed` for texts with tags."""
-        return _changed(value, path, lambda text, where: computed(self._text(text, where)))
+        return _changed(value, path, lambda text, where: computed(self.text(text, where)))
 
     def fixed(self, value: Any, path: str) -> Any:
         """Return the value of a field that is not evaluated. Tags are reported, unless their values are known."""
 
         def change(text: str, where: str) -> str:
-            made = computed(self._text(text, where))
+            made = computed(self.text(text, where))
             if isinstance(made, Computed):
                 self._report.gap(where, _NOT_EVALUATED)
             return str(made)

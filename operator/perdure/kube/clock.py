@@ -22,6 +22,11 @@ def now() -> datetime:
     return source.get()()
 
 
+def monotonic() -> float:
+    """The time of the running event loop, in seconds, for timeouts. In a simulation, it is virtual."""
+    return asyncio.get_running_loop().time()
+
+
 async def until_next_poll(seconds: float) -> None:
     """Wait before the next periodic read; without `polling`, wait forever."""
     if polling.get():

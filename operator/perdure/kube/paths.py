@@ -18,6 +18,7 @@ PLURALS: Final = frozenset(
         "historysegments",
         "payloads",
         "artifactsets",
+        "cachedresults",
     }
 )
 """The resource names of all kinds of `PERDURE`."""

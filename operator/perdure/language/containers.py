@@ -50,6 +50,8 @@ def places(definition: Activity) -> Iterator[tuple[str, str]]:
 
     _changed(definition, note)
     yield from found
+    if definition.cache is not None:
+        yield "cache.key", definition.cache.key
 
 
 def resolve(definition: Activity, *, input: Any, run: Mapping[str, str], attempt: int) -> Activity:  # noqa: A002

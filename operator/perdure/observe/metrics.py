@@ -15,7 +15,8 @@ RUNS = Counter(
 )
 ATTEMPTS = Counter(
     "perdure_activity_attempts",
-    "Ended attempts, by outcome: Completed, Failed, TimedOut, Lost, Canceled, or Stopped if the run closed first.",
+    "Ended attempts, by outcome: Completed, Failed, TimedOut, Lost, Canceled, Cached if an earlier result was used, or Stopped "
+    "if the run closed first.",
     ["outcome"],
     registry=REGISTRY,
 )
@@ -261,6 +262,13 @@ FINISHED_REMOVED = Counter(
 )
 
 
+RESULT_CACHE = Counter(
+    "perdure_result_cache",
+    "Attempts of activities with `cache` that found an earlier result (Hit) or none (Miss), and new results that were stored "
+    "(Stored) or could not be (NotStored).",
+    ["namespace", "outcome"],
+    registry=REGISTRY,
+)
 ARTIFACT_DELETIONS = Counter(
     "perdure_artifact_deletions",
     "Deletions of the artifacts of a run from a store, by outcome: Deleted or Abandoned; and Failed for each failed pod.",

@@ -266,12 +266,14 @@ def _check_names(cast: Cast, scenario: Scenario, source: str) -> None:
     programs = [cast.lead.program, *cast.programs.values()]
     activities = {name for program in programs for name in program.activities}
     children = {name for program in programs for name in children_of(program.spec)}
+    cacheable = {name for program in programs for name, each in program.activities.items() if each.cache is not None}
     expected = scenario.expect.attempts if scenario.expect else {}
     mistaken = [
         f"{source}: {path}.{name}: unknown {what}; known: {_listed(sorted(known))}"
         for path, what, names, known in (
             ("activities", "activity", scenario.activities, activities),
             ("expect.attempts", "activity", expected, activities),
+            ("cached", "activity with `cache`", scenario.cached, cacheable),
             ("children", "child workflow", scenario.children, children),
         )
         for name in names

@@ -6,7 +6,7 @@ manifests, scenario ─▶ objects in the API server ─▶ the operator ─▶ 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import timedelta
@@ -16,9 +16,12 @@ from typing import Any
 from perdure.api.common import API_VERSION
 from perdure.api.labels import CREATED_BY_ANNOTATION
 from perdure.engine import history
+from perdure.engine.inputs import AttemptCompleted
 from perdure.handlers.assembly import OperatorOptions
 from perdure.kube import clock
 from perdure.observe import json_logs
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.cached_results import CacheKey, build_cached_result
 from perdure.runtime.chains import parent_of
 from perdure.simulation.cast import Cast
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -143,6 +146,8 @@ class Play:
         for name in self._claims():
             claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
             self._server.create("persistentvolumeclaims", claim, namespace=lead.namespace)
+        for body in self._earlier_results():
+            self._server.create("cachedresults", body, namespace=lead.namespace)
         given = {} if scenario.input is None else {"input": scenario.input}
         for signal in scenario.signals:
             what = {"name": signal.name} | ({} if signal.input is None else {"input": signal.input})
@@ -163,6 +168,21 @@ class Play:
         programs = (self.cast.lead.program, *self.cast.programs.values())
         workspaces = (each.persistent_volume_claim for program in programs for each in program.spec.workspaces or ())
         return {claim.claim_name for claim in workspaces if claim is not None}
+
+    def _earlier_results(self) -> Iterable[Object]:
+        """The cached results that exist when the run starts."""
+        found: dict[str, Object] = {}
+        earlier = RunRef(namespace=self._lead.role.namespace, name="earlier", uid="earlier", workflow_id="earlier")
+        programs = (self.cast.lead.program, *self.cast.programs.values())
+        for definition in (each for program in programs for each in program.activities.values()):
+            if definition.cache is None:
+                continue
+            for each in self.scenario.cached.get(definition.name, ()):
+                key, completed = CacheKey.of(definition, each.key), self.start - each.age
+                expiry = completed + definition.cache.max_age
+                result = AttemptCompleted(scheduled_event_id=0, attempt=1, result=each.output)
+                found[key.name] = build_cached_result(key, earlier, definition.name, result, completed, expiry)
+        return found.values()
 
     def _ask_at(self, at: timedelta, verb: str, what: Object, workflow_id: str | None, user: str = "") -> None:
         self._asked += 1

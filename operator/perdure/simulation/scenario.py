@@ -10,6 +10,7 @@ from perdure.api.durations import LONGEST, format_decimal_duration, parse_decima
 from perdure.api.field_rules import Rule, at_least_one_of, listed
 from perdure.api.field_shapes import FieldShape
 from perdure.api.fields import Count, FailureTypeName, Flag, Identifier, Json, Positive, ResourceName, Time
+from perdure.api.resultcache import MAX_CACHE_KEY
 from perdure.api.workflowrun import Phase
 
 SPAN_MESSAGE = "must be a duration such as `90s`, `1h30m` or `30d`, or a number of seconds"
@@ -163,6 +164,19 @@ class ScriptedChild(Reply):
     rules = (_at_most_one("output", "fail", "hang"), _at_most_one("after", "hang"))
 
 
+class EarlierResult(ScenarioModel):
+    """A cached result that exists when the run starts."""
+
+    key: Annotated[str, Field(min_length=1, max_length=MAX_CACHE_KEY)]
+    """Its key."""
+
+    output: Json = None
+    """The result. Default: null."""
+
+    age: Span = timedelta(0)
+    """How old it is when the run starts. Default 0s."""
+
+
 class ScriptedSignal(ScenarioModel):
     """A signal to the run."""
 
@@ -278,6 +292,9 @@ class Scenario(ScenarioModel):
 
     children: dict[str, list[ScriptedChild]] = Field(default_factory=dict)
     """For each Workflow that is not in any of the files, one entry per child; the last one repeats."""
+
+    cached: dict[str, list[EarlierResult]] = Field(default_factory=dict)
+    """For each activity with `cache`, the results of earlier runs. Default: none."""
 
     signals: list[ScriptedSignal] = Field(default_factory=list)
     """Signals, in any order."""

@@ -51,7 +51,7 @@ def describe_event(event: ev.AnyEvent) -> Entry | None:
 def _of_step(event: ev.AnyEvent) -> Entry | None:  # noqa: C901, PLR0911, PLR0912 (one case for each event)
     match event:
         case ev.ActivityTaskCompleted():
-            return event.activity_id, "Succeeded", _given(event.result)
+            return event.activity_id, "Succeeded", f"{'cached ' if event.cached else ''}{_given(event.result)}".rstrip()
         case ev.ActivityTaskFailed() | ev.ActivityTaskTimedOut():
             return event.activity_id, "Failed", f"{why(event.failure)} ({event.retry_state})"
         case ev.ActivityTaskCanceled():

@@ -53,6 +53,7 @@ def test_the_group_has_these_kinds() -> None:
         "historysegments",
         "payloads",
         "artifactsets",
+        "cachedresults",
     ]
     assert {kind.info.plural for kind in KINDS} == PLURALS
 
@@ -78,7 +79,9 @@ def test_a_crd_says_what_users_type(kind: type[Resource]) -> None:
     spec = custom_resource_definition(kind)["spec"]
     assert spec["names"]["categories"] == ["perdure"]
     version = spec["versions"][0]
-    assert ("subresources" in version) is (kind.__name__ not in {"HistorySegment", "Payload", "ArtifactSet"})
+    assert ("subresources" in version) is (
+        kind.__name__ not in {"HistorySegment", "Payload", "ArtifactSet", "CachedResult"}
+    )
     assert version["additionalPrinterColumns"][-1]["name"] == "Age"
     assert all(" " not in column["name"] for column in version["additionalPrinterColumns"])
     assert len(version.get("selectableFields", [])) <= 8
@@ -97,6 +100,7 @@ def test_short_names_are_those_of_the_specification() -> None:
         "hseg",
         "wpl",
         "arts",
+        "cres",
     ]
 
 

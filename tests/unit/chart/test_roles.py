@@ -47,6 +47,7 @@ def test_the_operator_may_do_what_it_needs_and_watches_no_lease(render: Render) 
         "historysegments": {"get", "create"},
         "payloads": {"get", "list", "create", "patch", "delete"},
         "artifactsets": {"get", "list", "create", "patch", "delete"},
+        "cachedresults": {"get", "list", "create", "delete"},
         "workflows/status": {"patch"},
     }
     assert granted(operator, "")["pods/log"] == {"get"}
@@ -93,7 +94,7 @@ def test_users_get_perdures_kinds_with_the_roles_they_have(render: Render) -> No
     assert set(view) == PLURALS
     assert all(verbs == {"get", "list", "watch"} for verbs in view.values())
     assert set(edit) == PLURALS - {"historysegments", "payloads", "artifactsets"} | {"workflowruns/tasks"}
-    assert edit["deadletters"] == {"delete", "deletecollection"}
+    assert edit["deadletters"] == edit["cachedresults"] == {"delete", "deletecollection"}
     left = [x["metadata"]["name"] for x in of_kind(render("rbac.aggregate=false", "rbac.onCall=false"), "ClusterRole")]
     of_temporal = [f"perdure-temporal{role}" for role in ("", "-client", "-nexus-admin", "-worker")]
     assert sorted(left) == ["perdure", "perdure-activity", *of_temporal]

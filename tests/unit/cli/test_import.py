@@ -14,7 +14,9 @@ spec:
   templates:
   - {name: main, container: {image: busybox, command: [echo, hello]}}
 """
-BAD = GOOD.replace("name: good", "name: bad").replace("{name: main,", "{name: main, memoize: {key: x},")
+BAD = GOOD.replace("name: good", "name: bad").replace(
+    "{name: main,", "{name: main, metrics: {prometheus: [{name: x}]},"
+)
 
 
 def invoke(*arguments: str, stdin: str = "") -> Result:
@@ -36,7 +38,7 @@ def test_standard_input_is_a_file() -> None:
 def test_what_is_missing_is_reported_and_the_rest_printed() -> None:
     result = invoke("argo", "-", stdin=f"{GOOD}---{BAD}")
     assert result.exit_code == 1
-    assert "Not imported: Workflow/bad: spec.templates[0].memoize: has no counterpart" in result.stderr
+    assert "Not imported: Workflow/bad: spec.templates[0].metrics: has no counterpart" in result.stderr
     assert [each["metadata"]["name"] for each in yaml.safe_load_all(result.stdout)] == ["good", "bad"]
 
 

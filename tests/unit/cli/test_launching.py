@@ -98,3 +98,21 @@ def test_logs_of_a_run_that_takes_too_long_end_with_its_timeout(server: ApiServe
     done = start("-p", "id=7", "--name", "order", "--logs", "--timeout", "100ms")
     assert done.exit_code == 124
     assert "the run `order` has not ended within 100ms; it keeps running" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"default": {"version": "1.0", "count": 1}},
+        {"schema": {"type": "object", "properties": {"version": {"type": "string"}, "count": {"type": "integer"}}}},
+    ],
+)
+def test_a_parameter_stays_a_text_if_the_workflow_declares_a_text(server: ApiServer, declared: dict[str, Any]) -> None:
+    server.answers[WORKFLOW] = {**DEFINITION, "spec": {**DEFINITION["spec"], "input": declared}}
+    parameters = ("-p", "version=1.10", "-p", "count=2", "-p", "other=1.10", "-p", 'quoted="7"')
+    assert start("--no-wait", *parameters).exit_code == 0
+    assert server.created[0]["spec"]["input"] == {"version": "1.10", "count": 2, "other": 1.1, "quoted": "7"}
+    assert start("--no-wait", "-p", 'version="2"').exit_code == 0
+    assert server.created[1]["spec"]["input"] == {"version": "2"}
+    assert start("--no-wait", "--input", '{"other": "1"}', "-p", "other=2").exit_code == 0
+    assert server.created[2]["spec"]["input"] == {"other": "2"}

@@ -128,7 +128,7 @@ def test_files_without_anything_to_check_are_trouble() -> None:
         (
             GOOD.replace("kind: Workflow", "kind: Workflo"),
             3,
-            "kind: unknown kind; the kinds are ArtifactSet, DeadLetter",
+            "kind: unknown kind; the kinds are ArtifactSet, CachedResult",
         ),
         (GOOD + "  steps: []\n", 8, "spec.steps: is set twice in the same object"),
         (GOOD.replace("{name: good}", "{}"), 4, "metadata.name: must be set"),

@@ -88,6 +88,7 @@ async def attempts(wake: Callable[[], None] = lambda: None) -> AsyncIterator[tup
             None,
             lambda _note, _pod: None,
             lambda note, pod: told.append(f"{pod}: {note}"),
+            told.append,
             wake=wake,
         )
         found.define(DEFINITION)

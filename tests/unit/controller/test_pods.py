@@ -12,9 +12,9 @@ from aiohttp import web
 
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
+from perdure.controller.expired_objects import KEPT_PODS, delete_expired
 from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.attempt_pods import Pods, has_ended, has_succeeded
-from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.pods.service_account import ActivityIdentity
 from perdure.controller.pods.workspace_volumes import claim_refusal
 from perdure.kube.access import Access
@@ -297,7 +297,7 @@ async def test_kept_pods_are_deleted_when_their_time_is_over_and_nothing_else_is
         {"metadata": {"name": "unlabelled", "namespace": "shop", "uid": "unlabelled"}},
     )
     async with api_server(cluster.answer) as client:
-        assert await delete_expired(client, None, time) == 1
+        assert await delete_expired(client, KEPT_PODS, None, time) == 1
     assert cluster.names == ["stays", "held", "leaves", "strange", "unlabelled"]
     (selectors,) = cluster.selectors
     assert selectors["labelSelector"] == "perdure.dev/run-id,perdure.dev/expires"
@@ -312,7 +312,7 @@ async def test_a_namespace_keeps_only_so_many_pods() -> None:
         *(expiring(f"b-{n}", str(later), "other") for n in range(2)),
     )
     async with api_server(cluster.answer) as client:
-        assert await delete_expired(client, None, time, most=2) == 3
+        assert await delete_expired(client, KEPT_PODS, None, time, most=2) == 3
     assert cluster.names == ["a-3", "a-4", "b-0", "b-1"]
 
 

@@ -55,6 +55,21 @@ def test_a_script_in_a_pod_is_a_program_that_kubernetes_does_not_expand(tmp_path
     assert (container["command"], container["args"]) == (["bash", "-e"], ["-c", "echo $$(date) ${run.name}"])
 
 
+def test_a_memoized_template_is_an_activity_with_a_cache(tmp_path: Path) -> None:
+    given = """- name: main
+  memoize: {key: "v-{{workflow.parameters.v}}", maxAge: 90, cache: {configMap: {name: c}}}
+  container: {image: a}"""
+    made = one(tmp_path, given, "entrypoint: main\narguments: {parameters: [{name: v, value: 1}]}")
+    assert made["cache"] == {"key": "v-${input.v}", "maxAge": "90s"}
+
+
+def test_a_memoized_template_without_an_age_is_cached_for_a_month(tmp_path: Path) -> None:
+    made = argo(tmp_path, workflow("- {name: main, memoize: {key: x}, container: {image: a}}"))
+    assert made.complete
+    assert made.spec["activities"][0]["cache"] == {"key": "x", "maxAge": "30d"}
+    assert any("memoize.maxAge: a result is used for at most 30d" in each for each in made.sentences)
+
+
 def test_a_request_is_a_request(tmp_path: Path) -> None:
     made = one(
         tmp_path,
@@ -268,7 +283,11 @@ podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"cpu": 
             "- {name: main, resource: {action: replace, manifest: '{apiVersion: v1, kind: X, metadata: {name: x}}'}}",
             "spec.templates[0].resource.action",
         ),
-        ("- {name: main, memoize: {key: x}, container: {image: a}}", "spec.templates[0].memoize"),
+        ("- {name: main, memoize: {maxAge: 1h}, container: {image: a}}", "spec.templates[0].memoize.key"),
+        (
+            "- {name: main, memoize: {key: x}, steps: [[{name: a, template: b}]]}\n- {name: b, container: {image: a}}",
+            "spec.templates[0].memoize",
+        ),
         ("- {name: main, inputs: {artifacts: [{name: a, path: /a}]}, container: {image: a}}", "arguments"),
         (
             "- {name: main, metadata: {labels: {a: '{{workflow.name}}'}}, container: {image: a}}",

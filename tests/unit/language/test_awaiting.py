@@ -27,7 +27,7 @@ def waits(flow: Flow) -> list[Awaited]:
     return awaited(flow.program, load_memory(flow.state.memory), flow.state.timers)
 
 
-def test_each_wait_tells_its_signal_its_step_and_its_nearest_limit() -> None:
+def test_each_wait_has_its_signal_its_step_and_its_next_timeout() -> None:
     flow = Flow(DEFINITION, input={})
     assert sorted(waits(flow)) == [
         Awaited("approve", "approved", at(3600)),

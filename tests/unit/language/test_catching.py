@@ -26,7 +26,7 @@ def test_a_failure_is_caught_by_its_type() -> None:
     assert play.result == "mended"
 
 
-def test_a_failure_nobody_catches_goes_up() -> None:
+def test_a_failure_without_a_catch_propagates() -> None:
     play = Play(CATCH)
     play.fails("a", "Unheard")
     assert play.failure.chain()[-1].type == "Unheard"
@@ -113,7 +113,7 @@ def test_completed_steps_are_undone_last_in_first_out() -> None:
     assert play.failure.suppressed == ()
 
 
-def test_compensation_goes_on_when_one_fails_and_the_failure_tells() -> None:
+def test_compensation_continues_after_a_failure_which_is_reported() -> None:
     play = Play(SAGA)
     play.completes("a", {"id": 1})
     play.completes("b", 2)

@@ -33,7 +33,7 @@ from unit.language.checking import ACTIVITIES, IDLE, SCHEMA, STEPS, of_value, to
         ("${vars.total}", "no step sets the variable `total`"),
     ],
 )
-def test_an_expression_that_cannot_work_is_told(expression: str, want: str | None) -> None:
+def test_an_expression_that_always_fails_is_reported(expression: str, want: str | None) -> None:
     findings = [finding for finding in of_value(expression) if " spec.steps[1].set.v: " in finding]
     assert (want or "") in "".join(findings)
     assert len(findings) == (1 if want else 0) or "input.address" in expression
@@ -62,7 +62,7 @@ def test_an_expression_that_cannot_work_is_told(expression: str, want: str | Non
         "${cel.bind(input, 1, input + 1)}",
     ],
 )
-def test_an_expression_that_may_work_is_left_alone(expression: str) -> None:
+def test_an_expression_that_can_succeed_is_not_reported(expression: str) -> None:
     assert of_value(expression) == []
 
 
@@ -80,13 +80,13 @@ def test_without_a_schema_nothing_is_known_of_the_input() -> None:
         ({"waitUntil": {"condition": "${input.guest}", "timeout": "1m"}}, "must be true or false"),
     ],
 )
-def test_what_gives_a_value_of_the_wrong_type_is_told(step: dict[str, Any], want: str) -> None:
+def test_a_value_of_the_wrong_type_is_reported(step: dict[str, Any], want: str) -> None:
     (finding,) = told(SCHEMA, steps=[{"name": "s", **step}])
     assert finding.startswith("Error spec.steps[0].")
     assert want in finding
 
 
-def test_the_items_of_a_loop_have_the_type_that_the_schema_tells() -> None:
+def test_the_items_of_a_loop_have_the_type_in_the_schema() -> None:
     loop = {"name": "s", "forEach": {"items": "${input.rooms}", "as": "room"}}
     good = {**loop, "activity": {"name": "work", "input": "${room.n + index}"}}
     bad = {**loop, "activity": {"name": "work", "input": "${room.n + 'x'}"}}
@@ -95,7 +95,7 @@ def test_the_items_of_a_loop_have_the_type_that_the_schema_tells() -> None:
     assert "`room.n + 'x'` always fails" in finding
 
 
-def test_a_loop_variable_outside_of_its_loop_and_a_step_of_another_list_are_told_where_they_are() -> None:
+def test_a_name_out_of_scope_is_reported_with_the_place_where_it_is_defined() -> None:
     loop = {"name": "rooms", "forEach": {"items": [1], "as": "room"}, "activity": {"name": "work"}}
     (finding,) = told(steps=[loop, {"name": "s", "set": {"v": "${room}"}}])
     assert finding.endswith("(`room` is defined only in step `rooms`)")
@@ -138,7 +138,7 @@ PARAMS = {
         (None, "is not of type"),
     ],
 )
-def test_what_a_block_is_given_has_to_fit_its_params(given: Any, want: str | None) -> None:
+def test_the_input_of_a_call_must_match_the_params_of_the_block(given: Any, want: str | None) -> None:
     block = {"name": "b", "params": PARAMS, "steps": IDLE["steps"]}
     findings = told(SCHEMA, steps=[{"name": "c", "call": {"block": "b", "input": given}}], blocks=[block])
     assert len(findings) == (1 if want else 0), findings
@@ -148,7 +148,7 @@ def test_what_a_block_is_given_has_to_fit_its_params(given: Any, want: str | Non
 # What follows from it
 
 
-def test_no_run_starts_with_an_error_but_one_that_has_started_goes_on() -> None:
+def test_an_error_prevents_the_start_of_runs_but_open_runs_continue() -> None:
     spec = WorkflowSpec.parse({**yaml.safe_load(ACTIVITIES), "steps": [{"name": "s", "set": {"v": "${now + 1}"}}]})
     compile_program(spec)
     with pytest.raises(InvalidWorkflowError, match="always fails"):

@@ -128,7 +128,9 @@ def test_a_trial_has_letters_in_the_place_of_expressions() -> None:
         ('env: [{name: A, value: "${1 / 0}"}]', "env[0].value", "always fails"),
     ],
 )
-def test_what_cannot_be_evaluated_is_an_error_before_the_run(container: str, place: str, message: str) -> None:
+def test_an_expression_that_cannot_be_evaluated_is_an_error_before_the_run(
+    container: str, place: str, message: str
+) -> None:
     (finding,) = told(f"container: {{image: i, {container}}}")
     assert finding.startswith(f"Error spec.activities[0].container.{place}: ")
     assert message in finding
@@ -176,7 +178,7 @@ def test_an_expression_in_a_program_is_warned_of(container: str) -> None:
         'args: ["${input}"]',
     ],
 )
-def test_an_expression_beside_a_program_is_safe(container: str) -> None:
+def test_an_expression_next_to_a_program_is_safe(container: str) -> None:
     assert told(f"container: {{image: i, {container}}}") == []
 
 

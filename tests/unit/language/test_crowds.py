@@ -67,7 +67,7 @@ def test_as_many_children_as_may_be_pending_can_close_at_the_same_time() -> None
     assert report.phase == "Completed"
 
 
-def test_the_failure_can_be_caught_and_what_was_begun_goes_on() -> None:
+def test_the_failure_can_be_caught_and_started_work_continues() -> None:
     workflow = fans(KINDS["activities"], catch=[{"errorTypes": ["PendingLimitExceeded"], "call": {"block": "idle"}}])
     report = simulate(workflow, maxEvents=200_000)
     assert report.phase == "Completed"

@@ -27,7 +27,7 @@ def together(**workflows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def test_what_a_child_is_given_has_to_fit_its_input() -> None:
+def test_the_input_of_a_child_must_match_its_schema() -> None:
     nap = IDLE["steps"]
     assert together(a=[child("b", {"n": "${input.n}"})], b=nap) == []
     assert together(a=[child("b", {"n": "${run.name}"})], b=nap) == [
@@ -40,7 +40,7 @@ def test_what_a_child_is_given_has_to_fit_its_input() -> None:
     assert finding.endswith('"n" is a required property')
 
 
-def test_a_child_that_is_in_none_of_the_files_is_told_where_others_are() -> None:
+def test_a_child_missing_from_the_files_is_reported_if_others_are_there() -> None:
     (finding,) = together(a=[child("bb")], b=IDLE["steps"])
     assert (
         "Warning spec.steps[0].childWorkflow.workflow.name: there is no Workflow `bb` in the files, did you" in finding
@@ -49,13 +49,13 @@ def test_a_child_that_is_in_none_of_the_files_is_told_where_others_are() -> None
     assert "Note spec.steps[0].childWorkflow.workflow.name: Workflow `bb` is in none of the files" in finding
 
 
-def test_workflows_that_start_each_other_whatever_happens_are_told() -> None:
+def test_workflows_that_always_start_each_other_are_reported() -> None:
     (finding,) = together(a=[child("b", {"n": 1})], b=[child("a", {"n": 1})])
     assert "a: Error spec.steps[0].childWorkflow: these Workflows start each other endlessly: `a` starts `b`" in finding
     assert together(a=[child("b", {"n": 1})], b=[child("a", {"n": 1}, when="${input.n > 0}")]) == []
 
 
-def test_a_retry_policy_that_is_in_none_of_the_files_is_told() -> None:
+def test_a_retry_policy_missing_from_the_files_is_reported() -> None:
     policy = {"name": "standart"}
     activity = {**yaml.safe_load(ACTIVITIES)["activities"][0], "retryPolicy": policy}
     each = checked(activities=[activity])

@@ -51,7 +51,7 @@ def test_templates(value: Any, want: Any) -> None:
     assert type(got) is type(want)
 
 
-def test_sources_and_references_are_told() -> None:
+def test_mistakes_in_sources_and_references_are_reported() -> None:
     template = compile_template({"a": "${input.x + steps.hotel.output}", "b": "-${steps['cool-off'].output}-${now}"})
     assert template.sources == ("input.x + steps.hotel.output", "steps['cool-off'].output", "now")
     assert template.references == References(
@@ -268,7 +268,7 @@ def test_a_name_that_is_allowed_but_absent_is_an_error_of_the_evaluation() -> No
         template.evaluate({})
 
 
-def test_numbers_json_allows_and_cel_does_not_are_no_crash() -> None:
+def test_numbers_that_json_allows_and_cel_does_not_cause_no_crash() -> None:
     assert evaluate("big", big=10**30) == 10**30
     assert "64-bit" in refusal("big + 1", big=10**30).message
     assert "cannot be computed" in refusal("big * 1.5", big=10**400).message

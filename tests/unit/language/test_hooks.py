@@ -196,7 +196,7 @@ def test_a_dead_letter_is_only_of_the_activity_of_the_step() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_hook_is_found(steps: dict[str, object], message: str) -> None:
+def test_a_mistake_in_a_hook_is_found(steps: dict[str, object], message: str) -> None:
     blocks = [
         {"name": "h", "steps": [{"name": "s", "set": {"x": "${params}"}}]},
         {"name": "again", "steps": [{"name": "c", "continueAsNew": {}}]},

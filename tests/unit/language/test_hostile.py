@@ -141,7 +141,7 @@ BRANCHING: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("schema", [pytest.param(each[1], id=each[0]) for each in BRANCHING])
-def test_a_schema_that_branches_into_itself_is_no_exponential_work(schema: dict[str, Any]) -> None:
+def test_a_schema_that_branches_into_itself_takes_no_exponential_work(schema: dict[str, Any]) -> None:
     """In a value of 90 levels, there are more ways through each of them than anybody could go."""
     checked = input_check({"minProperties": 1, **schema}, None)
     for lists in (False, True):
@@ -150,7 +150,7 @@ def test_a_schema_that_branches_into_itself_is_no_exponential_work(schema: dict[
         assert all("where is not told" not in message for _, message in checked.check(_nested(2, lists=lists)))
 
 
-def test_a_branching_schema_tells_where_as_long_as_that_can_be_paid() -> None:
+def test_a_branching_schema_names_the_place_within_the_limit_of_work() -> None:
     leaf = {"type": "integer"}
     node = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}, "required": ["left", "right"]}
     checked = input_check({"anyOf": [leaf, {"type": "object", **node}]}, None)
@@ -159,7 +159,7 @@ def test_a_branching_schema_tells_where_as_long_as_that_can_be_paid() -> None:
     assert "is not valid under any of the schemas" in found[1]
 
 
-def test_of_a_large_input_the_first_thing_that_does_not_fit_is_told() -> None:
+def test_the_first_mismatch_of_a_large_input_is_reported() -> None:
     checked = input_check({"properties": {"ids": {"items": {"type": "string"}}}}, None)
     assert checked.check({"ids": ["x"] * 40_000}) == []
     assert checked.check({"ids": [*["x"] * 30_000, *range(30_000)]}) == [(".ids[30000]", '0 is not of type "string"')]
@@ -190,7 +190,7 @@ def test_an_input_that_is_too_large_for_its_schema_is_refused_unseen(schema: dic
         ({"$defs": {"a": {"$id": "a", "items": {"$ref": "#"}}}, "$ref": "#/$defs/a"}, "remove it"),
     ],
 )
-def test_what_a_schema_refers_to_is_seen_or_refused(schema: dict[str, Any], remedy: str) -> None:
+def test_references_in_a_schema_are_resolved_or_rejected(schema: dict[str, Any], remedy: str) -> None:
     with pytest.raises(InputSchemaError, match=re.escape(remedy)):
         input_check(schema, None)
 

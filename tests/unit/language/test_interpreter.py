@@ -217,7 +217,7 @@ def test_a_sleep_is_never_longer_than_the_longest_duration() -> None:
     assert timer.fire_time == T0 + seconds(99_999 * 86_400)
 
 
-def test_what_a_message_quotes_of_a_large_value_is_short() -> None:
+def test_a_message_quotes_only_a_short_part_of_a_large_value() -> None:
     drive = run(make({"name": "nap", "sleep": {"duration": "${input}"}}), "x" * 100_000)
     assert len(failure(drive).message) < 500
 
@@ -374,7 +374,7 @@ def test_a_step_that_has_not_run_yet_cannot_be_referred_to() -> None:
         make(do("a", input="${steps.b.output}"), do("b"))
 
 
-def test_a_definition_that_cannot_be_run_fails_its_run_at_once_and_for_good() -> None:
+def test_an_invalid_definition_fails_its_run_immediately_and_permanently() -> None:
     drive = Drive(Refuser("spec.steps: there is nothing to do"))  # type: ignore[arg-type]
     first = run(make(do())).history[0]
     assert isinstance(first, ev.WorkflowExecutionStarted)
@@ -412,7 +412,7 @@ def test_a_definition_that_cannot_be_run_fails_its_run_at_once_and_for_good() ->
         "false",
     ],
 )
-def test_what_is_given_goes_over_the_default(default: Any, given_input: Any, want: Any) -> None:
+def test_the_input_takes_precedence_over_the_default(default: Any, given_input: Any, want: Any) -> None:
     program = make(do(input="${input}"), input={"default": default})
     assert with_defaults(program, given_input) == want
     assert run(program, given_input).open.input == want

@@ -40,7 +40,7 @@ def test_items_are_lists_ranges_and_maps(items: str, want: list[Any]) -> None:
     assert play.result == want
 
 
-def test_what_are_no_items_fails_the_step() -> None:
+def test_a_value_that_is_not_a_list_of_items_fails_the_step() -> None:
     assert "must give a list or a map" in Play(f"steps: [{do('l', forEach='{items: 5}')}]").failure.message
 
 
@@ -52,7 +52,7 @@ def test_a_failed_item_stops_the_others() -> None:
     assert play.failure.kind is FailureKind.ACTIVITY
 
 
-def test_a_loop_within_a_loop_goes_on_however_much_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_within_a_loop_continues_with_many_open_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "MAX_OPEN", 4)
     play = Play("""
 steps: [{name: l, forEach: {items: "${lists.range(3)}"}, call: {block: b, input: "${item}"}}]
@@ -70,7 +70,7 @@ blocks:
     assert play.result == [[0, 1, 2], [10, 11, 12], [20, 21, 22]]
 
 
-def test_outputs_of_items_nobody_refers_to_are_not_kept() -> None:
+def test_outputs_of_items_without_references_are_not_kept() -> None:
     play = Play(f"steps: [{do('l', forEach='{items: [a, b]}')}, {do('last')}]")
     play.completes("l[0]", "x" * 1000)
     assert play.memory.loops["l"].outputs == {}

@@ -21,19 +21,19 @@ from unit.language.checking import IDLE, checked, told
         ([{"name": "a", "fail": {}, "forEach": {"items": "${input}"}}], None),
     ],
 )
-def test_a_step_that_never_runs_is_told(steps: list[dict[str, Any]], want: str | None) -> None:
+def test_a_step_that_never_runs_is_reported(steps: list[dict[str, Any]], want: str | None) -> None:
     last = {"name": "z", "sleep": {"duration": "1s"}}
     findings = [f for f in told(steps=[*steps, last], blocks=[IDLE]) if "idle" not in f]
     assert (want or "") in "".join(findings)
     assert len(findings) == (1 if want else 0)
 
 
-def test_a_step_beside_one_that_ends_the_run_may_run() -> None:
+def test_a_step_next_to_one_that_ends_the_run_can_run() -> None:
     steps = [{"name": "a", "needs": [], "return": {}}, {"name": "z", "needs": [], "sleep": {"duration": "1s"}}]
     assert told(steps=steps) == []
 
 
-def test_a_limit_of_steps_that_run_one_after_the_other_is_told() -> None:
+def test_a_useless_limit_of_sequential_steps_is_reported() -> None:
     steps: list[dict[str, Any]] = [{"name": name, "sleep": {"duration": "1s"}} for name in "abc"]
     (finding,) = told(steps=steps, maxConcurrency=2)
     assert finding.startswith(
@@ -42,12 +42,12 @@ def test_a_limit_of_steps_that_run_one_after_the_other_is_told() -> None:
     assert told(steps=[*steps[:2], {**steps[2], "needs": ["a"]}], maxConcurrency=2) == []
 
 
-def test_a_condition_that_is_never_true_is_told() -> None:
+def test_a_condition_that_is_never_true_is_reported() -> None:
     (finding,) = told(steps=[{"name": "a", "when": "${false}", "sleep": {"duration": "1s"}}])
     assert finding == "Warning spec.steps[0].when: step `a` never runs: its `when` is always false"
 
 
-def test_ways_of_a_switch_that_are_never_taken_are_told() -> None:
+def test_unreachable_cases_of_a_switch_are_reported() -> None:
     call = {"call": {"block": "idle"}}
     whens = ["${input.a}", "${input.a}", "${false}", "${true}", "${input.b}"]
     switch = {"cases": [{"when": when, **call} for when in whens], "default": call}
@@ -60,7 +60,7 @@ def test_ways_of_a_switch_that_are_never_taken_are_told() -> None:
     ]
 
 
-def test_clauses_that_catch_nothing_are_told() -> None:
+def test_clauses_that_catch_nothing_are_reported() -> None:
     def clauses(*types: list[str]) -> list[str]:
         catch = [{"errorTypes": each, "call": {"block": "idle"}} for each in types]
         return told(steps=[{"name": "s", "activity": {"name": "work"}, "catch": catch}], blocks=[IDLE])
@@ -70,7 +70,7 @@ def test_clauses_that_catch_nothing_are_told() -> None:
     assert [finding.split(":")[0] for finding in clauses([], ["B"])] == ["Warning spec.steps[0].catch[1]"]
 
 
-def test_what_nobody_uses_is_told() -> None:
+def test_unused_definitions_are_reported() -> None:
     assert told(blocks=[IDLE]) == ["Warning spec.blocks[0]: nothing calls block `idle`; remove it"]
     unused = checked(steps=IDLE["steps"]).findings
     assert [str(finding) for finding in unused] == [
@@ -121,7 +121,7 @@ def test_a_branch_that_need_not_win_may_be_missing() -> None:
 # Without end, without limit
 
 
-def test_blocks_that_call_each_other_whatever_happens_are_told() -> None:
+def test_blocks_that_always_call_each_other_are_reported() -> None:
     def blocks(**more: Any) -> list[str]:
         there = {"name": "a", "steps": [{"name": "x", "call": {"block": "b"}}]}
         back = {
@@ -142,7 +142,7 @@ def test_blocks_that_call_each_other_whatever_happens_are_told() -> None:
     assert blocks(catch=[{"call": {"block": "b"}}]) == []
 
 
-def test_a_block_that_may_return_before_it_calls_itself_is_left_alone() -> None:
+def test_a_block_that_can_return_before_it_calls_itself_is_not_reported() -> None:
     steps = [
         {"name": "done", "when": "${params.n == 0}", "return": {}},
         {"name": "again", "call": {"block": "a", "input": {"n": "${params.n - 1}"}}},
@@ -168,7 +168,7 @@ def test_waiting_without_limit_is_worth_a_note() -> None:
         ({"startToCloseTimeout": "3m", "scheduleToCloseTimeout": "2m"}, "is longer than `scheduleToCloseTimeout`"),
     ],
 )
-def test_timeouts_that_do_not_do_what_they_seem_to_are_told(timeouts: dict[str, str], want: str | None) -> None:
+def test_misleading_timeouts_are_reported(timeouts: dict[str, str], want: str | None) -> None:
     findings = told(activities=[{"name": "work", "container": {"image": "i"}, **timeouts}])
     assert len(findings) == (1 if want else 0)
     assert (want or "") in "".join(findings)

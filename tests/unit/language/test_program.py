@@ -31,7 +31,7 @@ def findings(**spec: Any) -> list[str]:
     return []
 
 
-def test_a_definition_that_can_be_run_has_no_findings() -> None:
+def test_a_valid_definition_has_no_findings() -> None:
     assert findings() == []
 
 
@@ -104,13 +104,13 @@ def test_a_step_that_is_needed_has_to_be_there() -> None:
         ({"a": ["c"], "c": ["b"]}, "`a` needs `c` needs `b` needs `a`"),
     ],
 )
-def test_steps_that_wait_for_each_other_are_told(needs: dict[str, list[str]], chain: str) -> None:
+def test_steps_that_wait_for_each_other_are_reported(needs: dict[str, list[str]], chain: str) -> None:
     steps = [{**DO, "name": name, **({"needs": needs[name]} if name in needs else {})} for name in "abc"]
     (found,) = findings(steps=steps)
     assert f"so none of them ever starts: {chain}; " in found
 
 
-def test_a_long_chain_is_no_cycle() -> None:
+def test_a_long_chain_is_not_a_cycle() -> None:
     assert findings(steps=[{**DO, "name": f"s{i}"} for i in range(200)]) == []
 
 
@@ -127,13 +127,13 @@ def test_a_long_chain_is_no_cycle() -> None:
         ({"activity": {"name": "work"}, "compensate": {"call": {"block": "blok"}}}, "compensate.call.block"),
     ],
 )
-def test_a_block_that_is_not_there_is_told(step: Json, where: str) -> None:
+def test_a_missing_block_is_reported(step: Json, where: str) -> None:
     assert findings(steps=[{"name": "x", **step}], blocks=[BLOCK]) == [
         f"spec.steps[0].{where}: block `blok` is not defined in `blocks`; defined: block"
     ]
 
 
-def test_what_is_wrong_in_a_block_is_told_with_its_place() -> None:
+def test_a_mistake_in_a_block_is_reported_with_its_place() -> None:
     block = {"name": "b", "steps": [{"name": "x", "set": {"v": "${steps.do.output + params.y + item}"}}]}
     (found,) = findings(blocks=[block])
     assert found.startswith("spec.blocks[0].steps[0].set.v: ")
@@ -209,7 +209,7 @@ def test_the_retry_policies_that_are_meant_by_name_are_known_wherever_they_stand
     assert found == {"of-a-call", "of-a-child", "of-a-compensation", "of-an-activity"}
 
 
-def test_what_a_choice_of_retry_policy_becomes() -> None:
+def test_a_choice_of_retry_policy_is_compiled() -> None:
     assert retry_policy(RetryPolicyChoice(name="shared")) == PolicyReference("shared")
     google = RetryPolicyChoice.parse({"cloudScheduler": {"retryCount": 3, "minBackoffDuration": "3.5s"}})
     assert retry_policy(google) == RetryPolicy(
@@ -230,7 +230,7 @@ def test_a_definition_without_steps_is_refused() -> None:
     assert findings(steps=[]) == ["spec.steps: must have at least one step"]
 
 
-def test_an_activity_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_missing_activity_is_reported_with_the_existing_ones() -> None:
     other = {**WORK, "name": "another"}
     assert findings(activities=[WORK, other], steps=[{"name": "do", "activity": {"name": "wrok"}}]) == [
         "spec.steps[0].activity.name: activity `wrok` is not defined in `activities`; defined: another, work"
@@ -257,7 +257,7 @@ def test_an_activity_that_is_not_there_is_told_with_those_that_are() -> None:
     ],
     ids=["an input", "a variable", "a sleep", "a return", "a fail", "the output"],
 )
-def test_a_step_that_is_not_there_is_told_with_place_and_expression(
+def test_a_missing_step_is_reported_with_place_and_expression(
     steps: list[Json], spec: Json, path: str, source: str
 ) -> None:
     assert findings(steps=steps, **spec) == [
@@ -276,13 +276,13 @@ def test_a_step_that_is_not_there_is_told_with_place_and_expression(
     ],
     ids=["no CEL", "an unknown name", "a computed key", "not closed", "empty"],
 )
-def test_an_expression_that_does_not_compile_is_told_with_its_place(template: Any, path: str, want: str) -> None:
+def test_an_expression_that_does_not_compile_is_reported_with_its_place(template: Any, path: str, want: str) -> None:
     (found,) = findings(output=template)
     assert found.startswith(f"{path}: ")
     assert want in found
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     found = findings(
         activities=[{"name": "work", "worker": {"taskQueue": "pods/x"}, "startToCloseTimeout": "60s"}],
         steps=[
@@ -300,7 +300,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
     ]
 
 
-def test_the_error_as_text_tells_all_of_it() -> None:
+def test_the_error_as_text_is_complete() -> None:
     spec = WorkflowSpec.parse({"steps": [DO], "output": "${}"})
     with pytest.raises(InvalidWorkflowError) as caught:
         compile_program(spec)

@@ -55,7 +55,7 @@ def test_a_step_that_is_named_is_done_again_with_what_comes_after_it() -> None:
     assert again.done("c", ":finally/note").status is RunStatus.COMPLETED
 
 
-def test_what_does_not_come_after_the_named_step_is_kept() -> None:
+def test_results_that_do_not_follow_the_named_step_are_kept() -> None:
     """`y` needs `x`, and both came after `b` began; neither needs `b`."""
     steps = f"[{do('b')}, {do('x', ALONE)}, {do('y', ', needs: [x]')}, {do('z', ', needs: [b, y]')}]"
     run = Run(steps).done("b", "x", "y", "z", ":finally/note")
@@ -120,7 +120,7 @@ def test_results_that_are_too_large_together_are_done_again_and_counted() -> Non
     assert retried(run, "b").open() == ["b", "x2", "x3"]
 
 
-def test_a_run_that_was_cancelled_goes_on_where_it_was() -> None:
+def test_a_retry_continues_a_cancelled_run_where_it_was() -> None:
     run = Run(f"[{do('a')}, {do('b')}]").done("a")
     run.at(inp.CancelRequested(request_id="c"))
     run.done(":finally/note")
@@ -128,7 +128,7 @@ def test_a_run_that_was_cancelled_goes_on_where_it_was() -> None:
     assert retried(run).open() == ["b"]
 
 
-def test_what_cannot_be_retried_is_told() -> None:
+def test_a_run_that_cannot_be_retried_is_refused() -> None:
     run = Run(f"[{do('a')}]").done("a", ":finally/note")
     with pytest.raises(ValueError, match="no step failed; name steps in `from`"):
         plan(run)

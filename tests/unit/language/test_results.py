@@ -50,7 +50,7 @@ def test_a_result_is_doubtful_where_it_is_missed_or_cannot_be_read(
 
 
 @pytest.mark.parametrize("path", ["a:compensate", "a[0]:compensate", "b/a[12]:compensate"])
-def test_what_a_compensation_returns_is_not_doubtful(path: str) -> None:
+def test_the_result_of_a_compensation_is_not_doubtful(path: str) -> None:
     steps = "- {name: a, activity: {name: count}}\n- {name: b, set: {x: '${steps.a.output}'}}\n"
     assert doubt(program(steps), path, None) == doubt(program(steps), path, "{'files': 7}") == ""
 

@@ -111,7 +111,7 @@ def test_compensations_and_other_handlers_are_behind_the_point() -> None:
     assert again.done("b", ":finally/note").status is RunStatus.COMPLETED
 
 
-def test_what_other_branches_had_done_before_the_failure_is_kept() -> None:
+def test_results_of_other_branches_before_the_failure_are_kept() -> None:
     run = Run(f"[{do('a')}, {do('b', ', needs: []')}]").done("a").failed("b").done(":finally/note")
     assert run.reset().open() == ["b"]
 
@@ -159,7 +159,7 @@ def test_a_child_that_failed_is_started_again() -> None:
     assert child.initiated_event_id > started
 
 
-def test_a_signal_that_nobody_received_is_sent_again() -> None:
+def test_a_signal_that_was_not_received_is_sent_again() -> None:
     run = Run(f"[{do('a')}, {{name: s, signal: {{workflowId: x, name: go}}}}]").done("a")
     (external,) = run.drive.state.externals.values()
     run.at(inp.ExternalDone(initiated_event_id=external.initiated_event_id, failure=BAD)).done(":finally/note")

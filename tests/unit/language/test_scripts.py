@@ -62,7 +62,7 @@ def test_an_expression_in_the_source_is_warned_of() -> None:
         ({"volumeMounts": [{"name": "x", "mountPath": "/perdure"}]}, "script.volumeMounts[0].mountPath: "),
     ],
 )
-def test_what_is_wrong_in_a_script_is_an_error(script: dict[str, Any], message: str) -> None:
+def test_a_mistake_in_a_script_is_an_error(script: dict[str, Any], message: str) -> None:
     (finding,) = told(**script)
     assert finding.startswith("Error spec.activities[0].")
     assert message in finding

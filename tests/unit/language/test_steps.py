@@ -97,7 +97,7 @@ def test_a_dependant_of_a_skipped_step_runs() -> None:
     assert play.scheduled == {"b": "Skipped"}
 
 
-def test_a_condition_that_gives_no_boolean_fails_the_step() -> None:
+def test_a_condition_that_is_not_a_boolean_fails_the_step() -> None:
     assert "true or false" in Play(f"steps: [{do('a', when='${input.x}')}]", {"x": 1}).failure.message
 
 
@@ -119,7 +119,7 @@ def test_falsy_values_are_values() -> None:
 # Waiting
 
 
-def test_a_signal_that_came_before_is_taken_first() -> None:
+def test_an_earlier_signal_is_consumed_first() -> None:
     play = Play(f"""
 steps: [{do("a")}, {{name: w, waitForSignal: {{name: go}}}}, {{name: v, waitForSignal: {{name: go}}}}]
 output: ["${{steps.w.output}}", "${{steps.v.output}}"]
@@ -274,7 +274,7 @@ def test_much_work_is_parted() -> None:
     assert play.result == 2_000
 
 
-def test_what_comes_for_a_step_that_has_ended_changes_nothing() -> None:
+def test_an_event_for_a_step_that_has_ended_changes_nothing() -> None:
     play = Play(f"steps: [{do('a')}, {do('b')}]")
     play.completes("a")
     for happens in (play.completes, play.fails, play.is_cancelled, play.fires):

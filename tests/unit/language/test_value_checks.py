@@ -11,7 +11,7 @@ from perdure.language.checks.reads import reads_of
 from unit.language.checking import SCHEMA, STEPS, of_value, told
 
 
-def test_what_an_expression_reads_is_known() -> None:
+def test_the_references_of_an_expression_are_known() -> None:
     reads = reads_of("has(input.a.b) && input.a['b'].c[0] > 1.5 && steps['x-y'].?output.hasValue()")
     assert reads.paths == {("input", "a"), ("input", "a", "b", "c", 0), ("steps", "x-y")}
     assert reads.guarded == {("input", "a", "b"), ("steps", "x-y", "output")}
@@ -86,7 +86,7 @@ def test_a_part_that_fails_and_may_not_be_reached_is_a_warning(expression: str) 
         "no expression, 1/0",
     ],
 )
-def test_parts_that_have_values_are_left_alone(expression: str) -> None:
+def test_parts_that_have_values_are_not_reported(expression: str) -> None:
     assert of_value(expression) == []
 
 
@@ -139,7 +139,7 @@ def test_a_literal_that_a_step_cannot_take_is_an_error(step: dict[str, Any], wan
         {"sleep": {"until": "${'2026-01-31T09:00:00Z'}"}},
     ],
 )
-def test_a_literal_that_a_step_can_take_is_left_alone(step: dict[str, Any]) -> None:
+def test_a_valid_literal_is_not_reported(step: dict[str, Any]) -> None:
     assert told(steps=[STEPS["steps"][0], {"name": "s", **step}]) == []
 
 
@@ -177,7 +177,7 @@ TEMPLATE = {"name": "work", "startToCloseTimeout": "1m"}
         ),
     ],
 )
-def test_names_in_a_pod_that_are_perdures_own_are_not_taken(activity: dict[str, Any], want: str) -> None:
+def test_reserved_names_in_a_pod_are_rejected(activity: dict[str, Any], want: str) -> None:
     (finding,) = told(activities=[{**TEMPLATE, **activity}])
     assert finding.startswith("Error spec.activities[0].")
     assert want in finding

@@ -24,7 +24,7 @@ def told(*mounts: dict[str, Any], **activity: Any) -> list[str]:
     return [f"{finding.severity.value} {finding}" for finding in check(WorkflowSpec.parse(spec)).findings]
 
 
-def test_workspaces_that_fit_are_taken() -> None:
+def test_valid_workspaces_are_accepted() -> None:
     assert told({"name": "files"}, {"name": "files", "mountPath": "/parts", "subPath": "${input.part}/in"}) == []
 
 

@@ -62,6 +62,7 @@ _OF_OPERATOR = (
     _Right("create", "historysegments"),
     _Right("create", "payloads"),
     *(_Right(verb, "artifactsets") for verb in ("list", "create", "patch", "delete")),
+    *(_Right(verb, "cachedresults") for verb in ("get", "list", "create", "delete")),
     _Right("create", "deadletters"),
     *(_Right(verb, "pods", "") for verb in ("watch", "create", "patch", "delete")),
     *(_Right(verb, "persistentvolumeclaims", "") for verb in ("list", "create", "patch", "delete")),

@@ -60,7 +60,7 @@ def command(
 ) -> None:
     """Start a run like another one."""
     check_named(run, workflow_id)
-    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run)
+    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
     other = value(given, "--input")
 
     async def read() -> Object:

@@ -126,7 +126,7 @@ def command(
 ) -> None:
     """Start a run of a Workflow, of code, or from a file."""
     what = _what(workflow, kind, task_queue, file)
-    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run)
+    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=dry_run, parameters=parameters)
     base: Object = {"metadata": {"generateName": f"{workflow or _readable(kind or 'run')}-"}, "spec": {}}
     if file is not None:
         from perdure.cli.run_files import read_run

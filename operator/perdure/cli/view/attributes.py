@@ -120,6 +120,10 @@ def _artifacts(event: Event) -> Parts:
     return [f"artifact {name} ({mapping(each).get('size')} bytes)" for name, each in found.items()]
 
 
+def _cached(event: Event) -> Parts:
+    return [f"cached result {event['cached']}"] if event.get("cached") else []
+
+
 def _activity_scheduled(event: Event) -> Parts:
     queue = by_worker(event.get("taskQueue"))
     return [f"({event.get('activityType')})", f"task queue {queue}" if queue else None, *_value("input")(event)]
@@ -158,7 +162,7 @@ def _of_operation(describe: Callable[[Event], Parts] = lambda _: []) -> Callable
 _DESCRIBE: dict[str, Callable[[Event], Parts]] = {
     "ActivityTaskCancelRequested": lambda _: ["cancellation requested"],
     "ActivityTaskCanceled": _value("details"),
-    "ActivityTaskCompleted": lambda event: [*_value("result")(event), *_artifacts(event)],
+    "ActivityTaskCompleted": lambda event: [*_value("result")(event), *_artifacts(event), *_cached(event)],
     "ActivityTaskFailed": _failure,
     "ActivityTaskScheduled": _activity_scheduled,
     "ActivityTaskStarted": _activity_started,

@@ -96,6 +96,7 @@ class _CodedStepReader:
             start=entry.start,
             end=entry.end or (self.source.end if self.source.closed else None),
             last_start=activity.started if activity else entry.last_start,
+            cached=entry.cached,
             failure=entry.failure,
             retry_state=entry.retry_state,
             last_failure=called.last_failure if called else entry.last_failure,

@@ -21,7 +21,8 @@ def note(step: ShownStep, run: ShownRun, page: Page) -> str:
     """
     match step.state:
         case "Succeeded" | "Compensated":
-            note = text.join((_before(step), step.remark))
+            cached = f"cached result {step.cached}" if step.cached else ""
+            note = text.join((cached, _before(step), step.remark))
         case "Failed" | "TimedOut" | "Terminated":
             note = _failed(step, run)
         case "Skipped":

@@ -66,6 +66,8 @@ class HistoryEntry:
     failure: Json | None = None
     retry_state: str | None = None
     last_failure: Json | None = None
+    cached: str = ""
+    """The CachedResult that had the result of an activity; empty if its last attempt ran."""
 
 
 @dataclass(slots=True)
@@ -199,6 +201,7 @@ def _follow(known: HistoryEntry, kind: str, event: Json) -> None:
         known.end, known.closed_by, known.ended = time, kind, _ENDED[kind]
         known.attempt = integer(event.get("attempt")) or known.attempt
         known.losses = integer(event.get("losses")) or 0
+        known.cached = str(event.get("cached") or "")
         known.failure = mapping(event.get("failure")) or None
         if kind == "ChildWorkflowExecutionTerminated":
             known.failure = {"kind": "Terminated", "message": str(event.get("reason") or "")}

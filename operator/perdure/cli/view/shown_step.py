@@ -29,7 +29,7 @@ class ShownStep:
     """Its target: the activity, the block, or the duration of a sleep."""
     state: str
     attempt: int | None = None
-    """Number of the last attempt; every pod is an attempt."""
+    """Number of the last attempt; every pod is an attempt, and so is the use of a cached result."""
     maximum_attempts: int = 0
     losses: int = 0
     """Number of attempts that were lost to the infrastructure: they do not count."""
@@ -39,6 +39,8 @@ class ShownStep:
     """When its last attempt started."""
     failure: Json | None = None
     """Its permanent failure, even if a `catch` handled the failure."""
+    cached: str = ""
+    """The CachedResult that had its result; empty if its last attempt ran."""
     remark: str = ""
     """A warning about a doubtful result."""
     retry_state: str | None = None

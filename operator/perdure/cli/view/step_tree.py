@@ -206,6 +206,7 @@ class _StepReader:
             end=None if state in OPEN else end,
             last_start=activity.started if activity else entry.last_start if entry else None,
             failure=self.states.failure(path, state, record, entry, below),
+            cached=entry.cached if entry else "",
             remark=traced.remark if traced else "",
             retry_state=entry.retry_state if entry else None,
             last_failure=activity.last_failure if activity else entry.last_failure if entry else None,
@@ -238,7 +239,8 @@ def pods_of(source: Source, entry: HistoryEntry | None, attempt: int | None) -> 
         return ()
     run, number = source.run, entry.event_id
     if attempt is not None:
-        return tuple(pod_name(run, number, n) for n in range(1, attempt + 1))
+        last = attempt - 1 if entry.cached else attempt
+        return tuple(pod_name(run, number, n) for n in range(1, last + 1))
     # A run that is closed from outside does not record the attempts of its open activities.
     there = source.seen.pods if source.seen else frozenset()
     tried = (pod_name(run, number, n) for n in range(1, len(there) + _MAX_LOST + 1))

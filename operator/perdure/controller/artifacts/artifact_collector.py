@@ -27,7 +27,11 @@ LOOK_SECONDS: Final = 60.0
 """Seconds between two checks."""
 UNHELD_FOR: Final = timedelta(minutes=5)
 """How long artifacts are kept after their last holder was deleted."""
-_PLURALS: Final = {HolderKind.WORKFLOW_RUN: "workflowruns", HolderKind.DEAD_LETTER: "deadletters"}
+_PLURALS: Final = {
+    HolderKind.WORKFLOW_RUN: "workflowruns",
+    HolderKind.DEAD_LETTER: "deadletters",
+    HolderKind.CACHED_RESULT: "cachedresults",
+}
 
 
 class ArtifactCollector:

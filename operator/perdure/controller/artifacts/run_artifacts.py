@@ -35,6 +35,8 @@ class RunArtifacts:
         """The stores in the ArtifactSet of the run."""
         self._held = {run.uid}
         """The runs whose artifacts are known to be held."""
+        self._lost: set[str] = set()
+        """The runs whose artifacts cannot be held."""
 
     async def expect(self, definition: Activity) -> None:
         """Ensure that the artifacts that an activity uploads are deleted with the run, unless it keeps them.
@@ -57,45 +59,54 @@ class RunArtifacts:
             raise
         self._stores.add(artifacts.store)
 
-    async def hold(self, text: bytes) -> None:
+    async def hold(self, text: bytes) -> bool:
         """Ensure that the artifacts that a text refers to exist as long as this run.
 
         Args:
             text: JSON that the run is about to record.
 
+        Returns:
+            False if some of them may not exist.
+
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
-        for uploader in sorted(uploaders_in(text, self._run.namespace) - self._held):
-            await _add(self._client, self._run.namespace, uploader, self._holder)
-            self._held.add(uploader)
+        wanted = uploaders_in(text, self._run.namespace) - self._held
+        for uploader in sorted(wanted - self._lost):
+            is_held = await _add(self._client, self._run.namespace, uploader, self._holder)
+            (self._held if is_held else self._lost).add(uploader)
+        return self._held >= wanted
 
 
-async def hold_for_letter(client: kube.Client, letter: kube.Object) -> None:
-    """Ensure that the artifacts that a DeadLetter refers to exist as long as the DeadLetter.
+async def hold_for(client: kube.Client, kind: HolderKind, stored: kube.Object) -> None:
+    """Ensure that the artifacts that an object refers to exist as long as the object.
 
     Args:
         client: The client of the API server.
-        letter: The DeadLetter, as stored.
+        kind: The kind of the object.
+        stored: The object, as stored.
 
     Raises:
         ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
     """
-    meta = letter["metadata"]
-    for uploader in sorted(uploaders_in(msgspec.json.encode(letter["spec"]), meta["namespace"])):
-        await _add(client, meta["namespace"], uploader, holder(HolderKind.DEAD_LETTER, meta["name"], meta["uid"]))
+    meta = stored["metadata"]
+    for uploader in sorted(uploaders_in(msgspec.json.encode(stored["spec"]), meta["namespace"])):
+        await _add(client, meta["namespace"], uploader, holder(kind, meta["name"], meta["uid"]))
 
 
 async def _add(
     client: kube.Client, namespace: str, uploader: str, holding: Mapping[str, Any], store: str | None = None
-) -> None:
-    """Add a holder, and a store if one is given, to the ArtifactSet of a run. Artifacts without one are never deleted."""
+) -> bool:
+    """Add a holder, and a store if one is given, to the ArtifactSet of a run; return False if that is not possible.
+
+    Artifacts without an ArtifactSet are never deleted, or were deleted together with it.
+    """
     url = _url(namespace, artifact_set_name(uploader))
     while True:
         try:
             found = await client.get(url)
         except kube.NotFoundError:
-            return
+            return False
         spec = found["spec"]
         holders, stores = list(spec["holders"]), list(spec["stores"])
         if all(each["uid"] != holding["uid"] for each in holders):
@@ -103,7 +114,7 @@ async def _add(
         if store is not None and store not in stores:
             stores.append(store)
         if (holders, stores) == (spec["holders"], spec["stores"]):
-            return
+            return not spec.get("deletingSince")
         if spec.get("deletingSince") or len(holders) > MAX_HOLDERS:
             _log.warning(
                 "The artifacts of a run cannot be kept",
@@ -113,15 +124,15 @@ async def _add(
                 holders=len(holders),
                 deleting=spec.get("deletingSince"),
             )
-            return
+            return False
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         try:
             await client.merge(url, {"metadata": version, "spec": {"holders": holders, "stores": stores}})
         except kube.ConflictError:
             continue
         except kube.NotFoundError:
-            return
-        return
+            return False
+        return True
 
 
 def _url(namespace: str, name: str | None = None) -> str:

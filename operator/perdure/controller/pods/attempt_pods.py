@@ -9,10 +9,10 @@ from perdure.api import labels
 from perdure.api.names import pod_name
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
+from perdure.controller.expired_objects import KEPT_PODS, delete_expired
 from perdure.controller.pods.attempt_errors import REFUSED, AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.attempt_leases import AttemptLeases
 from perdure.controller.pods.earlier_nodes import earlier_nodes
-from perdure.controller.pods.expired_pods import delete_expired
 from perdure.controller.pods.pod_key import PodKey, key_of
 from perdure.controller.pods.pod_logs import Logs
 from perdure.controller.pods.service_account import ActivityIdentity
@@ -78,7 +78,7 @@ def held(pod: kube.Object) -> bool:
     return labels.FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
-def _scope_of(run: RunRef) -> dict[str, str]:
+def scope_of(run: RunRef) -> dict[str, str]:
     """The value of `run` in expressions in a container."""
     return {"name": run.name, "namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
 
@@ -106,7 +106,7 @@ class Pods:
             ApiError, OSError: The Kubernetes API request failed.
         """
         try:
-            resolved = containers.resolve(definition, input=attempt.input, run=_scope_of(run), attempt=attempt.attempt)
+            resolved = containers.resolve(definition, input=attempt.input, run=scope_of(run), attempt=attempt.attempt)
         except StepError as error:
             raise AttemptImpossibleError(error.failure) from error
         body = build_pod(run, attempt, self._with_files(resolved, volumes), self.settings)
@@ -151,7 +151,7 @@ class Pods:
             if is_for_now(error):  # also a service account that does not exist yet
                 self._identity.forget(run.namespace)
                 if _COUNTED in error.message:
-                    await delete_expired(self._client, run.namespace, now(), most=0)
+                    await delete_expired(self._client, KEPT_PODS, run.namespace, now(), most=0)
                 raise AttemptBlockedError(error.message) from error
             raise
 

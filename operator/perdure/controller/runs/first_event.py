@@ -1,10 +1,10 @@
 """The start of a run: its first event, and the deciders of runs without a definition."""
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 
@@ -110,7 +110,7 @@ def one_operation(spec: WorkflowRunSpec, operation: StandaloneNexusOperation, ex
         handler_namespace=extras.handler_namespace,
         service=operation.service,
         operation=operation.operation,
-        request_id=str(uuid4()),
+        request_id=str(uuid.uuid4()),
         input=spec.input,
         schedule_to_close_timeout=operation.schedule_to_close_timeout,
         schedule_to_start_timeout=operation.schedule_to_start_timeout,

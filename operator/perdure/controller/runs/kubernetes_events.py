@@ -60,6 +60,10 @@ class RunEventRecorder:
         """Record why another object of the run was not created."""
         self._record("Warning", EventReason.CREATE_REFUSED, note, "Create")
 
+    def result_not_cached(self, note: str) -> None:
+        """Record why the result of an activity was not stored for later attempts."""
+        self.warn(EventReason.RESULT_NOT_CACHED, note, "Cache")
+
     def pod_waits(self, note: str, pod: str) -> None:
         """Record what blocks an attempt's pod."""
         related = {"apiVersion": "v1", "kind": "Pod", "namespace": self._run.namespace, "name": pod}

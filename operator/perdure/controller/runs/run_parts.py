@@ -54,7 +54,14 @@ class RunParts:
         event_recorder = RunEventRecorder(tools.recorder, ref)
         reset = reset_of(obj)
         attempts = RunAttempts(
-            tools, ref, stored, reset, event_recorder.pod_refused, event_recorder.pod_waits, wake=wake
+            tools,
+            ref,
+            stored,
+            reset,
+            event_recorder.pod_refused,
+            event_recorder.pod_waits,
+            event_recorder.result_not_cached,
+            wake=wake,
         )
         pending = PendingInputs(wake)
         effects = Effects(tools.client, ref, reset, peers, tools.policies, pending, wake, event_recorder.create_refused)

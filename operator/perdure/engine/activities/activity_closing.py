@@ -74,7 +74,8 @@ class ActivityClosing:
             ),
             decide=True,
         )
-        ledger.retire(activity, _OUTCOMES[closing], attributes.get("failure"))
+        outcome = AttemptOutcome.CACHED if attributes.get("cached") else _OUTCOMES[closing]
+        ledger.retire(activity, outcome, attributes.get("failure"))
 
     def time_out(self, activity: PendingActivity, failure: Failure, state: RetryState, cause: Failure | None) -> None:
         """Close an activity with a timeout."""

@@ -1,6 +1,6 @@
 """Observations of the pods of attempts."""
 
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -36,8 +36,12 @@ class PodReports:
                 self._attempts.heartbeat(activity, item)
             case inp.AttemptCompleted():
                 activity = self._attempts.start(activity, item.started_time or self._ledger.now)
-                artifacts = dict(item.artifacts)
-                self._closing.close(activity, ev.ActivityTaskCompleted, result=item.result, artifacts=artifacts)
+                given: dict[str, Any] = {
+                    "result": item.result,
+                    "artifacts": dict(item.artifacts),
+                    "cached": item.cached,
+                }
+                self._closing.close(activity, ev.ActivityTaskCompleted, **given)
             case inp.AttemptFailed():
                 activity = self._attempts.start(activity, item.started_time)
                 if item.failure.kind is FailureKind.TIMEOUT:

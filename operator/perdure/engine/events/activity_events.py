@@ -64,6 +64,8 @@ class ActivityTaskCompleted(_ActivityClosed, frozen=True, kw_only=True):
     result: Any = None
     artifacts: dict[str, Any] = msgspec.field(default_factory=dict)
     """References to its output artifacts, by name."""
+    cached: str = ""
+    """Name of the CachedResult that had the result; empty if the attempt ran."""
 
 
 class ActivityTaskFailed(_ActivityClosed, frozen=True, kw_only=True):

@@ -46,13 +46,15 @@ class HeartbeatRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptCompleted:
-    """The attempt provably succeeded."""
+    """The attempt provably succeeded, or an earlier result takes its place."""
 
     scheduled_event_id: int
     attempt: int
     result: Any = None
     artifacts: Mapping[str, Any] = field(default_factory=dict)
     """References to its output artifacts, by name."""
+    cached: str = ""
+    """Name of the CachedResult that has the result, if the attempt did not run."""
     started_time: datetime | None = None
 
 

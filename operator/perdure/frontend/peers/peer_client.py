@@ -76,13 +76,34 @@ class _Connection:
     """The number of calls in progress."""
 
 
+def open_channel(address: str, served: Served | None) -> Any:
+    """Open a connection to an address: encrypted with a certificate, or not encrypted without one."""
+    if served is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    name = ("grpc.ssl_target_name_override", served.name)
+    credentials = grpc.ssl_channel_credentials(served.trusted)
+    return grpc.aio.secure_channel(address, credentials, options=[*_OPTIONS, name])
+
+
 class PeerClient:
     """The connections to other members."""
 
-    def __init__(self, identity: PeerIdentity, addresses: Callable[[], Mapping[str, str]]) -> None:
-        """`addresses` returns the addresses of the other members by name."""
+    def __init__(
+        self,
+        identity: PeerIdentity,
+        addresses: Callable[[], Mapping[str, str]],
+        channel: Callable[[str, Served | None], Any] = open_channel,
+    ) -> None:
+        """Create a client without connections.
+
+        Args:
+            identity: The credentials of this member.
+            addresses: Returns the addresses of the other members by name.
+            channel: Opens a connection to an address, with a certificate for encryption.
+        """
         self._identity = identity
         self.addresses = addresses
+        self._open = channel
         self._connections: dict[tuple[str, bytes], _Connection] = {}
         """By address and certificate."""
         self._closing: set[asyncio.Task[None]] = set()
@@ -149,21 +170,13 @@ class PeerClient:
         key = address, self._certificate
         connection = self._connections.get(key)
         if connection is None:
-            self._connections[key] = connection = _Connection(self._open(address))
+            self._connections[key] = connection = _Connection(self._open(address, self._identity.served))
         return connection
 
     @property
     def _certificate(self) -> bytes:
         served = self._identity.served
         return served.material.certificate if served is not None else b""
-
-    def _open(self, address: str) -> Any:
-        served = self._identity.served
-        if served is None:
-            return grpc.aio.insecure_channel(address, options=_OPTIONS)
-        name = ("grpc.ssl_target_name_override", served.name)
-        credentials = grpc.ssl_channel_credentials(served.trusted)
-        return grpc.aio.secure_channel(address, credentials, options=[*_OPTIONS, name])
 
     def close_unused(self) -> None:
         """Close the connections to members that are gone, and those with an earlier certificate, once their calls have ended."""

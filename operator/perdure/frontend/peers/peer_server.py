@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import grpc
@@ -44,7 +43,7 @@ from perdure.frontend.rpc import Handler, status_of
 from perdure.frontend.rpc_types import request_of, service_of
 from perdure.frontend.service.call import CallContext
 from perdure.frontend.tls import Served
-from perdure.kube.clock import now
+from perdure.kube.clock import monotonic, now
 
 _Answer = Callable[[bytes, Any], Awaitable[bytes]]
 _STATUS_DETAILS = "grpc-status-details-bin"
@@ -206,6 +205,28 @@ def _header(metadata: tuple[tuple[str, str | bytes], ...], name: str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+def connect(core: Core, client: PeerClient) -> tuple[Router, FleetMembers]:
+    """Share the work of a frontend with the other members, as the ownership of the shards says from now on.
+
+    Args:
+        core: The state of the frontend.
+        client: Calls the other members.
+    """
+    shards, router, members = core.runs.manager.shards, Router(core, client), FleetMembers(core, client)
+
+    def reassign() -> None:
+        members.reassign()
+        router.reassign()
+        client.close_unused()
+        if not shards.active:
+            core.forget_tasks()
+
+    core.matching.members = members
+    shards.subscribe(reassign)
+    reassign()
+    return router, members
+
+
 @asynccontextmanager
 async def peered(
     core: Core, handlers: Mapping[str, Handler], settings: PeerSettings, served: Served | None, door: Door
@@ -222,25 +243,14 @@ async def peered(
     shards, token = core.runs.manager.shards, Path(settings.token) if settings.token else None
     identity = PeerIdentity(name=settings.member, token=token, served=served)
     client = PeerClient(identity, lambda: shards.others)
-    router, members = Router(core, client), FleetMembers(core, client)
     user = claims_of(token.read_text(encoding="ascii").strip(), now()).subject if token else ""
+    router, members = connect(core, client)
     server = grpc.aio.server(options=_options())
     if served is None:
         server.add_insecure_port(settings.address)
     else:
         server.add_secure_port(settings.address, served.credentials())
     server.add_generic_rpc_handlers(PeerServer(core, router, handlers, door, user).generic_handlers())
-
-    def reassign() -> None:
-        members.reassign()
-        router.reassign()
-        client.close_unused()
-        if not shards.active:
-            core.forget_tasks()
-
-    core.matching.members = members
-    shards.subscribe(reassign)
-    reassign()
     await server.start()
     try:
         yield router.routed(handlers)

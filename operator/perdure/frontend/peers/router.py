@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from time import monotonic
 from typing import Any, Final
 
 from perdure.frontend.core import Core
@@ -17,6 +16,7 @@ from perdure.frontend.peers.rpc_shards import EVERYWHERE, SETTINGS, shard_of_rpc
 from perdure.frontend.rpc import Handler
 from perdure.frontend.rpc_types import response_of, service_of
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
+from perdure.kube.clock import monotonic
 from perdure.observe import metrics
 
 _PATIENCE_SECONDS: Final = 20.0

@@ -1,7 +1,6 @@
 """RPCs about activities: from workers that execute them, and from clients that complete them asynchronously."""
 
 import uuid
-from time import monotonic
 from typing import Any
 
 from temporalio.api.common.v1 import ActivityType, Payloads, WorkflowExecution
@@ -42,6 +41,7 @@ from perdure.frontend.run_finder import NO_ACTIVITY
 from perdure.frontend.run_gateway import not_open
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.task_tokens import ActivityToken, pack, unpack
+from perdure.kube.clock import monotonic
 
 
 class ActivityTasks:

@@ -159,8 +159,10 @@ class RunMaker:
             RpcError: The ID is in use.
         """
         manager, name = self._core.runs.manager, body["metadata"]["name"]
+        namespace, identity = body["metadata"]["namespace"], body["spec"]["workflowId"]
         await manager.first_lists.wait()
-        known = manager.directory.current.newest(body["metadata"]["namespace"], body["spec"]["workflowId"], kind=kind)
+        await self._core.runs.finder.know_others(namespace, identity)
+        known = manager.directory.current.newest(namespace, identity, kind=kind)
         if known is None or (known.name == name and known.standing is Standing.WAITING):
             return None
         if known.name == name:

@@ -2,7 +2,6 @@
 
 import re
 import uuid
-from time import monotonic
 from typing import Any
 
 import orjson
@@ -50,6 +49,7 @@ from perdure.frontend.nexus import HandlerCall
 from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.task_tokens import NexusToken, pack, unpack
+from perdure.kube.clock import monotonic
 
 CALLERS_HEADER = "perdure-allowed-callers"
 """gRPC metadata of CreateNexusEndpoint and UpdateNexusEndpoint: other namespaces that may call it, separated by commas."""

@@ -2,7 +2,6 @@
 
 import uuid
 from contextlib import suppress
-from time import monotonic
 from typing import Any
 
 import msgspec
@@ -41,6 +40,7 @@ from perdure.frontend.service.task_dispatch import TaskDispatch
 from perdure.frontend.start_requests import check_extras, cron_refused, requested_run
 from perdure.frontend.versions import version_of
 from perdure.kube import client as kube
+from perdure.kube.clock import monotonic
 from perdure.runtime.blobs import with_content
 from perdure.runtime.operation_requests import StartSignal
 
@@ -181,6 +181,7 @@ class Starting:
         reuse, conflict = _policies(request, conflict)
         manager, directory = self._core.runs.manager, self._core.runs.manager.directory
         await manager.first_lists.wait()
+        await self._core.runs.finder.know_others(request.namespace, request.workflow_id)
         name = run_name(request.workflow_id, request.request_id)
         mine = directory.named(request.namespace, name)
         if mine is not None and mine.workflow_id == request.workflow_id and mine.standing is not Standing.WAITING:

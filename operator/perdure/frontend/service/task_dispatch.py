@@ -1,7 +1,6 @@
 """Dispatch workflow tasks and queries to polling workers."""
 
 import uuid
-from time import monotonic
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution, WorkflowType
@@ -25,6 +24,7 @@ from perdure.frontend.queues import Kind, Offer, QueueName
 from perdure.frontend.service.call import LONGEST_POLL, CallContext
 from perdure.frontend.task_tokens import PageToken, QueryToken, WorkflowTaskToken, pack
 from perdure.frontend.tasks_in_transit import TasksInTransit
+from perdure.kube.clock import monotonic
 
 PAGE = 1_000
 """Maximum number of events in a task; workers read the rest with GetWorkflowExecutionHistory."""

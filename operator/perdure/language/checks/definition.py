@@ -15,6 +15,7 @@ from perdure.language.cel import CHECKED_WORK, CompileError, Meter, failing_part
 from perdure.language.checks import flow as flows
 from perdure.language.checks import texts, work
 from perdure.language.checks.artifacts import artifacts_shape, of_artifacts
+from perdure.language.checks.caches import of_cache
 from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
 from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
@@ -218,6 +219,7 @@ class _Checks:
         for place, template in templates:
             self.template(place, template, _IN_CONTAINERS, _guards([template]))
         self.findings += work.of_work(path, activity)
+        self.findings += of_cache(path, activity)
         later, broken = work.later_templates(path, activity)
         self.findings += broken
         for place, template, condition in later:

@@ -7,6 +7,7 @@ from perdure.controller.pods.attempt_pods import Pods
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.blocked import Blocked
+from perdure.controller.runs.attempts.cached_attempts import CachedAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.runtime.attempts import RunRef
 
@@ -22,3 +23,4 @@ class AttemptContext:
     definitions: ActivityDefinitions
     workspaces: WorkspaceVolumes
     artifacts: RunArtifacts
+    cached: CachedAttempts

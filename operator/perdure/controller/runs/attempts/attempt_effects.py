@@ -11,6 +11,7 @@ from perdure.controller.retry_policies import Policies
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
 from perdure.engine.state import PendingActivity, RunState
+from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import AttemptRefusedError
 from perdure.runtime.circuits import holder
 
@@ -58,6 +59,7 @@ class AttemptEffects:
             await self._record.confirm(afresh=True)
         self._held.give_up(state, superfluous)
         await self.release()
+        await self._context.cached.store(now)
         for effect in left:
             activity = state.activities[str(effect.scheduled_event_id)]
             match effect:
@@ -84,16 +86,20 @@ class AttemptEffects:
             await self._context.api.stop(run, key)
 
     async def _start(self, activity: PendingActivity, now: datetime) -> None:
-        """Create the pod of an attempt and, if it needs one, its Lease, unless something blocks it."""
-        blocked = self._context.blocked
-        if blocked.waits(PodKey.of(activity), now) or not await self._is_admitted(activity, now):
+        """Create the pod of an attempt and, if needed, its Lease, unless it has an earlier result, or something blocks it."""
+        blocked, key = self._context.blocked, PodKey.of(activity)
+        if blocked.waits(key, now):
             return
-        await self._record.confirm()
         try:
+            if key not in self._held.pods and await self._context.cached.find(activity, now):
+                return
+            if not await self._is_admitted(activity, now):
+                return
+            await self._record.confirm()
             await self._ensure(activity)
         except AttemptBlockedError as error:
             blocked.by_api(activity, error, now)
-        except (AttemptRefusedError, AttemptImpossibleError) as error:
+        except (AttemptRefusedError, AttemptImpossibleError, StepError) as error:
             blocked.refuse(activity, error.failure)
         else:
             self.found_started(PodKey.of(activity))

@@ -1,6 +1,6 @@
 """Convert the pods and Leases of one run's attempts to inputs of the engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -56,7 +56,7 @@ class Reading:
         for activity in state.open_activities():
             if (beat := beats.get(PodKey.of(activity))) is not None:
                 observed.append(beat)
-            observed += await self._look_up_if_due(activity, now)
+            observed += await self._look_up_if_due(_as_started(activity, observed), now)
             observed += self._waiting(activity, state, now)
         return observed
 
@@ -155,6 +155,14 @@ def _with_log(told: inputs.AttemptInput, log: str | None) -> inputs.AttemptInput
     if not log or not isinstance(told, inputs.AttemptFailed):
         return told
     return replace(told, failure=msgspec.structs.replace(told.failure, log=log))
+
+
+def _as_started(activity: PendingActivity, observed: Sequence[inputs.AttemptInput]) -> PendingActivity:
+    """The activity with the start of its attempt that a watch has just shown: by that start, a deadline may already be due."""
+    for told in observed:
+        if isinstance(told, inputs.AttemptStarted) and told.scheduled_event_id == activity.scheduled_event_id:
+            return msgspec.structs.replace(activity, started_time=activity.started_time or told.time)
+    return activity
 
 
 def _as_asked(

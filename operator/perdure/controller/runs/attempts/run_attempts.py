@@ -10,12 +10,14 @@ from perdure.controller.runs.attempts.activity_definitions import ActivityDefini
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.runs.attempts.attempt_effects import AttemptEffects
 from perdure.controller.runs.attempts.blocked import Blocked
+from perdure.controller.runs.attempts.cached_attempts import CachedAttempts
 from perdure.controller.runs.attempts.held_pods import HeldPods
 from perdure.controller.runs.attempts.pod_inputs import Reading
 from perdure.controller.runs.run_record import RunRecord
 from perdure.controller.tools import Tools
 from perdure.controller.workflows.definitions import Definition
 from perdure.engine import inputs
+from perdure.engine.retired import AttemptOutcome
 from perdure.engine.state import RunState
 from perdure.engine.step import RunTransition
 from perdure.kube import client as kube
@@ -37,6 +39,7 @@ class RunAttempts:
         reset: ResetOrigin | None,
         refused: Callable[[str, str], None],
         hindered: Callable[[str, str], None],
+        uncached: Callable[[str], None],
         *,
         wake: Callable[[], None],
     ) -> None:
@@ -49,6 +52,7 @@ class RunAttempts:
             reset: The origin of the run, if a reset created it.
             refused: Called once for each attempt with the reason why its pod cannot be created for now, and the pod's name.
             hindered: Called with the reason why a pod is blocked, and its name, once until that pod has started.
+            uncached: Called with the reason why a result was not stored for later attempts.
             wake: Requests another reconciliation of the run.
         """
         self._run = run
@@ -57,6 +61,7 @@ class RunAttempts:
         self._held = HeldPods(run, self._forget)
         self._definitions = ActivityDefinitions(tools.definitions, run.namespace, self._blocked.refuse)
         self._workspaces = WorkspaceVolumes(tools.client, run, reset)
+        self._cached = CachedAttempts(tools.client, run, self._definitions, stored.artifacts, uncached)
         context = AttemptContext(
             api=tools.pods,
             run=run,
@@ -65,14 +70,15 @@ class RunAttempts:
             definitions=self._definitions,
             workspaces=self._workspaces,
             artifacts=stored.artifacts,
+            cached=self._cached,
         )
         self._reading = Reading(context, hindered, wake)
         self._effects = AttemptEffects(context, tools.policies, stored.record)
 
     @property
     def settled(self) -> bool:
-        """Whether no pod must be read or released."""
-        return self._held.settled
+        """Whether no pod must be read or released, and no result must be stored."""
+        return self._held.settled and self._cached.settled
 
     def define(self, definition: Definition | None) -> None:
         """Set the definition of the run; None if it has none of its own."""
@@ -120,12 +126,17 @@ class RunAttempts:
 
     async def gather(self, state: RunState, now: datetime) -> list[inputs.AttemptInput]:
         """The inputs for the current attempts, after checking due deadlines."""
-        return [*self._blocked.refused(), *await self._reading.gather(state, now)]
+        observed = await self._reading.gather(state, now)
+        self._cached.observe(state, observed)
+        return [*self._blocked.refused(), *self._cached.found(), *observed]
 
     def retire(self, transition: RunTransition) -> None:
-        """Release the pods of attempts whose end was recorded."""
+        """Release the pods of attempts whose end was recorded, and store the results of those that completed."""
         for attempt in transition.retired:
-            self._held.retire(PodKey(attempt.scheduled_event_id, attempt.attempt), attempt.outcome)
+            key = PodKey(attempt.scheduled_event_id, attempt.attempt)
+            self._held.retire(key, attempt.outcome)
+            if attempt.outcome is AttemptOutcome.COMPLETED:
+                self._cached.recorded(key)
 
     async def apply(self, state: RunState, now: datetime) -> None:
         """Apply the effects of the committed state on pods.
@@ -143,6 +154,7 @@ class RunAttempts:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
         self._held.let_all_go()
+        self._cached.forget()
         await self._effects.release()
 
     def untold(self, state: RunState) -> bool:
@@ -151,7 +163,7 @@ class RunAttempts:
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:
         """When to read or retry something without an event."""
-        if self._blocked.any_refused or self._reading.is_due(now):
+        if self._blocked.any_refused or self._cached.any_found or self._reading.is_due(now):
             return now
         times = (*self._blocked.next_tries(state), *self._reading.next_looks(state, now))
         return min((time for time in times if time > now), default=None)

@@ -2,7 +2,8 @@
 
 import structlog
 
-from perdure.controller.artifacts.run_artifacts import hold_for_letter
+from perdure.api.artifactset import HolderKind
+from perdure.controller.artifacts.run_artifacts import hold_for
 from perdure.controller.runs.effects.effect_context import EffectContext
 from perdure.controller.runs.history_segments import past_of
 from perdure.engine import events as ev
@@ -49,7 +50,7 @@ async def _create(context: EffectContext, body: kube.Object) -> bool:
         letter = await context.client.get(f"{url}/{body['metadata']['name']}")
         if not is_same_letter(letter, body):
             return False
-    await hold_for_letter(context.client, letter)
+    await hold_for(context.client, HolderKind.DEAD_LETTER, letter)
     return True
 
 

@@ -1,0 +1,148 @@
+"""The attempts of one run that use earlier results, and the results that later attempts can use."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from perdure.controller.artifacts.run_artifacts import RunArtifacts
+from perdure.controller.pods.attempt_pods import scope_of
+from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
+from perdure.controller.runs.attempts.stored_results import NotStoredError, StoredResults
+from perdure.engine.inputs import AttemptCompleted, AttemptInput
+from perdure.engine.state import PendingActivity, RunState
+from perdure.kube import client as kube
+from perdure.language.cache_keys import cache_key
+from perdure.language.step_failures import StepError
+from perdure.runtime.attempts import RunRef
+from perdure.runtime.cached_results import CacheKey, build_cached_result
+
+
+@dataclass(frozen=True, slots=True)
+class _NewResult:
+    """The result of an attempt that later attempts can use."""
+
+    key: CacheKey
+    max_age: timedelta
+    step: str
+    completed: AttemptCompleted
+
+
+class CachedAttempts:
+    """Looks for earlier results before attempts start, and stores the results of attempts once they are recorded."""
+
+    def __init__(
+        self,
+        client: kube.Client,
+        run: RunRef,
+        definitions: ActivityDefinitions,
+        artifacts: RunArtifacts,
+        uncached: Callable[[str], None],
+    ) -> None:
+        """Create it without results.
+
+        Args:
+            client: The client of the API server.
+            run: The run.
+            definitions: The definitions of its activities.
+            artifacts: The artifacts that it needs.
+            uncached: Called with the reason why a result was not stored.
+        """
+        self._run = run
+        self._definitions = definitions
+        self._artifacts = artifacts
+        self._tell_uncached = uncached
+        self._results = StoredResults(client, run.namespace)
+        self._found: list[AttemptCompleted] = []
+        self._unrecorded: dict[PodKey, _NewResult] = {}
+        self._unstored: list[_NewResult] = []
+
+    # Earlier results
+
+    async def find(self, activity: PendingActivity, now: datetime) -> bool:
+        """Look for an earlier result of an attempt that has no pod; return whether there is one.
+
+        Raises:
+            StepError: The key has no value.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        """
+        wanted = self._key(activity)
+        if wanted is None:
+            return False
+        found = await self._results.find(*wanted, now, self._artifacts)
+        if found is None:
+            return False
+        key, spec = PodKey.of(activity), found["spec"]
+        self._found.append(
+            AttemptCompleted(
+                scheduled_event_id=key.scheduled_event_id,
+                attempt=key.attempt,
+                result=spec.get("result"),
+                artifacts=spec.get("artifacts") or {},
+                cached=found["metadata"]["name"],
+            )
+        )
+        return True
+
+    @property
+    def any_found(self) -> bool:
+        """Whether there are earlier results that were not reported to the engine yet."""
+        return bool(self._found)
+
+    def found(self) -> list[AttemptCompleted]:
+        """The earlier results, as inputs of the engine; each is reported once."""
+        found, self._found = self._found, []
+        return found
+
+    # New results
+
+    @property
+    def settled(self) -> bool:
+        """Whether no result must be stored."""
+        return not self._unstored
+
+    def observe(self, state: RunState, observed: Iterable[AttemptInput]) -> None:
+        """Note the results of pods, which the next commit may record."""
+        self._unrecorded.clear()
+        for each in observed:
+            activity = state.activity(each.scheduled_event_id)
+            if activity is None or not isinstance(each, AttemptCompleted):
+                continue
+            with suppress(StepError):  # the definition of code's activities may have changed since the attempt began
+                if (wanted := self._key(activity)) is not None:
+                    self._unrecorded[PodKey.of(activity)] = _NewResult(*wanted, activity.activity_id, each)
+
+    def recorded(self, key: PodKey) -> None:
+        """Store the result of an attempt, because a commit has recorded it."""
+        result = self._unrecorded.pop(key, None)
+        if result is not None:
+            self._unstored.append(result)
+
+    async def store(self, now: datetime) -> None:
+        """Store the recorded results.
+
+        Raises:
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        """
+        while self._unstored:
+            new = self._unstored[0]
+            body = build_cached_result(new.key, self._run, new.step, new.completed, now, now + new.max_age)
+            try:
+                await self._results.store(new.key, body, new.max_age, now)
+            except NotStoredError as error:
+                self._tell_uncached(f"Step {new.step}: the result is not cached: {error}")
+            self._unstored.pop(0)
+
+    def forget(self) -> None:
+        """Drop the results that are not stored, because the run was deleted."""
+        self._unstored.clear()
+
+    def _key(self, activity: PendingActivity) -> tuple[CacheKey, timedelta] | None:
+        """Identify the result of an attempt, and return its maximum age; None if it is not cached."""
+        definition = self._definitions.of(activity)
+        if definition.cache is None:
+            return None
+        attempt = self._definitions.attempt(activity)
+        key = cache_key(definition, input=attempt.input, run=scope_of(self._run), attempt=attempt.attempt)
+        return (CacheKey.of(definition, key), definition.cache.max_age) if key else None

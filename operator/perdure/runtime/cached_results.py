@@ -1,0 +1,109 @@
+"""CachedResults: which earlier result an attempt can use, and the object that stores a new one. Pure."""
+
+import hashlib
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from perdure.api import labels
+from perdure.api.common import API_VERSION
+from perdure.api.fields import format_time
+from perdure.api.names import cached_result_name, label_value
+from perdure.api.resultcache import MAX_CACHED_BYTES
+from perdure.api.workflow import WORK_KINDS, Activity
+from perdure.engine.inputs import AttemptCompleted
+from perdure.runtime.attempts import KubeObject, RunRef
+from perdure.runtime.canonical import canonical
+from perdure.runtime.kubernetes_times import read_time
+
+_WORK: Final = frozenset({*WORK_KINDS, "artifacts", "workspaces", "pod_spec_patch"})
+"""The fields of an activity that determine its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """Identifies a cached result in its namespace."""
+
+    activity: str
+    """Name of the activity."""
+    definition_hash: str
+    """Hash of its work."""
+    key: str
+    """Value of the key of its cache."""
+
+    @classmethod
+    def of(cls, definition: Activity, key: str) -> "CacheKey":
+        """The identity of the result of an activity with a key."""
+        work = definition.model_dump(mode="json", by_alias=True, exclude_none=True, include=set(_WORK))
+        return cls(definition.name, hashlib.sha256(canonical(work)).hexdigest(), key)
+
+    @property
+    def name(self) -> str:
+        """The name of the CachedResult."""
+        return cached_result_name(self.activity, self.definition_hash, self.key)
+
+    def finds(self, cached: KubeObject, max_age: timedelta, now: datetime) -> bool:
+        """Whether a CachedResult has this identity, and is neither expired nor too old.
+
+        Args:
+            cached: The CachedResult.
+            max_age: Its maximum age.
+            now: The time.
+        """
+        meta, spec = cached["metadata"], cached["spec"]
+        completed, expiry = read_time(spec.get("completedTime")), read_time(spec.get("expiryTime"))
+        is_same = CacheKey(spec["activity"], spec["definitionHash"], spec["key"]) == self
+        if not is_same or meta.get("deletionTimestamp") or completed is None or expiry is None:
+            return False
+        return now < min(completed + max_age, expiry)
+
+
+def build_cached_result(  # noqa: PLR0917 (the facts about it)
+    key: CacheKey, run: RunRef, step: str, completed: AttemptCompleted, now: datetime, expiry: datetime
+) -> KubeObject:
+    """Build the CachedResult of an attempt that has completed.
+
+    Args:
+        key: Its identity.
+        run: The run of the attempt.
+        step: The path of its step.
+        completed: The result of the attempt.
+        now: When it completed.
+        expiry: When to delete it.
+    """
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "CachedResult",
+        "metadata": {
+            "name": key.name,
+            "namespace": run.namespace,
+            "labels": {
+                labels.ACTIVITY_LABEL: label_value(key.activity),
+                labels.RUN_LABEL: label_value(run.name),
+                labels.EXPIRES_LABEL: str(math.ceil(expiry.timestamp())),
+            },
+        },
+        "spec": {
+            "activity": key.activity,
+            "definitionHash": key.definition_hash,
+            "key": key.key,
+            **({} if completed.result is None else {"result": completed.result}),
+            **({"artifacts": dict(completed.artifacts)} if completed.artifacts else {}),
+            "workflowRun": {"name": run.name, "workflowId": run.workflow_id, "runId": run.uid},
+            "step": step,
+            "completedTime": format_time(now),
+            "expiryTime": format_time(expiry),
+        },
+    }
+
+
+def too_large(cached: KubeObject) -> str:
+    """Say why a CachedResult is too large; empty if it is not."""
+    spec = cached["spec"]
+    size = len(msgspec.json.encode([spec.get("result"), spec.get("artifacts")]))
+    if size <= MAX_CACHED_BYTES:
+        return ""
+    return f"the result has {size} bytes, but at most {MAX_CACHED_BYTES} can be cached; return a reference to the data"

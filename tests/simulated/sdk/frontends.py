@@ -1,0 +1,155 @@
+"""The frontends of the operators of a world, as workers and clients reach them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from random import Random
+from typing import Any
+
+import grpc
+
+from perdure.frontend.configuration import Settings
+from perdure.frontend.connections import Peer
+from perdure.frontend.door import Door
+from perdure.frontend.errors import RpcError
+from perdure.frontend.rpc import Rpc
+from perdure.frontend.rpc_types import head_of
+from perdure.frontend.server import Frontend, rpcs
+from perdure.kube import clock
+from perdure.simulation.cluster.loop import ClusterLoop
+from simulated.operators import TroubledOperator
+from simulated.sdk.peers import Peers
+from simulated.sdk.wires import BrokenError, Wires
+
+_BUGS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN})
+
+
+class Frontends:
+    """Makes a frontend for each operator, and carries the calls of workers and clients to it."""
+
+    def __init__(self, loop: ClusterLoop, wires: Wires, fail: Callable[[str], None]) -> None:
+        """`fail` records a violation."""
+        self._loop = loop
+        self._wires = wires
+        self._fail = fail
+        self._peers = Peers(wires)
+        self._served: dict[TroubledOperator, Mapping[str, Rpc]] = {}
+
+    def make(self, name: str) -> Frontend:
+        """Make the frontend of an operator. Its clock is virtual."""
+        context = copy_context()
+        context.run(clock.source.set, self._loop.now)
+        return context.run(Frontend, Settings(authentication=False, member=name))
+
+    def serve(self, operator: TroubledOperator, frontend: Frontend, *, fleet: bool) -> None:
+        """Serve callers of an operator until it is killed, and in a fleet, forward their calls to other operators."""
+        for gone in [each for each in self._served if each.is_dead]:
+            del self._served[gone]
+        manager, handlers = operator.manager, frontend.handlers()
+        if fleet:
+            handlers = self._peers.join(operator, frontend, handlers)
+        self._served[operator] = _by_name(rpcs(handlers, manager.served, manager.first_lists.wait, Door(None)))
+
+    def choose(self, random: Random) -> TroubledOperator | None:
+        """An operator that is alive; None if there is none."""
+        alive = [each for each in self._served if not each.is_dead]
+        return random.choice(alive) if alive else None
+
+    async def call(self, operator: TroubledOperator, rpc: str, request: Any, seconds: float) -> Any:
+        """Call an operator.
+
+        Raises:
+            BrokenError: There is no response.
+            RpcError: The response is an error.
+        """
+        served = self._served.get(operator)
+        if served is None:
+            raise BrokenError("the operator is gone")
+        call = _Call(request, self._loop.time() + seconds)
+        try:
+            response = await self._wires.carry(operator, lambda: served[rpc].answer(call), seconds=seconds)
+        except RpcError as error:
+            if error.code in _BUGS:
+                self._fail(f"{self._loop.time():.3f} {operator.name}: {rpc} fails: {error.code.name} {error.message}")
+            raise
+        return type(response).FromString(response.SerializeToString())
+
+
+def _by_name(offered: list[Rpc]) -> Mapping[str, Rpc]:
+    return {rpc.name: rpc for rpc in offered}
+
+
+class _Call:
+    """A call that has arrived."""
+
+    metadata = ()
+    peer = Peer("10.0.0.1", 4711)
+
+    def __init__(self, request: Any, deadline: float) -> None:
+        self._request = request
+        self._deadline = deadline
+
+    @property
+    def seconds_left(self) -> float:
+        return max(self._deadline - asyncio.get_running_loop().time(), 0.0)
+
+    async def read(self) -> bytes:
+        raw: bytes = self._request.SerializeToString()
+        return raw
+
+    def after_sending(self, release: Callable[[], None]) -> None:
+        release()
+
+    async def head(self, raw: bytes) -> Any:
+        return head_of(self._request.DESCRIPTOR).FromString(raw)
+
+    async def decode(self, raw: bytes) -> Any:
+        return type(self._request).FromString(raw)
+
+
+class Caller:
+    """A process that calls one operator, and another one once the connection has broken."""
+
+    def __init__(self, frontends: Frontends, random: Random) -> None:
+        self._frontends = frontends
+        self._random = random
+        self._operator: TroubledOperator | None = None
+
+    async def call(self, rpc: str, request: Any, seconds: float = 10.0) -> Any:
+        """Call an operator once.
+
+        Raises:
+            BrokenError: There is no response.
+            RpcError: The response is an error.
+        """
+        operator = self._operator = self._operator or self._frontends.choose(self._random)
+        if operator is None:
+            raise BrokenError("no operator is there")
+        try:
+            return await self._frontends.call(operator, rpc, request, seconds)
+        except BrokenError:
+            self._operator = None
+            raise
+
+    async def insist(self, rpc: str, request: Any, most: float = 60.0) -> Any:
+        """Call an operator, and call again while it may help.
+
+        Raises:
+            BrokenError: There was no response in time.
+            RpcError: The response is an error that would be the same the next time.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + most
+        while True:
+            try:
+                return await self.call(rpc, request)
+            except (BrokenError, RpcError) as error:
+                if loop.time() > until or not is_transient(error):
+                    raise
+            await asyncio.sleep(self._random.uniform(0.05, 1.0))
+
+
+def is_transient(error: Exception) -> bool:
+    """Whether SDKs make a call again that has failed so."""
+    codes = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.ABORTED}
+    return isinstance(error, BrokenError) or (isinstance(error, RpcError) and error.code in codes)

@@ -1,7 +1,9 @@
-"""Runs that take WorkflowLimits, and a check at every write that there are never more of them than there is room for."""
+"""Runs and activities that take WorkflowLimits, and checks at every write that there are never more than there is room for."""
 
 import asyncio
+import json
 from collections import defaultdict
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
@@ -10,6 +12,9 @@ from perdure.simulation.cluster.object_store import Write
 from simulated.world import World
 
 _CAPACITY = {"pool": 3, "mutex": 1}
+_RATE = {"count": 4, "period": "10s"}
+_SKEW = timedelta(seconds=1)
+"""The clocks of two operators differ by at most this much."""
 
 
 def work(*limits: dict[str, Any]) -> dict[str, Any]:
@@ -60,29 +65,45 @@ async def limits(world: World) -> None:
     watch, random = LimitWatch(world), world.random("limits")
     world.script = lambda _pod: ContainerExit(after=random.uniform(0.5, 6))
     world.begin()
-    for name, capacity in _CAPACITY.items():
-        world.create("WorkflowLimit", name, {"capacity": capacity})
+    _create_limits(world)
     names = []
     for i in range(24):
         await asyncio.sleep(random.uniform(0, 1.5))
         names.append(_start(world, watch, random, i))
-    terminated, deleted = random.sample(names, 6), random.sample(names, 3)
-    for name in terminated:
+    await _end_some(world, random, names)
+    check_free(world)
+
+
+def _create_limits(world: World) -> None:
+    for name, capacity in _CAPACITY.items():
+        world.create("WorkflowLimit", name, {"capacity": capacity})
+
+
+async def _end_some(world: World, random: Random, names: list[str]) -> None:
+    """Terminate, cancel, and delete some of the runs during trouble, and check that all others complete."""
+    unlucky = random.sample(names, 9)
+    for name in unlucky[:6]:
+        request = {random.choice(["terminate", "terminate", "cancel"]): {}}
         world.loop.call_at(
-            world.loop.time() + random.uniform(0, 60), lambda n=name: world.operate(f"end-{n}", n, terminate={})
+            world.loop.time() + random.uniform(0, 60), lambda n=name, r=request: world.operate(f"end-{n}", n, **r)
         )
-    for name in deleted:
+    for name in unlucky[6:]:
         world.checker.named_again.add(name)
         world.loop.call_at(world.loop.time() + random.uniform(0, 60), lambda n=name: world.delete("workflowruns", n))
     await world.trouble(60)
     await world.calm(300)
     await world.rest()
-    for name in set(names) - set(terminated) - set(deleted):
+    for name in set(names) - set(unlucky):
         if world.run(name)["status"]["phase"] != "Completed":
             world.checker.fail(f"{name} is {world.run(name)['status']['phase']}")
-    for name in _CAPACITY:
-        status = world.server.objects[next(k for k in world.server.objects if k.name == name)]["status"]
+
+
+def check_free(world: World) -> None:
+    """Check that nothing holds a limit or waits for one."""
+    for limit in world.server.of("workflowlimits"):
+        status = limit["status"]
         if status["holders"] or status["waiters"]:
+            name = limit["metadata"]["name"]
             world.checker.fail(f"in the end, {name} has {status['holders']} and {status['waiters']}")
 
 
@@ -94,3 +115,99 @@ def _start(world: World, watch: LimitWatch, random: Random, number: int) -> str:
     limits = [{"name": limit, "key": "${input.key}" if limit == "mutex" else ""} for limit in takes]
     world.create("WorkflowRun", name, {"inline": work(*limits), "input": {"key": key}})
     return name
+
+
+class ActivityWatch:
+    """Checks at every write that no more activities have begun, and not ended with all their pods, than there is room for.
+
+    An activity has begun with the pod of its first attempt. It has ended when its run does not have it as an open one.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.takes: dict[str, list[tuple[str, str]]] = {}
+        """By type of activity, the limits that it takes, and the keys; `input` is the input of the activity."""
+        self.began: list[str] = []
+        """The inputs of the activities, in the order in which they began."""
+        self._busy: dict[tuple[str, int], tuple[str, str]] = {}
+        """The type and the input of activities that have begun, by the UID of the run and the event that scheduled them."""
+        self._pods: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        self._open: defaultdict[str, set[int]] = defaultdict(set)
+        self._starts: dict[tuple[str, int], datetime] = {}
+        """When activities took the limit with a rate."""
+        world.server.observers.append(self._observe)
+
+    def _observe(self, write: Write) -> None:
+        meta, status = write.after["metadata"], write.after.get("status") or {}
+        if write.key.plural == "pods":
+            notes = meta["annotations"]
+            key = meta["labels"]["perdure.dev/run-id"], int(notes["perdure.dev/scheduled-event-id"])
+            ended = write.type == "DELETED" or status["phase"] in {"Succeeded", "Failed"}
+            (self._pods[key].discard if ended else self._pods[key].add)(write.key.name)
+            if key not in self._busy and not ended:
+                given = json.loads(notes["perdure.dev/input"])
+                self._busy[key] = meta["labels"]["perdure.dev/activity"], given
+                self.began.append(given)
+        elif write.key.plural == "workflowruns":
+            activities = {} if write.type == "DELETED" else (status.get("state") or {}).get("activities") or {}
+            self._open[meta["uid"]] = {int(event) for event in activities}
+        elif (write.key.plural, write.key.name) == ("workflowlimits", "rated"):
+            self._check_rate(write)
+        for key in [key for key in self._busy if not self._pods[key] and key[1] not in self._open[key[0]]]:
+            del self._busy[key]
+        self._check(write)
+
+    def _check_rate(self, write: Write) -> None:
+        for each in (write.after.get("status") or {}).get("holders") or ():
+            self._starts[each["runId"], each["eventId"]] = datetime.fromisoformat(each["since"])
+        times = sorted(self._starts.values())
+        for first, last in zip(times, times[_RATE["count"] :], strict=False):
+            if last - first < timedelta(seconds=10) - _SKEW:
+                self.world.checker.fail(f"{write.time:.3f} {write.actor}: too many starts from {first} to {last}")
+
+    def _check(self, write: Write) -> None:
+        taken: defaultdict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+        for activity, (kind, given) in self._busy.items():
+            for limit, key in self.takes.get(kind, ()):
+                taken[limit, given if key == "input" else key].append(activity)
+        for (limit, key), activities in taken.items():
+            if len(activities) > _CAPACITY[limit]:
+                self.world.checker.fail(f"{write.time:.3f} {write.actor}: {limit} {key} is taken by {activities}")
+
+
+def limited(name: str, *limits: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """An activity that takes limits."""
+    retry = {"exponential": {"initialInterval": "2s", "maximumAttempts": 5}}
+    activity = {"name": name, "container": {"image": "i"}, "startToCloseTimeout": "2m", "retryPolicy": retry}
+    return {**activity, "limits": list(limits), **more}
+
+
+async def activity_limits(world: World) -> None:
+    """Runs whose activities take a semaphore, a mutex for one of three keys, both, or a rate; some fail and are retried."""
+    watch, random = ActivityWatch(world), world.random("activity limits")
+    watch.takes = {"one": [("pool", "")], "keyed": [("mutex", "input")], "both": [("mutex", "input"), ("pool", "")]}
+    pool, mutex = {"name": "pool"}, {"name": "mutex", "key": "${input}"}
+    activities = [limited("one", pool), limited("keyed", mutex), limited("both", pool, mutex)]
+    activities.append(limited("rated", {"name": "rated"}))
+
+    def script(_pod: Any) -> ContainerExit:
+        fails = random.random() < 0.15
+        return ContainerExit(after=random.uniform(0.5, 6), code=int(fails))
+
+    world.script = script
+    world.begin()
+    _create_limits(world)
+    world.create("WorkflowLimit", "rated", {"capacity": 500, "rate": _RATE})
+    names = []
+    for i in range(16):
+        await asyncio.sleep(random.uniform(0, 1.5))
+        names.append(f"run{i:02}")
+        chosen = [random.choice(["one", "keyed", "both", "rated"]) for _ in range(3)]
+        steps = [
+            {"name": f"s{k}", "needs": [], "activity": {"name": kind, "input": random.choice("abc")}}
+            for k, kind in enumerate(chosen)
+        ]
+        steps[2]["needs"] = ["s0"]
+        world.create("WorkflowRun", names[-1], {"inline": {"activities": activities, "steps": steps}})
+    await _end_some(world, random, names)
+    check_free(world)

@@ -18,7 +18,7 @@ from perdure.simulation.cluster.storage import Object
 from simulated.artifacts import artifacts
 from simulated.caching import caching
 from simulated.definitions import CHILD, DEEP, DOOMED, FLOW, LOOP, MANY, PARENT, SAGA, SLOW, activity, parent_of, step
-from simulated.limits import limits
+from simulated.limits import activity_limits, limits
 from simulated.loop import START
 from simulated.sdk.scenario import code
 from simulated.workspaces import workspaces
@@ -475,6 +475,7 @@ SCENARIOS: dict[str, Scenario] = {
         cron,
         standalone,
         limits,
+        activity_limits,
         workspaces,
         artifacts,
         caching,

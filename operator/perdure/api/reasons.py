@@ -83,9 +83,9 @@ class ConditionReason(StrEnum):
     then."""
 
     LIMIT_REACHED = "LimitReached"
-    """A WorkflowLimit that the run takes has no room for it; its status lists the runs that hold it and those that wait. Unknown
-    means that the run starts when its turn comes. False means that the run has failed: its `overflowPolicy` is Fail, or its
-    `waitTimeout` has expired."""
+    """A WorkflowLimit that the run, or one of its activities, takes has no room for it; the status of the limit lists who
+    holds it and who waits. Unknown means that the run, or the step, starts when its turn comes. False means that the run has
+    failed: its `overflowPolicy` is Fail, or its `waitTimeout` has expired."""
 
     LIMIT_NOT_FOUND = "LimitNotFound"
     """A WorkflowLimit that the run takes does not exist or is not valid. Create or fix it. The run waits until then."""

@@ -18,7 +18,7 @@ from perdure.api.resultcache import ResultCache
 from perdure.api.retrypolicy import RetryPolicyChoice
 from perdure.api.steps import MAX_BLOCK_STEPS, MAX_STEPS, Step
 from perdure.api.work import Http, KubernetesResource, Script
-from perdure.api.workflowlimit import MAX_LIMITS, LimitUse
+from perdure.api.workflowlimit import MAX_LIMITS, ActivityLimit, LimitUse
 from perdure.api.workspace import MAX_WORKSPACES, Workspace, WorkspaceMount
 
 MAX_ACTIVITIES = 200
@@ -181,6 +181,11 @@ class Activity(SpecModel):
             lambda activity: not activity.retry_on_another_node or activity.worker is None,
         ),
         Rule(
+            "`limits` must not be used with `worker`: a worker takes attempts from its task queue",
+            "!has(self.limits) || !has(self.worker)",
+            lambda activity: not activity.limits or activity.worker is None,
+        ),
+        Rule(
             "`cache` must not be used with `worker`: the operator does not start its attempts",
             "!has(self.cache) || !has(self.worker)",
             lambda activity: activity.cache is None or activity.worker is None,
@@ -238,6 +243,10 @@ class Activity(SpecModel):
 
     resource: KubernetesResource | None = None
     """An action on a Kubernetes object that is the activity; a new pod performs it for each attempt."""
+
+    limits: Annotated[list[ActivityLimit], map_list("name", MAX_LIMITS)] = Field(default_factory=list, exclude_if=not_)
+    """WorkflowLimits that the activity takes before the pod of its first attempt is created. It holds them, across retries,
+    until it has ended and none of its pods runs any more. Default: none."""
 
     workspaces: Annotated[list[WorkspaceMount], atomic_list(MAX_WORKSPACES)] = Field(
         default_factory=list, exclude_if=not_

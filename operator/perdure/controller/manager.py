@@ -83,14 +83,14 @@ class Manager:
         )
         self._index = Index()
         self._expiries = RunExpiries(self._index.directory, self._queue, periodic.RESYNC_SECONDS)
-        self._releases = LimitReleases(tools.client, tools.limits, self._index.directory, self._queue.wake)
+        self._releases = LimitReleases(tools.client, tools.limits, tools.shards, self.directory, self._queue.wake)
         self.runs = WorkflowRuns(
             tools,
             self._index,
             self._queue,
             self._expiries,
+            releases=self._releases,
             changed=self._observe_retention,
-            ended=self._releases.observe_end,
         )
         self.schedules = Schedules(tools, self._index, self._queue, self.runs)
         self._pods = RunPods(tools, self._index, self._queue, self.runs)

@@ -10,7 +10,7 @@ from perdure.importing.argo_library import Library, default_of, reads_json, stru
 from perdure.importing.argo_limits import limits
 from perdure.importing.argo_metadata import run_metadata
 from perdure.importing.argo_retry import duration
-from perdure.importing.argo_scope import WorkflowFacts, artifact_field
+from perdure.importing.argo_scope import Scope, WorkflowFacts, artifact_field
 from perdure.importing.expressions import UntranslatableError
 from perdure.importing.field_reader import Fields, Object, as_text
 from perdure.importing.foreign_shapes import Shapes
@@ -266,9 +266,9 @@ class _Conversion:
             ),
             artifacts=frozenset(str(each.get("name")) for each in (spec.get("arguments") or {}).get("artifacts") or []),
         )
-        taken, made_limits = limits(fields, self._library)
-        for each in made_limits:
-            self._add("WorkflowLimit", {"name": each.pop("name"), **self._namespace()}, each)
+        taken, made_limits = limits(fields, self._library, Scope("input", workflow).resolve)
+        for name, limit in made_limits:
+            self._add("WorkflowLimit", {"name": name, **self._namespace()}, limit)
         made = DefinitionBuilder(spec, path, workflow=workflow, pods=pods, library=self._library, report=self._report)
         definition = made.build(fields)
         for kind, name, child in made.children:
@@ -332,7 +332,8 @@ class _Conversion:
 
     def _add(self, kind: str, metadata: Object, spec: Object) -> None:
         made = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
-        self.done.manifests.append(made)
+        if made not in self.done.manifests:  # several templates can share a lock
+            self.done.manifests.append(made)
 
 
 def _nothing(path: tuple[str, ...]) -> str:

@@ -1,12 +1,14 @@
 """Converts Argo's templates with containers to activities."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from perdure.importing.argo_artifacts import artifact_paths, copied, of_activity
 from perdure.importing.argo_git import clone, is_from_git
+from perdure.importing.argo_library import Library
+from perdure.importing.argo_limits import limits
 from perdure.importing.argo_memoize import cache
 from perdure.importing.argo_pods import Containers
 from perdure.importing.argo_retry import retries, timeout
@@ -83,6 +85,8 @@ class MadeActivity:
     global_names: Mapping[str, str]
     deadline: str = ""
     """The input that limits an attempt."""
+    limits: Sequence[tuple[str, Object]] = ()
+    """The names and specs of its WorkflowLimits."""
 
 
 class ActivityBuilder:
@@ -113,19 +117,22 @@ class ActivityBuilder:
         self._scope = PodScope(workflow, self._inputs, paths)
         self._containers = Containers(self._scope, report)
 
-    def build(self, *, prints: bool, structured: frozenset[str]) -> MadeActivity:
+    def build(self, *, prints: bool, structured: frozenset[str], library: Library) -> MadeActivity:
         """Make the activity.
 
         Args:
             prints: Whether a step reads the stdout of the container, or the body of a response.
             structured: The output parameters that expressions need as lists or objects.
+            library: The ConfigMaps of the files, with the sizes of semaphores.
         """
         template = self._template
+        taken, limits_made = limits(template, library, self._scope.resolve)
         deadline = self._deadline()
         definition: Object = {
             "name": self._name,
             "startToCloseTimeout": timeout(template, "activeDeadlineSeconds", "timeout") or LONGEST,
             **retries(template, self._scope),
+            **({"limits": taken} if taken else {}),
             **cache(template, self._containers),
         }
         if self._pods.retention:
@@ -146,7 +153,7 @@ class ActivityBuilder:
             definition |= self._containered(Returns(tuple(outputs), prints, copies))
             shape = Shape(tuple(each.name for each in outputs), result=prints)
         template.done(_ADVICE)
-        return MadeActivity(definition, shape, self._scope.captured, self._global_names, deadline)
+        return MadeActivity(definition, shape, self._scope.captured, self._global_names, deadline, limits_made)
 
     def _deadline(self) -> str:
         """Take a deadline that is an input."""

@@ -1,18 +1,23 @@
-"""Converts templates with locks, and lists of steps with retries, to separate Workflows.
+"""Converts lists of steps with locks or retries, and other templates with locks that are no activities, to separate Workflows.
 
 A child workflow acquires and releases the locks, and can be retried.
 """
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from perdure.importing.argo_calls import CallTarget
+from perdure.importing.argo_library import Library
 from perdure.importing.argo_limits import limits
-from perdure.importing.argo_scope import WorkflowFacts
+from perdure.importing.argo_scope import Scope, WorkflowFacts
 from perdure.importing.field_reader import Fields, Object, valid_name
 
 _OF_CALLER: Final = {False: ("synchronization",), True: ("synchronization", "retryStrategy")}
 """The fields of a template that the call of a child has, by whether the template is a list of steps."""
+
+
+ACTIVITY_KINDS: Final = frozenset({"container", "script", "containerSet", "http", "resource"})
+"""The fields of templates that become activities."""
 
 
 def is_list_of_steps(template: Object) -> bool:
@@ -21,8 +26,9 @@ def is_list_of_steps(template: Object) -> bool:
 
 
 def needs_child(template: Object) -> bool:
-    """Whether a template becomes a Workflow of its own."""
-    return bool(template.get("synchronization") or (is_list_of_steps(template) and template.get("retryStrategy")))
+    """Whether a template becomes a Workflow of its own. An activity takes its locks itself."""
+    locked = template.get("synchronization") and (template.get("daemon") or not template.keys() & ACTIVITY_KINDS)
+    return bool(locked or (is_list_of_steps(template) and template.get("retryStrategy")))
 
 
 def child_spec(spec: Object, name: str) -> Object:
@@ -47,7 +53,9 @@ def child_target(workflow: WorkflowFacts, template: str, inputs: Object, inner: 
     return CallTarget(name, "child", inner.shape, inputs, captured=passed)
 
 
-def child_manifests(name: str, source: Fields, definition: Object, library: Any) -> list[tuple[str, str, Object]]:
+def child_manifests(
+    name: str, source: Fields, definition: Object, library: Library, workflow: WorkflowFacts
+) -> list[tuple[str, str, Object]]:
     """Yield the kind, name, and spec of the objects of a child: its limits and its Workflow.
 
     Args:
@@ -55,7 +63,8 @@ def child_manifests(name: str, source: Fields, definition: Object, library: Any)
         source: The template; takes `synchronization`.
         definition: The definition of the child.
         library: The files.
+        workflow: The facts about the child.
     """
-    taken, made = limits(source, library)
-    found = [("WorkflowLimit", str(each["name"]), {"capacity": each["capacity"]}) for each in made]
+    taken, made = limits(source, library, Scope("input", workflow).resolve)
+    found = [("WorkflowLimit", limit, spec) for limit, spec in made]
     return [*found, ("Workflow", name, {**({"limits": taken} if taken else {}), **definition})]

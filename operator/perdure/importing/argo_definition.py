@@ -11,6 +11,7 @@ from perdure.importing.argo_artifacts import global_outputs, of_block, optional_
 from perdure.importing.argo_blocks import ExtraBlocks, waiting
 from perdure.importing.argo_calls import CallTarget, output_of
 from perdure.importing.argo_children import (
+    ACTIVITY_KINDS,
     child_manifests,
     child_spec,
     child_target,
@@ -168,7 +169,7 @@ class DefinitionBuilder:
             return self._child(key, defaults)
         if data.get("daemon") and data.keys() & {"container", "script"}:
             return self._service(key, defaults)
-        if data.keys() & {"container", "script", "containerSet", "http", "resource"}:
+        if data.keys() & ACTIVITY_KINDS:
             return self._activity(key, defaults)
         if "steps" in data or "dag" in data:
             return self._block(key, defaults)
@@ -182,7 +183,8 @@ class DefinitionBuilder:
         builder = ActivityBuilder(name, source, self._report, self._workflow, self._pods)
         source.drop("name", "parallelism")
         prints = bool(self._templates.callers(key[1]) & self._printed)
-        made = builder.build(prints=prints, structured=self._structured)
+        made = builder.build(prints=prints, structured=self._structured, library=self._library)
+        self.children += [("WorkflowLimit", limit, spec) for limit, spec in made.limits]
         self._activities.append({"#": f"template {key[1]}", **made.definition})
         return CallTarget(
             name,
@@ -222,7 +224,8 @@ class DefinitionBuilder:
             self._workflow, key[1], defaults, child.target("", Fields({"template": key[1]}, "", self._report))
         )
         source = self._templates.fields(*key)
-        self.children += [*child_manifests(target.name, source, definition, self._library), *child.children]
+        made = child_manifests(target.name, source, definition, self._library, child_workflow(self._workflow, defaults))
+        self.children += [*made, *child.children]
         if is_list_of_steps(source.data) and source.data.get("retryStrategy"):
             return replace(target, child=retries_of_child(source, PodScope(self._workflow, {}, {})))
         return target

@@ -1,34 +1,53 @@
-"""Converts the `synchronization` of Argo's workflows to WorkflowLimits."""
+"""Converts the `synchronization` of Argo's workflows and templates to WorkflowLimits."""
 
 from typing import Any
 
 from perdure.importing.argo_library import Library
+from perdure.importing.argo_pods import is_tag
+from perdure.importing.expressions import TAG, Resolve, UntranslatableError, template
 from perdure.importing.field_reader import Fields, Object, valid_name
 
 
-def limits(spec: Fields, library: Library) -> tuple[list[Object], list[Object]]:
-    """Take the locks of a workflow.
+def limits(spec: Fields, library: Library, resolve: Resolve) -> tuple[list[Object], list[tuple[str, Object]]]:
+    """Take the locks of a workflow or a template.
 
     Args:
         spec: The spec; takes `synchronization`.
         library: The ConfigMaps of the files, with the sizes of semaphores.
+        resolve: Translates references in names, which become keys.
 
     Returns:
-        The `limits` of the definition, and the specs of the WorkflowLimits with their names.
+        The `limits` of the definition or the activity, and the names and specs of the WorkflowLimits.
     """
     given = spec.part("synchronization")
     mutexes = [*given.parts("mutexes"), *([given.part("mutex")] if "mutex" in given else [])]
     semaphores = [*given.parts("semaphores"), *([given.part("semaphore")] if "semaphore" in given else [])]
-    made: list[Object] = []
+    taken: dict[str, Object] = {}
+    made: list[tuple[str, Object]] = []
     for each in mutexes:
-        made.append({"name": _name(each.text("name") or "mutex"), "capacity": 1})
+        use = _use(each, each.text("name") or "mutex", resolve)
+        taken[use["name"]] = use
+        made.append((use["name"], {"capacity": 1}))
         _scope(each)
     for each in semaphores:
         reference = each.take("configMapKeyRef") or each.take("database") or {}
-        name = str(reference.get("key") or reference.get("name"))
-        made.append({"name": _name(name), "capacity": _capacity(each, reference, library)})
+        use = _use(each, str(reference.get("key") or reference.get("name")), resolve)
+        taken[use["name"]] = use
+        made.append((use["name"], {"capacity": _capacity(each, reference, library)}))
         _scope(each)
-    return [{"name": each["name"]} for each in made], made
+    return list(taken.values()), made
+
+
+def _use(lock: Fields, name: str, resolve: Resolve) -> Object:
+    """Return the use of the limit for a lock. The tags of its name become the key: Argo has one lock for each resulting name."""
+    limit = valid_name(TAG.sub("", name)).lower().replace("_", "-").strip("-") or "mutex"
+    if not TAG.search(name):
+        return {"name": limit}
+    try:
+        return {"name": limit, "key": template(name, resolve, is_tag)}
+    except UntranslatableError as error:
+        lock.gap("name", str(error))
+        return {"name": limit}
 
 
 def _scope(lock: Fields) -> None:
@@ -45,7 +64,3 @@ def _capacity(semaphore: Fields, reference: Any, library: Library) -> int:
         return int(found)
     semaphore.note("", "the size of the semaphore is in none of the files: set `capacity` of the WorkflowLimit")
     return 1
-
-
-def _name(text: str) -> str:
-    return valid_name(text).lower().replace("_", "-").strip("-")

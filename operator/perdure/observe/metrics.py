@@ -13,6 +13,13 @@ RUNS = Counter(
     ["namespace", "outcome"],
     registry=REGISTRY,
 )
+RUN_DURATION = Histogram(
+    "perdure_workflow_run_duration_seconds",
+    "Time from the start of a run to its end, by outcome.",
+    ["outcome"],
+    buckets=(1, 3, 10, 30, 100, 300, 1_000, 3_600, 4 * 3_600, 86_400, 7 * 86_400),
+    registry=REGISTRY,
+)
 ATTEMPTS = Counter(
     "perdure_activity_attempts",
     "Ended attempts, by outcome: Completed, Failed, TimedOut, Lost, Canceled, Cached if an earlier result was used, or Stopped "
@@ -202,13 +209,13 @@ def forget_circuit(namespace: str, policy: str) -> None:
 
 LIMIT_HOLDERS = Gauge(
     "perdure_limit_holders",
-    "Runs that hold a WorkflowLimit, with all keys together.",
+    "Runs and activities that hold a WorkflowLimit, with all keys together.",
     ["namespace", "limit"],
     registry=REGISTRY,
 )
 LIMIT_WAITERS = Gauge(
     "perdure_limit_waiters",
-    "Runs that wait for a WorkflowLimit, with all keys together; 500 at most.",
+    "Runs and activities that wait for a WorkflowLimit, with all keys together; 500 at most.",
     ["namespace", "limit"],
     registry=REGISTRY,
 )
@@ -220,7 +227,7 @@ LIMIT_CONFLICTS = Counter(
 
 
 def show_limit(namespace: str, limit: str, *, holders: int, waiters: int) -> None:
-    """Set how many runs hold a WorkflowLimit, and how many wait for it."""
+    """Set how many hold a WorkflowLimit, and how many wait for it."""
     LIMIT_HOLDERS.labels(namespace=namespace, limit=limit).set(holders)
     LIMIT_WAITERS.labels(namespace=namespace, limit=limit).set(waiters)
 

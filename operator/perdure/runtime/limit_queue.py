@@ -1,7 +1,7 @@
-"""The holders of a WorkflowLimit and the runs that wait for it: how claims and releases change the status. Pure.
+"""The holders of a WorkflowLimit and those that wait for it: how claims and releases change the status. Pure.
 
-The status is the transaction: it is written by compare-and-swap, and a run starts only once a stored status lists it as a holder.
-Every change also admits waiting runs up to the capacity, so that no release is lost.
+The status is the transaction: it is written by compare-and-swap, and a run or an activity starts only once a stored status lists
+it as a holder. Every change also admits waiters up to the capacity, so that no release is lost.
 """
 
 from bisect import insort
@@ -12,16 +12,27 @@ from datetime import datetime
 from typing import Any, Self
 
 from perdure.api.conditions import read_conditions, set_condition
+from perdure.api.durations import show_duration
 from perdure.api.reasons import ConditionReason, ConditionType
-from perdure.api.workflowlimit import MAX_HOLDERS, MAX_WAITERS, LimitEntry, WorkflowLimitStatus
+from perdure.api.workflowlimit import (
+    MAX_HOLDERS,
+    MAX_RECENT,
+    MAX_WAITERS,
+    LimitEntry,
+    RecentStart,
+    StartRate,
+    WorkflowLimitStatus,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LimitQueue:
-    """The runs that hold a WorkflowLimit, and the waiting runs in the order of admission."""
+    """The runs and activities that hold a WorkflowLimit, and those that wait, in the order of admission."""
 
     holders: tuple[LimitEntry, ...] = ()
     waiters: tuple[LimitEntry, ...] = ()
+    recent: tuple[RecentStart, ...] = ()
+    """The starts that count for a rate, and older ones."""
 
     @classmethod
     def read(cls, status: Mapping[str, Any]) -> Self:
@@ -31,70 +42,102 @@ class LimitQueue:
             pydantic.ValidationError: The operator did not write this status.
         """
         found = WorkflowLimitStatus.parse(status)
-        return cls(tuple(found.holders), tuple(found.waiters))
+        return cls(tuple(found.holders), tuple(found.waiters), tuple(found.recent))
 
-    def holds(self, run_id: str) -> bool:
-        """Whether a run holds the limit."""
-        return any(each.run_id == run_id for each in self.holders)
+    def holds(self, id: str) -> bool:  # noqa: A002 (that of `LimitEntry`)
+        """Whether an entry holds the limit."""
+        return any(each.id == id for each in self.holders)
 
-    def waits(self, run_id: str) -> bool:
-        """Whether a run is listed as waiting."""
-        return any(each.run_id == run_id for each in self.waiters)
+    def waits(self, id: str) -> bool:  # noqa: A002
+        """Whether an entry is listed as waiting."""
+        return any(each.id == id for each in self.waiters)
 
-    def run_ids(self) -> frozenset[str]:
-        """The IDs of all holders and waiting runs."""
-        return frozenset(each.run_id for each in (*self.holders, *self.waiters))
+    def by_run(self) -> dict[str, list[LimitEntry]]:
+        """All holders and waiters, by run ID."""
+        found: dict[str, list[LimitEntry]] = {}
+        for each in (*self.holders, *self.waiters):
+            found.setdefault(each.run_id, []).append(each)
+        return found
 
-    def claim(self, entry: LimitEntry, capacity: int, *, queues: bool = True) -> Self:
-        """Add a run as a holder of the limit, or as a waiting run.
+    def claim(self, entry: LimitEntry, capacity: int, rate: StartRate | None = None, *, queues: bool = True) -> Self:
+        """Add an entry as a holder of the limit, or as a waiter.
 
-        A listed run keeps its place, unless its key or priority has changed because its definition was edited before it started.
+        A listed entry keeps its place, unless its key or priority has changed because the definition was edited before the run
+        started.
 
         Args:
-            entry: The run.
+            entry: The run, or the activity.
             capacity: Maximum number of holders per key.
-            queues: Whether the run waits if the limit is reached; otherwise it is not added.
+            rate: Maximum number of starts per key and period.
+            queues: Whether it waits if the limit is reached; otherwise it is not added.
         """
-        listed = next((each for each in (*self.holders, *self.waiters) if each.run_id == entry.run_id), None)
+        listed = next((each for each in (*self.holders, *self.waiters) if each.id == entry.id), None)
         if listed is not None and _asks_for(listed) == _asks_for(entry):
-            claimed = self.admit(capacity, entry.since)
+            claimed = self.admit(capacity, entry.since, rate)
         else:
-            others = self.release({entry.run_id})
+            others = self.release({entry.id})
             waiters = list(others.waiters)
             insort(waiters, entry, key=_order)
-            claimed = replace(others, waiters=tuple(waiters)).admit(capacity, entry.since)
-        if not queues and not claimed.holds(entry.run_id):
-            return claimed.release({entry.run_id})
+            claimed = replace(others, waiters=tuple(waiters)).admit(capacity, entry.since, rate)
+        if not queues and not claimed.holds(entry.id):
+            return claimed.release({entry.id})
         return replace(claimed, waiters=claimed.waiters[:MAX_WAITERS])
 
-    def release(self, run_ids: Collection[str]) -> Self:
-        """Remove runs from the holders and the waiting runs."""
-        return replace(self, holders=_without(self.holders, run_ids), waiters=_without(self.waiters, run_ids))
+    def release(self, ids: Collection[str]) -> Self:
+        """Remove entries from the holders and the waiters."""
+        return replace(self, holders=_without(self.holders, ids), waiters=_without(self.waiters, ids))
 
-    def admit(self, capacity: int, now: datetime) -> Self:
-        """Make the first waiting runs holders, up to the capacity. One key does not block another."""
+    def admit(self, capacity: int, now: datetime, rate: StartRate | None = None) -> Self:
+        """Make the first waiters holders, up to the capacity and the rate. One key does not block another."""
         held = Counter(each.key for each in self.holders)
+        recent = list(self._recent(rate, now))
+        started = Counter(each.key for each in recent)
         holders, waiters = list(self.holders), []
         for entry in self.waiters:
-            if held[entry.key] < capacity and len(holders) < MAX_HOLDERS:
-                held[entry.key] += 1
-                holders.append(entry.model_copy(update={"since": now}))
-            else:
+            key = entry.key
+            has_room = held[key] < capacity and len(holders) < MAX_HOLDERS
+            if not has_room or (rate is not None and (started[key] >= rate.count or len(recent) >= MAX_RECENT)):
                 waiters.append(entry)
-        return (
-            self if len(waiters) == len(self.waiters) else replace(self, holders=tuple(holders), waiters=tuple(waiters))
-        )
+                continue
+            held[key] += 1
+            holders.append(entry.model_copy(update={"since": now}))
+            if rate is not None:
+                started[key] += 1
+                recent.append(RecentStart(key=key, time=now))
+        if len(waiters) == len(self.waiters):
+            return self
+        return replace(self, holders=tuple(holders), waiters=tuple(waiters), recent=tuple(recent))
+
+    def next_start(self, capacity: int, now: datetime, rate: StartRate | None) -> datetime | None:
+        """When the rate admits another waiter for which the capacity has room; None if none waits for the rate."""
+        if rate is None or len(self.holders) >= MAX_HOLDERS:
+            return None
+        held = Counter(each.key for each in self.holders)
+        waiting = {each.key for each in self.waiters if held[each.key] < capacity}
+        recent = self._recent(rate, now)
+        if waiting and len(recent) >= MAX_RECENT:
+            return min(each.time for each in recent) + rate.period
+        times = (sorted(each.time for each in recent if each.key == key)[-rate.count :] for key in waiting)
+        return min((found[0] + rate.period for found in times if found), default=None)
+
+    def _recent(self, rate: StartRate | None, now: datetime) -> tuple[RecentStart, ...]:
+        """The starts that count for a rate."""
+        return tuple(each for each in self.recent if rate is not None and each.time > now - rate.period)
 
     def first(self, key: str) -> LimitEntry | None:
-        """Return the next run to be admitted for a key."""
+        """Return the next waiter to be admitted for a key."""
         return next((each for each in self.waiters if each.key == key), None)
 
-    def to_cancel(self, run_id: str) -> LimitEntry | None:
-        """Return the longest holder to cancel for the next run of its key, unless all are newer; None for any other run."""
-        first = next((each for each in self.waiters if each.run_id == run_id), None)
+    def to_cancel(self, id: str) -> LimitEntry | None:  # noqa: A002
+        """Return the run that has held the limit the longest, to cancel it for the next waiter of its key, unless all are newer.
+
+        For any other waiter, and if only activities hold the limit, return None.
+        """
+        first = next((each for each in self.waiters if each.id == id), None)
         if first is None or self.first(first.key) is not first:
             return None
-        held = [each for each in self.holders if each.key == first.key and each.created <= first.created]
+        runs = [each for each in self.holders if each.event_id is None and each.key == first.key]
+        held = [each for each in runs if each.created <= first.created]
         return min(held, key=lambda each: each.since, default=None)
 
 
@@ -106,14 +149,15 @@ def _asks_for(entry: LimitEntry) -> tuple[str, int]:
     return entry.key, entry.priority
 
 
-def _without(entries: tuple[LimitEntry, ...], run_ids: Collection[str]) -> tuple[LimitEntry, ...]:
-    return tuple(each for each in entries if each.run_id not in run_ids)
+def _without(entries: tuple[LimitEntry, ...], ids: Collection[str]) -> tuple[LimitEntry, ...]:
+    return tuple(each for each in entries if each.id not in ids)
 
 
 def limit_status(
     before: Mapping[str, Any],
     queue: LimitQueue,
     capacity: int | None,
+    rate: StartRate | None = None,
     *,
     generation: int,
     mistakes: Sequence[str] = (),
@@ -123,8 +167,9 @@ def limit_status(
 
     Args:
         before: The status so far.
-        queue: The holders and waiting runs.
+        queue: The holders and waiters.
         capacity: Maximum number of holders per key; None if the spec is invalid.
+        rate: Maximum number of starts per key and period.
         generation: Its `metadata.generation`.
         mistakes: The errors of an invalid spec.
         now: The current time, for conditions that change.
@@ -132,7 +177,11 @@ def limit_status(
     if capacity is None:
         ready, reason, message = False, ConditionReason.INVALID_SPEC, "; ".join(mistakes)
     else:
-        ready, reason, message = True, ConditionReason.ACCEPTED, f"has room for {runs(capacity)} of each key"
+        ready, reason, message = (
+            True,
+            ConditionReason.ACCEPTED,
+            f"has room for {room(capacity, rate, 'holder')} of each key",
+        )
     conditions = set_condition(
         read_conditions(before), ConditionType.READY, ready, reason, message, now=now, observed_generation=generation
     )
@@ -143,9 +192,13 @@ def limit_status(
         "waiting": len(queue.waiters),
         "holders": [each.dump() for each in queue.holders],
         "waiters": [each.dump() for each in queue.waiters],
+        **({"recent": [each.dump() for each in queue.recent]} if queue.recent else {}),
     }
 
 
-def runs(count: int) -> str:
-    """A number of runs, in words."""
-    return "1 run" if count == 1 else f"{count} runs"
+def room(capacity: int, rate: StartRate | None, noun: str) -> str:
+    """The room of a limit in words, such as `5 holders` or `5 holders, and for 10 starts per 1m,`."""
+    holders = f"{capacity} {noun}" if capacity == 1 else f"{capacity} {noun}s"
+    if rate is None:
+        return holders
+    return f"{holders}, and for {rate.count} start{'' if rate.count == 1 else 's'} per {show_duration(rate.period)},"

@@ -13,6 +13,7 @@ from perdure.api.workflow import Workflow, WorkflowSpec
 from perdure.api.workflowlimit import WorkflowLimit
 from perdure.api.workflowrun import WorkflowRun, WorkflowRunSpec
 from perdure.language.checks import checked_program
+from perdure.language.checks.limits import limits_of
 from perdure.language.program import InvalidWorkflowError, Program
 from perdure.simulation.scenario import Scenario
 
@@ -203,10 +204,10 @@ class _Shelf:
         raise BadFileError(f"{source}: the files contain no Workflow and no WorkflowRun; include a manifest of either")
 
     def _compile(self, where: str, spec: WorkflowSpec, path: str) -> Program:
-        for i, use in enumerate(spec.limits):
-            if use.name not in self.limits:
+        for place, limit in limits_of(spec):
+            if limit not in self.limits:
                 raise BadFileError(
-                    f"{where}: {path}.limits[{i}].name: there is no WorkflowLimit `{use.name}` in the files, which have "
+                    f"{where}: {place.replace('spec', path, 1)}: there is no WorkflowLimit `{limit}` in the files, which have "
                     f"{_listed(self.limits)}; name its file as well"
                 )
         try:

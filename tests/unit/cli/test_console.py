@@ -79,7 +79,7 @@ async def test_the_lists_show_limits_breakers_dead_letters_and_the_fleet() -> No
         limits = shown(await browser.get("/namespaces/shop/limits"))
         assert "one-per-customer ! Full : 1 held, 2 waiting; room for 1 of each key" in limits
         assert re.search(
-            r"Holders Run Key Priority Since order-1 ada 1 .* Waiters, the next one first .*order-2", limits
+            r"Holders Run Step Key Priority Since order-1 . ada 1 .* Waiters, the next one first .*order-2", limits
         )
         breakers = shown(await browser.get("/namespaces/shop/retrypolicies"))
         assert "✗ Open 5 failures in a row; opens at 5; open until 2026-01-01T12:30:00Z" in breakers

@@ -15,7 +15,7 @@ from perdure.cli.view.hints import hints
 from perdure.cli.view.openings import Seen, Sight
 from perdure.cli.view.tree import tree
 from perdure.engine.failures import Failure, FailureKind
-from perdure.engine.inputs import SignalRequested
+from perdure.engine.inputs import AttemptWaiting, SignalRequested
 from unit.cli.flow import Flow, at, charged_after_two_refusals, declined, golden, plain
 
 
@@ -213,6 +213,15 @@ def test_a_pod_that_does_not_start_says_why() -> None:
     shown = plain(describe(run, flow.page(6)))
     assert f"◔ Scheduled  activity reserve-stock  1      +0s    6s\n│    attempt 1: {waits_for}\n" in shown
     assert "kubectl -n shop describe pod order-42-2-1" in shown
+
+
+def test_an_attempt_that_waits_for_a_limit_points_to_it() -> None:
+    reason = "WorkflowLimit `licenses` has room for 5 holders"
+    waiting = AttemptWaiting(scheduled_event_id=2, attempt=1, reason=reason, queued=True, worth_telling=True)
+    flow = Flow().at(1, waiting)
+    shown = plain(describe(flow.run(6), flow.page(6)))
+    assert f"attempt 1: {reason}\n" in shown
+    assert "kubectl -n shop get workflowlimits.perdure.dev licenses -o yaml" in shown
 
 
 def test_a_backoff_that_is_over_is_not_shown_as_one_although_the_status_still_says_so() -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from perdure.api.workflow import Activity, Retention
 from perdure.api.workspace import Workspace
-from perdure.controller.expired_objects import KEPT_PODS, delete_expired
+from perdure.controller.expired_objects import CACHED_RESULTS, KEPT_PODS, ExpiringKind, delete_expired
 from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.attempt_pods import Pods, has_ended, has_succeeded
 from perdure.controller.pods.service_account import ActivityIdentity
@@ -304,7 +304,8 @@ async def test_kept_pods_are_deleted_when_their_time_is_over_and_nothing_else_is
     assert "status.phase!=Running" in selectors["fieldSelector"]
 
 
-async def test_a_namespace_keeps_only_so_many_pods() -> None:
+@pytest.mark.parametrize("kind", [KEPT_PODS, CACHED_RESULTS], ids=lambda kind: kind.plural)
+async def test_a_namespace_keeps_only_so_many_objects(kind: ExpiringKind) -> None:
     time = datetime(2026, 1, 1, tzinfo=UTC)
     later = int(time.timestamp()) + 100
     cluster = Cluster(
@@ -312,7 +313,7 @@ async def test_a_namespace_keeps_only_so_many_pods() -> None:
         *(expiring(f"b-{n}", str(later), "other") for n in range(2)),
     )
     async with api_server(cluster.answer) as client:
-        assert await delete_expired(client, KEPT_PODS, None, time, most=2) == 3
+        assert await delete_expired(client, kind, None, time, most=2) == 3
     assert cluster.names == ["a-3", "a-4", "b-0", "b-1"]
 
 

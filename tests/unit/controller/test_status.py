@@ -123,6 +123,20 @@ def test_a_run_says_what_is_in_the_way_of_its_attempts_until_nothing_is() -> Non
     assert (succeeded(composed(drive))["reason"], succeeded(composed(drive))["message"]) == ("Running", "")
 
 
+def test_a_run_says_which_limit_its_attempts_wait_for_until_none_does() -> None:
+    drive = Drive.by(Reacting((activity("book"), activity("pay"))))
+    waits = {"attempt": 1, "reason": "WorkflowLimit `db` has room for 1 holder", "queued": True, "worth_telling": True}
+    for number in (2, 3):
+        assert drive.at(1, AttemptWaiting(scheduled_event_id=number, **waits)).durable
+    status = composed(drive)
+    assert (status["phase"], succeeded(status)["reason"]) == ("Running", "LimitReached")
+    assert succeeded(status)["message"] == "step `book` (and 1 more) waits: WorkflowLimit `db` has room for 1 holder"
+    assert "pod" not in status["pendingActivities"][0]
+    assert not drive.at(8, AttemptStarted(scheduled_event_id=2, attempt=1, time=drive.now)).durable
+    assert drive.at(9, AttemptWaiting(scheduled_event_id=3, attempt=1, reason="ContainerCreating")).durable
+    assert (succeeded(composed(drive))["reason"], succeeded(composed(drive))["message"]) == ("Running", "")
+
+
 def test_an_activity_that_backs_off_tells_until_when_and_why() -> None:
     drive = Drive.of(activity("book"))
     drive.started(1)

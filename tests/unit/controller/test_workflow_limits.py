@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from perdure.api.workflowlimit import LimitEntry, OverflowPolicy
+from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.limits.workflow_limits import Claim, Full, Granted, Unusable, WorkflowLimits
 from perdure.kube.access import Access
 from perdure.kube.client import Client
@@ -29,9 +29,9 @@ async def operator(store: Store) -> AsyncIterator[WorkflowLimits]:
         yield WorkflowLimits(client, Recorder(client, instance="test"))
 
 
-def claim(name: str, policy: OverflowPolicy = OverflowPolicy.QUEUE) -> Claim:
+def claim(name: str, *, queues: bool = True) -> Claim:
     run = RunRef(namespace="shop", name=name, uid=f"uid-{name}", workflow_id=name)
-    return Claim(run, LimitEntry(run=name, run_id=run.uid, created=now(), since=now()), policy)
+    return Claim(run, LimitEntry(run=name, run_id=run.uid, created=now(), since=now()), queues=queues)
 
 
 async def test_a_change_of_another_operator_is_taken_into_account(store: Store) -> None:
@@ -39,7 +39,7 @@ async def test_a_change_of_another_operator_is_taken_into_account(store: Store) 
     async with operator(store) as one, operator(store) as two:
         two.observe(copy.deepcopy(store.objects["workflowlimits/mutex"]))
         assert await one.claim("shop", "mutex", claim("a")) == Granted()
-        assert await two.claim("shop", "mutex", claim("b")) == Full(1)
+        assert await two.claim("shop", "mutex", claim("b")) == Full(WorkflowLimitSpec())
         assert store.conflicts == 1
         status = store.objects["workflowlimits/mutex"]["status"]
         assert [each["run"] for each in status["holders"]] == ["a"]
@@ -54,13 +54,13 @@ async def test_a_waiting_run_is_woken_when_it_holds_the_limit(store: Store) -> N
         for name in ("a", "b", "c"):
             await limits.claim("shop", "mutex", claim(name))
 
-        async def release(queue: LimitQueue, capacity: int) -> LimitQueue:
-            return queue.release({"uid-a"}).admit(capacity, now())
+        async def release(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            return queue.release({"uid-a"}).admit(spec.capacity, now())
 
         await limits.change("shop", "mutex", release)
         assert woken == ["b"]
         assert await limits.claim("shop", "mutex", claim("b")) == Granted()
-        assert list(limits.naming("shop", "uid-c")) == ["mutex"]
+        assert [name for name, _ in limits.naming("shop", "uid-c")] == ["mutex"]
 
 
 async def test_a_limit_that_does_not_exist_or_is_invalid_cannot_be_used(store: Store) -> None:
@@ -84,5 +84,5 @@ async def test_a_run_that_must_not_wait_is_not_listed(store: Store) -> None:
     store.put("workflowlimits", "mutex", spec={})
     async with operator(store) as limits:
         await limits.claim("shop", "mutex", claim("a"))
-        assert await limits.claim("shop", "mutex", claim("b", OverflowPolicy.FAIL)) == Full(1)
+        assert await limits.claim("shop", "mutex", claim("b", queues=False)) == Full(WorkflowLimitSpec())
         assert not list(limits.naming("shop", "uid-b"))

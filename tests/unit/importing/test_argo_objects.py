@@ -200,7 +200,41 @@ def test_comments_name_the_origin(tmp_path: Path) -> None:
     assert "# template b" not in text
 
 
-def test_locks_of_a_template_are_limits_of_a_child(tmp_path: Path) -> None:
+def test_locks_of_a_template_with_a_container_are_limits_of_its_activity(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  steps:
+  - - name: one
+      template: locked
+      arguments: {parameters: [{name: text, value: "{{item}}"}]}
+      withItems: [a, b]
+    - {name: two, template: other}
+- name: locked
+  synchronization:
+    mutexes: [{name: "deploy-{{inputs.parameters.text}}"}]
+    semaphores: [{configMapKeyRef: {name: settings, key: size}}]
+  inputs: {parameters: [{name: text}]}
+  container: {image: busybox, command: [echo, "{{inputs.parameters.text}}"]}
+- name: other
+  synchronization: {semaphore: {configMapKeyRef: {name: settings, key: size}}}
+  container: {image: busybox, command: [echo]}""",
+            "entrypoint: main",
+        ),
+        CONFIG,
+    )
+    assert made.complete, made.sentences
+    limits = {each["metadata"]["name"]: each["spec"] for each in made.manifests if each["kind"] == "WorkflowLimit"}
+    assert limits == {"deploy": {"capacity": 1}, "size": {"capacity": 3}}
+    assert len(made.manifests) == 3
+    locked, other = made.spec["activities"]
+    assert locked["limits"] == [{"name": "deploy", "key": "deploy-${input.text}"}, {"name": "size"}]
+    assert other["limits"] == [{"name": "size"}]
+    assert made.simulate()["phase"] == "Completed"
+
+
+def test_locks_of_a_template_with_steps_are_limits_of_a_child(tmp_path: Path) -> None:
     made = argo(
         tmp_path,
         workflow(
@@ -211,7 +245,11 @@ def test_locks_of_a_template_are_limits_of_a_child(tmp_path: Path) -> None:
       arguments: {parameters: [{name: text, value: "{{item}}"}]}
       withItems: [a, b]
 - name: locked
-  synchronization: {mutexes: [{name: deploy}]}
+  synchronization: {mutexes: [{name: "deploy-{{workflow.parameters.to}}"}]}
+  inputs: {parameters: [{name: text}]}
+  steps:
+  - - {name: say, template: say, arguments: {parameters: [{name: text, value: "{{inputs.parameters.text}}"}]}}
+- name: say
   inputs: {parameters: [{name: text}]}
   container: {image: busybox, command: [echo, "{{inputs.parameters.text}} {{workflow.parameters.to}}"]}""",
             "entrypoint: main\narguments: {parameters: [{name: to, value: ada}]}",
@@ -223,7 +261,7 @@ def test_locks_of_a_template_are_limits_of_a_child(tmp_path: Path) -> None:
         ("Workflow", "made-locked"),
         ("WorkflowRun", "made"),
     ]
-    assert made.manifests[1]["spec"]["limits"] == [{"name": "deploy"}]
+    assert made.manifests[1]["spec"]["limits"] == [{"name": "deploy", "key": "deploy-${input.to}"}]
     (step,) = made.manifests[2]["spec"]["inline"]["steps"]
     assert step["childWorkflow"] == {
         "workflow": {"name": "made-locked"},

@@ -6,16 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry
+from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, StartRate
 from perdure.runtime.limit_queue import LimitQueue, limit_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def entry(name: str, key: str = "", *, priority: int = 0, age: int = 0, since: int = 0) -> LimitEntry:
+def entry(
+    name: str, key: str = "", *, event: int | None = None, priority: int = 0, age: int = 0, since: int = 0
+) -> LimitEntry:
     return LimitEntry(
         run=name,
         run_id=f"uid-{name}",
+        event_id=event,
         key=key,
         priority=priority,
         created=NOW - timedelta(seconds=age),
@@ -87,6 +90,20 @@ def test_the_first_in_the_queue_has_the_longest_holder_cancelled_that_is_not_new
     assert newer.to_cancel("uid-b") is None
 
 
+def test_the_activities_of_a_run_take_places_of_their_own() -> None:
+    queue = LimitQueue().claim(entry("a", event=5), 2).claim(entry("a", event=6), 2).claim(entry("a", event=7), 2)
+    assert [each.event_id for each in queue.holders] == [5, 6]
+    assert [each.event_id for each in queue.waiters] == [7]
+    released = queue.release({"uid-a/5"}).admit(2, NOW)
+    assert [each.event_id for each in released.holders] == [6, 7]
+    assert [each.id for each in released.by_run()["uid-a"]] == ["uid-a/6", "uid-a/7"]
+
+
+def test_an_activity_that_holds_a_limit_is_not_cancelled_for_a_newer_run() -> None:
+    queue = LimitQueue().claim(entry("a", event=5, age=60), 1).claim(entry("b"), 1)
+    assert queue.to_cancel("uid-b") is None
+
+
 def test_only_the_first_waiting_runs_are_listed() -> None:
     queue = LimitQueue().claim(entry("holder"), 1)
     for i in range(MAX_WAITERS):
@@ -97,13 +114,67 @@ def test_only_the_first_waiting_runs_are_listed() -> None:
     assert len(urgent.waiters) == MAX_WAITERS
 
 
+def test_a_rate_lets_waiters_start_one_period_after_earlier_ones() -> None:
+    rate = StartRate(count=2, period=timedelta(seconds=10))
+    queue = LimitQueue()
+    for second, name in enumerate("abcd"):
+        queue = queue.claim(entry(name, since=second), 500, rate)
+    assert (names(queue.holders), names(queue.waiters)) == (["a", "b"], ["c", "d"])
+    assert queue.next_start(500, NOW + timedelta(seconds=3), rate) == NOW + timedelta(seconds=10)
+    assert queue.admit(500, NOW + timedelta(seconds=9), rate) is queue
+    queue = queue.release({"uid-a"}).admit(500, NOW + timedelta(seconds=10), rate)
+    assert (names(queue.holders), names(queue.waiters)) == (["b", "c"], ["d"])
+    assert queue.next_start(500, NOW + timedelta(seconds=10), rate) == NOW + timedelta(seconds=11)
+    assert names(queue.admit(500, NOW + timedelta(seconds=11), rate).waiters) == []
+    assert queue.next_start(500, NOW + timedelta(seconds=10), None) is None
+    assert queue.next_start(2, NOW + timedelta(seconds=10), rate) is None
+
+
+def test_a_rate_applies_to_each_key() -> None:
+    rate = StartRate(count=1, period=timedelta(seconds=10))
+    queue = LimitQueue().claim(entry("a", "x"), 5, rate).claim(entry("b", "y"), 5, rate).claim(entry("c", "x"), 5, rate)
+    assert (names(queue.holders), names(queue.waiters)) == (["a", "b"], ["c"])
+    assert LimitQueue.read(limit_status({}, queue, 5, rate, generation=1, now=NOW)) == queue
+
+
+@pytest.mark.parametrize(
+    ("count", "message"),
+    [
+        (1, "has room for 5 holders, and for 1 start per 10s, of each key"),
+        (3, "has room for 5 holders, and for 3 starts per 10s, of each key"),
+    ],
+)
+def test_a_status_names_the_rate(count: int, message: str) -> None:
+    rate = StartRate(count=count, period=timedelta(seconds=10))
+    (ready,) = limit_status({}, LimitQueue(), 5, rate, generation=1, now=NOW)["conditions"]
+    assert ready["message"] == message
+
+
+@given(steps=st.lists(st.tuples(st.integers(0, 4), st.sampled_from("xy")), max_size=60), count=st.integers(1, 4))
+def test_no_period_has_more_starts_than_its_rate_and_none_waits_longer_than_it_must(
+    steps: list[tuple[int, str]], count: int
+) -> None:
+    rate, second = StartRate(count=count, period=timedelta(seconds=10)), 0
+    queue = LimitQueue()
+    for number, (passed, key) in enumerate(steps):
+        second += passed
+        at = NOW + timedelta(seconds=second)
+        queue = queue.admit(500, at, rate).claim(entry(f"run{number}", key, age=-number, since=second), 500, rate)
+        due = queue.next_start(500, at, rate)
+        assert due is None or at < due <= at + rate.period
+        assert bool(queue.waiters) == (due is not None)
+    starts = [(each.key, each.since) for each in queue.holders]
+    for key, since in starts:
+        assert sum(other == key and since - rate.period < time <= since for other, time in starts) <= count
+
+
 def test_a_status_is_read_as_it_was_written() -> None:
     queue = LimitQueue().claim(entry("a", "x", priority=3), 1).claim(entry("b", "x"), 1)
     status = limit_status({}, queue, 1, generation=2, now=NOW)
     assert LimitQueue.read(status) == queue
     assert (status["held"], status["waiting"], status["observedGeneration"]) == (1, 1, 2)
     (ready,) = status["conditions"]
-    assert (ready["status"], ready["message"]) == ("True", "has room for 1 run of each key")
+    assert (ready["status"], ready["message"]) == ("True", "has room for 1 holder of each key")
     assert limit_status(status, queue, 1, generation=2, now=NOW + timedelta(hours=1)) == status
 
 

@@ -17,9 +17,10 @@ _ANSWERED = {"Complete": "Accepted", "Failed": "Refused"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedRun:
-    """A run in the queue of a limit."""
+    """A run or an activity in the queue of a limit."""
 
     run: str
+    step: str
     key: str
     priority: int
     since: datetime | None
@@ -54,6 +55,7 @@ def limit(obj: Json) -> Row:
 def _entry(entry: Json) -> QueuedRun:
     return QueuedRun(
         run=text(entry.get("run")),
+        step=text(entry.get("step")),
         key=text(entry.get("key")),
         priority=integer(entry.get("priority")) or 0,
         since=read_time(entry.get("since")),

@@ -20,6 +20,7 @@ _MAX_ACTIVITIES = 3
 _MAX_SIGNALS = 3
 _NAMED = re.compile(r"`([a-z0-9.-]+)`")
 """Matches the first name of a run in a message."""
+_LIMIT = re.compile(r"WorkflowLimit `([a-z0-9.-]+)`")
 
 
 def hints(run: ShownRun, page: Page) -> list[Hint]:
@@ -73,7 +74,7 @@ def _of_pending(run: ShownRun, page: Page) -> Iterator[Hint]:
         )
     elif run.reason in {"LimitReached", "LimitNotFound"} and (limit := _NAMED.search(run.message)):
         purpose = "show who holds the limit, and who waits for it" if run.reason == "LimitReached" else "show the limit"
-        yield purpose, page.kubectl(run.namespace, "get", "workflowlimits.perdure.dev", limit[1], "-o", "yaml")
+        yield purpose, _limit(limit[1], run, page)
     elif run.reason == "WorkflowIdInUse" and (other := _NAMED.search(run.message)):
         yield "show the open run with its workflow ID", page.perdure(run.namespace, "describe", other[1])
     else:
@@ -139,8 +140,14 @@ def _of_activity(activity: OpenActivity, run: ShownRun, page: Page) -> Iterator[
             yield f"why `{activity.step}` failed", _logs(failed[-1], activity.last_failure, run, page)
     elif activity.state == "Running" and pod and _exists(pod, run):
         yield f"what `{activity.step}` is doing", page.kubectl(run.namespace, "logs", "-f", pod)
+    elif activity.waits_for and (limit := _LIMIT.search(activity.waits_for)):
+        yield f"show who holds the limit that `{activity.step}` waits for", _limit(limit[1], run, page)
     elif activity.waits_for and pod and _exists(pod, run):
         yield f"why the pod of `{activity.step}` does not start", page.kubectl(run.namespace, "describe", "pod", pod)
+
+
+def _limit(name: str, run: ShownRun, page: Page) -> str:
+    return page.kubectl(run.namespace, "get", "workflowlimits.perdure.dev", name, "-o", "yaml")
 
 
 def _of_prints(run: ShownRun, page: Page) -> Iterator[Hint]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from perdure.api.parent_close_policy import ParentClosePolicy
 from perdure.controller.informers.index import Index
+from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import Key, LetterKey, RunKey, ScheduleKey
 from perdure.controller.run_entries import Entry, Standing
@@ -23,7 +24,7 @@ class RunNeighbors:
         queue: KeyedQueue[Key],
         workers: Workers,
         *,
-        ended: Callable[[str, str], None],
+        releases: LimitReleases,
         changed: Callable[[str], None],
         ask: Callable[[Entry, inputs.Request, Callable[[Any], None]], None],
     ) -> None:
@@ -33,14 +34,14 @@ class RunNeighbors:
             index: The runs and Schedules; runs are added to its directory here.
             queue: The queue of their keys.
             workers: The server for workers, which gets every run.
-            ended: Called with the namespace and UID of a run that has closed or was deleted.
+            releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with the namespace of each finished run.
             ask: Delivers a request to a run.
         """
         self._index = index
         self._queue = queue
         self._workers = workers
-        self._ended = ended
+        self._releases = releases
         self._changed = changed
         self._ask = ask
 
@@ -54,6 +55,8 @@ class RunNeighbors:
         namespace = obj["metadata"]["namespace"]
         if any(each is not None and each.standing is Standing.CLOSED for each in (before, after)):
             self._changed(namespace)
+        if after is not None and after.standing is Standing.OPEN:
+            self._releases.observe_run(obj)
         letter = letter_of(obj)
         if letter is not None and (before is None or before.standing is not getattr(after, "standing", None)):
             self._queue.wake(LetterKey(namespace, letter))
@@ -64,7 +67,7 @@ class RunNeighbors:
             return
         self.wake(known)
         if after is None or after.standing is Standing.CLOSED:
-            self._ended(namespace, known.uid)
+            self._releases.observe_end(namespace, known.uid)
         for other in self._index.directory.sharing(known):
             if other.standing is Standing.WAITING:
                 self._queue.wake(RunKey(other.namespace, other.uid, other.workflow_id))

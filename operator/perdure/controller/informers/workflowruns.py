@@ -14,6 +14,7 @@ from perdure.controller.informers.isolation import take_in
 from perdure.controller.informers.request_delivery import RequestDelivery
 from perdure.controller.informers.run_expiries import RunExpiries, expiry_of
 from perdure.controller.informers.run_neighbors import RunNeighbors
+from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.queue.keyed_queue import KeyedQueue
 from perdure.controller.queue.keys import ExpiryKey, Key, LetterKey, RunKey, sharding_name
 from perdure.controller.run_entries import Entry, Standing
@@ -37,8 +38,8 @@ class WorkflowRuns:
         queue: KeyedQueue[Key],
         expiries: RunExpiries,
         *,
+        releases: LimitReleases,
         changed: Callable[[str], None],
-        ended: Callable[[str, str], None],
     ) -> None:
         """Create an informer without runs.
 
@@ -47,14 +48,14 @@ class WorkflowRuns:
             index: The index to which runs are added.
             queue: The queue that calls `advance`.
             expiries: The expiries of finished runs.
+            releases: Releases the WorkflowLimits of runs and activities that have ended.
             changed: Called with a namespace when one of its runs has changed.
-            ended: Called with the namespace and UID of a run that has closed or was deleted.
         """
         self._tools = tools
         self._index = index
         self._queue = queue
         self._expiries = expiries
-        self._neighbors = RunNeighbors(index, queue, tools.workers, ended=ended, changed=changed, ask=self.ask)
+        self._neighbors = RunNeighbors(index, queue, tools.workers, releases=releases, changed=changed, ask=self.ask)
         self._suspects: set[str] = set()
         """UIDs of closed runs whose status was edited."""
         self._shards = tools.shards

@@ -1,1 +1,1 @@
-"""WorkflowLimits: runs take them before they start, and release them when they have ended."""
+"""WorkflowLimits: runs and activities take them before they start, and release them when they have ended."""

@@ -1,101 +1,199 @@
-"""Release WorkflowLimits: remove runs that have ended or were deleted from the status of the limits.
+"""Release WorkflowLimits: remove runs and activities that have ended from the status of the limits.
 
-An ended run keeps its place until none of its pods runs: a terminated run closes immediately, but its pods have their grace
+One that has ended keeps its place until none of its pods runs: a terminated run closes immediately, but its pods have their grace
 period. This needs no memory: the next reconciliation of the limit finds anything that was missed.
+
+The directory knows which runs are open, but not which activities. So an activity that a run no longer shows as open is only a
+suspect: the run is read before the activity loses its place. Its claim followed the commit that scheduled it, so a run that is
+read after the claim and does not have the activity has recorded its end.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from perdure.api import labels
-from perdure.api.workflowlimit import LimitEntry
+from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
 from perdure.controller.directory import Directory
+from perdure.controller.fleet.shards import Shards
 from perdure.controller.limits.workflow_limits import WorkflowLimits
 from perdure.controller.pods.attempt_pods import has_ended
+from perdure.controller.pods.pod_key import key_of
 from perdure.controller.queue.keys import LimitKey
 from perdure.controller.run_entries import Standing
 from perdure.kube import client as kube
+from perdure.kube.clock import now as wall_clock
 from perdure.runtime.chains import is_open
 from perdure.runtime.limit_queue import LimitQueue
 
 _LOOK_AGAIN: Final = timedelta(seconds=10)
-"""Delay before the pods of an ended run are read again, unless a watch shows earlier that they have ended."""
+"""Delay before the pods of an ended holder are read again, unless a watch shows earlier that they have ended."""
+_TRUST: Final = timedelta(minutes=1)
+"""How long an activity that holds a limit counts as open before its run is read, in case a watch has missed its end."""
+
+
+@dataclass(slots=True)
+class _Activities:
+    """The knowledge about the activities that a limit lists."""
+
+    suspects: set[str] = field(default_factory=set)
+    """IDs of activities that may have ended."""
+    deadlines: dict[str, datetime] = field(default_factory=dict)
+    """When to read the run of each holder at the latest, by ID."""
+
+    def deadline(self, holder: LimitEntry) -> datetime:
+        """When to read the run of a holder at the latest."""
+        return self.deadlines.get(holder.id, holder.since + _TRUST)
+
+    def update(
+        self, holders: list[LimitEntry], checked: frozenset[str], ending: set[str], now: datetime
+    ) -> datetime | None:
+        """Record the result of a reconciliation, and return when to read a run again.
+
+        Args:
+            holders: The activities that hold the limit now.
+            checked: The suspects that were checked.
+            ending: Those of them that have ended, but still have pods.
+            now: The time of the reconciliation.
+        """
+        self.suspects -= checked - ending
+        due = {each.id: self.deadline(each) for each in holders if each.id not in ending}
+        self.deadlines = {key: deadline if deadline > now else now + _TRUST for key, deadline in due.items()}
+        return min(self.deadlines.values(), default=None)
 
 
 class LimitReleases:
-    """Reconciles the status of WorkflowLimits with the runs that exist."""
+    """Reconciles the status of WorkflowLimits with the runs and activities that exist."""
 
     def __init__(
-        self, client: kube.Client, limits: WorkflowLimits, directory: Directory, wake: Callable[[LimitKey], None]
+        self,
+        client: kube.Client,
+        limits: WorkflowLimits,
+        shards: Shards,
+        directory: Directory,
+        wake: Callable[[LimitKey], None],
     ) -> None:
         """Create it without runs.
 
         Args:
-            client: Reads unknown runs, and pods.
+            client: Reads runs and pods.
             limits: The known limits.
+            shards: The shards of this process.
             directory: The directory of all runs.
             wake: Requests the reconciliation of a limit.
         """
         self._client = client
         self._limits = limits
+        self._shards = shards
         self._directory = directory
         self._wake = wake
         self._ending: set[str] = set()
-        """UIDs of ended runs whose pods have not ended."""
+        """IDs of ended holders whose pods have not ended."""
+        self._activities: dict[tuple[str, str], _Activities] = {}
+        """By namespace and name of the limit."""
 
     def observe_end(self, namespace: str, uid: str) -> None:
         """Wake the limits of a run that has closed or was deleted."""
         self._limits.forget_run(namespace, uid)
-        for name in self._limits.naming(namespace, uid):
-            self._wake(LimitKey(namespace, name))
+        self._wake_limits(namespace, uid)
+
+    def observe_run(self, run: kube.Object) -> None:
+        """Wake the limits of activities that a version of an open run does not have any more."""
+        namespace = run["metadata"]["namespace"]
+        for name, entries in self._limits.naming(namespace, run["metadata"]["uid"]):
+            ended = {each.id for each in entries if each.event_id is not None and not _has_activity(run, each)}
+            if ended and self._shards.holds(namespace, name):
+                self._activities.setdefault((namespace, name), _Activities()).suspects |= ended
+                self._wake(LimitKey(namespace, name))
 
     def observe_pod(self, pod: kube.Object) -> None:
         """Process the creation, change, or deletion of a pod of a run."""
-        run_id = (pod["metadata"].get("labels") or {}).get(labels.RUN_ID_LABEL, "")
-        if run_id in self._ending:
-            self.observe_end(pod["metadata"]["namespace"], run_id)
+        if not self._ending:
+            return
+        meta, key = pod["metadata"], key_of(pod)
+        run_id = (meta.get("labels") or {}).get(labels.RUN_ID_LABEL, "")
+        activity = f"{run_id}/{key.scheduled_event_id}" if key is not None else run_id
+        if not self._ending.isdisjoint((run_id, activity)):
+            self._wake_limits(meta["namespace"], run_id)
+
+    def _wake_limits(self, namespace: str, uid: str) -> None:
+        for name, _ in self._limits.naming(namespace, uid):
+            self._wake(LimitKey(namespace, name))
 
     async def reconcile(self, namespace: str, name: str, now: datetime) -> datetime | None:
-        """Remove ended runs from a limit; return when to check again, or None to wait for an event.
+        """Remove those that have ended from a limit; return when to check again, or None to wait for an event.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
-        ending: set[str] = set()
+        activities = self._activities.setdefault((namespace, name), _Activities())
+        suspects, ending = frozenset(activities.suspects), set[str]()
+        holders: list[LimitEntry] = []
+        starts: datetime | None = None
 
-        async def change(queue: LimitQueue, capacity: int) -> LimitQueue:
+        async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            nonlocal starts
             ending.clear()
-            over = {each.run_id for each in queue.waiters if await self._is_over(namespace, each)}
+            over = {
+                each.id for each in queue.waiters if await self._is_over(namespace, each, doubted=each.id in suspects)
+            }
             for each in queue.holders:
-                if not await self._is_over(namespace, each):
+                doubted = each.id in suspects or activities.deadline(each) <= now
+                if not await self._is_over(namespace, each, doubted=doubted):
                     continue
-                self._ending.add(each.run_id)  # before its pods are read, so that no watch event is missed
-                if await self._has_pods(namespace, each.run_id):
-                    ending.add(each.run_id)
+                self._ending.add(each.id)  # before its pods are read, so that no watch event is missed
+                if await self._has_pods(namespace, each):
+                    ending.add(each.id)
                 else:
-                    over.add(each.run_id)
-                    self._ending.discard(each.run_id)
-            return queue.release(over).admit(capacity, now)
+                    over.add(each.id)
+                    self._ending.discard(each.id)
+            time = wall_clock()
+            changed = queue.release(over).admit(spec.capacity, time, spec.rate)
+            starts = changed.next_start(spec.capacity, time, spec.rate)
+            holders[:] = [each for each in changed.holders if each.event_id is not None]
+            return changed
 
         await self._limits.change(namespace, name, change)
-        return now + _LOOK_AGAIN if ending else None
+        due = activities.update(holders, suspects, ending, now)
+        if not (holders or activities.suspects):
+            self._activities.pop((namespace, name), None)
+        return min(filter(None, (due, starts, now + _LOOK_AGAIN if ending else None)), default=None)
 
-    async def _is_over(self, namespace: str, entry: LimitEntry) -> bool:
-        """Whether a run has closed or does not exist. A run that no watch has shown yet is read."""
+    async def _is_over(self, namespace: str, entry: LimitEntry, *, doubted: bool) -> bool:
+        """Whether a run, or an activity of it, has ended or does not exist.
+
+        A run is read if no watch has shown it yet, or if its activity is doubted.
+        """
         known = self._directory.get(entry.run_id)
-        if known is not None:
-            return known.standing is Standing.CLOSED
+        if known is not None and known.standing is Standing.CLOSED:
+            return True
+        if known is not None and (entry.event_id is None or not doubted):
+            return False
         try:
             run = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", entry.run))
         except kube.NotFoundError:
             return True
-        return run["metadata"]["uid"] != entry.run_id or not is_open(run.get("status") or {})
+        if run["metadata"]["uid"] != entry.run_id or not is_open(run.get("status") or {}):
+            return True
+        return entry.event_id is not None and not _has_activity(run, entry)
 
-    async def _has_pods(self, namespace: str, run_id: str) -> bool:
-        """Whether a pod of the run has not ended."""
+    async def _has_pods(self, namespace: str, entry: LimitEntry) -> bool:
+        """Whether a pod of a run, or of an activity of it, has not ended."""
         url = kube.path(kube.CORE, namespace, "pods")
-        async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
-            if not has_ended(pod):
+        async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={entry.run_id}"):
+            if (entry.event_id is None or _is_of(pod, entry)) and not has_ended(pod):
                 return True
         return False
+
+
+def _is_of(pod: kube.Object, entry: LimitEntry) -> bool:
+    """Whether a pod is an attempt of the activity of an entry."""
+    key = key_of(pod)
+    return key is not None and key.scheduled_event_id == entry.event_id
+
+
+def _has_activity(run: kube.Object, entry: LimitEntry) -> bool:
+    """Whether a version of a run has the activity of an entry as an open one."""
+    state = (run.get("status") or {}).get("state") or {}
+    return str(entry.event_id) in (state.get("activities") or {})

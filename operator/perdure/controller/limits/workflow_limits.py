@@ -1,7 +1,9 @@
-"""The WorkflowLimits that this operator watches: runs claim them here, and are woken when it is their turn.
+"""The WorkflowLimits that this operator watches: runs claim them, also for their activities, and are woken when it is their turn.
 
     run: claim ─▶ status of the limit: waiter ─▶ … ─▶ holder ─▶ the run starts ─▶ … ─▶ released (`limit_releases`)
-                  each arrow into the status is one compare-and-swap; every write also admits waiting runs up to the capacity
+                  each arrow into the status is one compare-and-swap; every write also admits waiters up to the capacity
+
+An activity does the same before the pod of its first attempt (`attempt_admission`).
 
 Any operator may write the status, even if it does not work on the run. A waiting run is woken by this process's own writes and
 by its watch.
@@ -9,7 +11,7 @@ by its watch.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,7 +20,7 @@ import pydantic
 
 from perdure.api.common import API_VERSION, mistakes
 from perdure.api.reasons import EventReason
-from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, OverflowPolicy, WorkflowLimitSpec
+from perdure.api.workflowlimit import MAX_WAITERS, LimitEntry, WorkflowLimitSpec
 from perdure.controller.reconcile.computed_status import write_status
 from perdure.kube import client as kube
 from perdure.kube.clock import now as wall_clock
@@ -29,27 +31,30 @@ from perdure.runtime.limit_queue import LimitQueue, limit_status
 
 Name = tuple[str, str]
 """Namespace and name."""
-Change = Callable[[LimitQueue, int], Awaitable[LimitQueue]]
-"""Computes the new holders and waiters of a limit from the current ones and the capacity."""
+Change = Callable[[LimitQueue, WorkflowLimitSpec], Awaitable[LimitQueue]]
+"""Computes the new holders and waiters of a limit from the current ones and the spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The claim of a run that must hold a limit before it starts."""
+    """The claim of a run, or of one of its activities, that must hold a limit before it starts."""
 
     run: RunRef
     entry: LimitEntry
-    policy: OverflowPolicy
+    queues: bool = True
+    """Whether it waits if the limit has no room."""
+    cancels: bool = False
+    """Whether it has the run cancelled that has held the limit the longest."""
 
     @property
-    def uid(self) -> str:
-        """UID of the run."""
-        return self.run.uid
+    def id(self) -> str:
+        """Identifies it in the queue."""
+        return self.entry.id
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The run holds the limit, and a stored status says so."""
+    """The claim holds the limit, and a stored status says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +64,23 @@ class Unusable:
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """The run does not hold the limit. If it waits, it is woken when its turn comes."""
+    """The claim does not hold the limit. If it waits, its run is woken when its turn comes."""
 
-    capacity: int
+    spec: WorkflowLimitSpec
     to_cancel: LimitEntry | None = None
     """The run that must be cancelled to make room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownLimit:
-    """A WorkflowLimit: the object, if known, and its parsed spec."""
+    """A WorkflowLimit: the object, and its parsed spec."""
 
     object: kube.Object
-    capacity: int | None
-    """The capacity; None if the spec is invalid."""
+    spec: WorkflowLimitSpec | None
+    """The spec; None if it is invalid."""
     queue: LimitQueue
+    by_run: Mapping[str, Sequence[LimitEntry]]
+    """The holders and waiters, by run ID."""
     mistakes: tuple[str, ...] = ()
 
     @classmethod
@@ -82,8 +89,8 @@ class _KnownLimit:
             queue = LimitQueue.read(obj.get("status") or {})
             spec = WorkflowLimitSpec.parse(obj.get("spec") or {})
         except pydantic.ValidationError as error:
-            return cls(object=obj, capacity=None, queue=LimitQueue(), mistakes=tuple(mistakes(error)))
-        return cls(object=obj, capacity=spec.capacity, queue=queue)
+            return cls(object=obj, spec=None, queue=LimitQueue(), by_run={}, mistakes=tuple(mistakes(error)))
+        return cls(object=obj, spec=spec, queue=queue, by_run=queue.by_run())
 
     @property
     def version(self) -> str:
@@ -100,7 +107,7 @@ class WorkflowLimits:
         self._recorder = recorder
         self._known: dict[str, dict[str, _KnownLimit]] = defaultdict(dict)
         self._waiting: dict[Name, dict[str, Claim]] = defaultdict(dict)
-        """The waiting runs of this process, by limit and UID."""
+        """The waiting claims of this process, by limit and ID."""
         self._locks: dict[Name, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # Known limits
@@ -117,14 +124,24 @@ class WorkflowLimits:
         elif known is None or not same or kube.older(known.version, meta["resourceVersion"]):
             self._keep(_KnownLimit.read(obj))
 
-    def naming(self, namespace: str, uid: str) -> Iterable[str]:
-        """The limits of a namespace whose status names a run."""
-        return [name for name, known in self._known[namespace].items() if uid in known.queue.run_ids()]
+    def naming(self, namespace: str, uid: str) -> Iterable[tuple[str, Sequence[LimitEntry]]]:
+        """The limits of a namespace whose status names a run or its activities, with these entries."""
+        return [(name, known.by_run[uid]) for name, known in self._known[namespace].items() if uid in known.by_run]
+
+    def lists(self, namespace: str, name: str, entry: LimitEntry) -> bool:
+        """Whether a limit is known to have an entry as a holder or a waiter, with this key and priority."""
+        known = self._known[namespace].get(name)
+        return known is not None and any(
+            (each.id, each.key, each.priority) == (entry.id, entry.key, entry.priority)
+            for each in known.by_run.get(entry.run_id, ())
+        )
 
     def forget_run(self, namespace: str, uid: str) -> None:
-        """Remove a closed or deleted run from the waiting runs."""
+        """Remove the claims of a closed or deleted run from the waiting ones."""
         for name in self._known[namespace]:
-            self._waiting[namespace, name].pop(uid, None)
+            waiting = self._waiting[namespace, name]
+            for claim in [claim for claim in waiting.values() if claim.run.uid == uid]:
+                del waiting[claim.id]
 
     def _forget(self, namespace: str, name: str) -> None:
         self._known[namespace].pop(name, None)
@@ -138,35 +155,35 @@ class WorkflowLimits:
         metrics.show_limit(namespace, name, holders=len(known.queue.holders), waiters=len(known.queue.waiters))
         waiting = self._waiting[namespace, name]
         for claim in _to_wake(waiting.values(), known.queue):
-            del waiting[claim.uid]
+            del waiting[claim.id]
             self.wake(claim.run)
 
     # Changes
 
     async def claim(self, namespace: str, name: str, claim: Claim) -> Granted | Full | Unusable:
-        """Try to acquire a limit for a run; otherwise, let the run wait for it.
+        """Try to acquire a limit for a run or an activity; otherwise, let it wait.
 
         Raises:
             ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
         """
-        queues = claim.policy is not OverflowPolicy.FAIL
 
-        async def change(queue: LimitQueue, capacity: int) -> LimitQueue:
-            return queue.claim(claim.entry, capacity, queues=queues)
+        async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
+            entry = claim.entry.model_copy(update={"since": wall_clock()})
+            return queue.claim(entry, spec.capacity, spec.rate, queues=claim.queues)
 
         if name not in self._known[namespace]:
             await self._read(namespace, name)
-        await self.change(namespace, name, change)
+        if not (claim.queues and self.lists(namespace, name, claim.entry)):
+            await self.change(namespace, name, change)
         known = self._known[namespace].get(name)
-        if known is not None and known.queue.holds(claim.uid):
+        if known is not None and known.queue.holds(claim.id):
             return Granted()
-        if known is None or known.capacity is None:
-            self._waiting[namespace, name][claim.uid] = claim
+        if known is None or known.spec is None:
+            self._waiting[namespace, name][claim.id] = claim
             return Unusable()
-        if queues:
-            self._waiting[namespace, name][claim.uid] = claim
-        cancels = claim.policy is OverflowPolicy.CANCEL_RUNNING
-        return Full(known.capacity, known.queue.to_cancel(claim.uid) if cancels else None)
+        if claim.queues:
+            self._waiting[namespace, name][claim.id] = claim
+        return Full(known.spec, known.queue.to_cancel(claim.id) if claim.cancels else None)
 
     async def change(self, namespace: str, name: str, change: Change) -> None:
         """Change the holders and waiters of a limit, and update the rest of its status.
@@ -185,7 +202,7 @@ class WorkflowLimits:
                 if seen.object is not obj:  # another client has written
                     metrics.LIMIT_CONFLICTS.inc()
                     seen = _KnownLimit.read(obj)
-                queue = seen.queue if seen.capacity is None else await change(seen.queue, seen.capacity)
+                queue = seen.queue if seen.spec is None else await change(seen.queue, seen.spec)
                 return self._status(seen, queue, wall_clock())
 
             url = kube.path(kube.PERDURE, namespace, "workflowlimits", name)
@@ -199,7 +216,7 @@ class WorkflowLimits:
     def _report(self, known: _KnownLimit, seen: _KnownLimit, written: kube.Object) -> None:
         """Record an Event if this write marked the spec as invalid."""
         generation = (known.object.get("status") or {}).get("observedGeneration")
-        if seen.capacity is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
+        if seen.spec is not None or written is seen.object or generation == written["status"]["observedGeneration"]:
             return
         about = {"apiVersion": API_VERSION, "kind": "WorkflowLimit", "metadata": written["metadata"]}
         note = "; ".join(seen.mistakes)
@@ -209,10 +226,10 @@ class WorkflowLimits:
     def _status(known: _KnownLimit, queue: LimitQueue, now: datetime) -> dict[str, Any]:
         status = known.object.get("status") or {}
         generation = known.object["metadata"].get("generation", 1)
-        if known.capacity is None:  # keep the holders until the spec is valid
+        if known.spec is None:  # keep the holders until the spec is valid
             told = limit_status(status, queue, None, generation=generation, mistakes=known.mistakes, now=now)
             return {**status, "conditions": told["conditions"], "observedGeneration": generation}
-        return limit_status(status, queue, known.capacity, generation=generation, now=now)
+        return limit_status(status, queue, known.spec.capacity, known.spec.rate, generation=generation, now=now)
 
     async def _read(self, namespace: str, name: str) -> None:
         try:
@@ -222,14 +239,13 @@ class WorkflowLimits:
 
 
 def _to_wake(claims: Iterable[Claim], queue: LimitQueue) -> list[Claim]:
-    """The waiting runs to wake: they hold the limit, may be listed now, or may cancel another run."""
+    """The waiting claims to wake: they hold the limit, may be listed now, or may cancel another run."""
     found, room = [], MAX_WAITERS - len(queue.waiters)
     for claim in sorted(claims, key=lambda each: (-each.entry.priority, each.entry.created)):
-        if queue.waits(claim.uid):
+        if queue.waits(claim.id):
             first = queue.first(claim.entry.key)
-            cancels = claim.policy is OverflowPolicy.CANCEL_RUNNING
-            due = cancels and first is not None and first.run_id == claim.uid
-        elif queue.holds(claim.uid):
+            due = claim.cancels and first is not None and first.id == claim.id
+        elif queue.holds(claim.id):
             due = True
         else:
             due = room > 0

@@ -79,7 +79,7 @@ def held(pod: kube.Object) -> bool:
 
 
 def scope_of(run: RunRef) -> dict[str, str]:
-    """The value of `run` in expressions in a container."""
+    """The value of `run` in expressions of an activity."""
     return {"name": run.name, "namespace": run.namespace, "workflowId": run.workflow_id, "runId": run.uid}
 
 

@@ -135,6 +135,8 @@ class RunEventRecorder:
     def _closed(self, transition: RunTransition, progress: str, definition: Definition | None) -> None:
         outcome = transition.state.status
         metrics.RUNS.labels(namespace=self._run.namespace, outcome=outcome.value).inc()
+        if (end := transition.state.close_time) is not None:
+            metrics.RUN_DURATION.labels(outcome=outcome.value).observe((end - transition.state.began).total_seconds())
         failure = closing_failure(transition.state, transition.events[-1])
         done = outcome.value if transition.state.for_clients else f"{outcome.value} after {progress} steps"
         note = failure.full_message if failure else done

@@ -21,7 +21,7 @@ from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.language.limit_keys import limit_keys
 from perdure.language.program import Program
-from perdure.runtime.limit_queue import runs
+from perdure.runtime.limit_queue import room
 
 
 class RunLimits:
@@ -67,7 +67,14 @@ class RunLimits:
             await self._take(use, entry, now)
 
     async def _take(self, use: LimitUse, entry: LimitEntry, now: datetime) -> None:
-        answer = await self._limits.claim(self._run.namespace, use.name, Claim(self._run, entry, use.overflow_policy))
+        policy = use.overflow_policy
+        claim = Claim(
+            self._run,
+            entry,
+            queues=policy is not OverflowPolicy.FAIL,
+            cancels=policy is OverflowPolicy.CANCEL_RUNNING,
+        )
+        answer = await self._limits.claim(self._run.namespace, use.name, claim)
         due = None if use.wait_timeout is None else entry.created + use.wait_timeout
         match answer:
             case Unusable():
@@ -76,10 +83,10 @@ class RunLimits:
                 _check_time(due, now, message)
                 message = f"{message}; the run starts once there is one"
                 raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
-            case Full(capacity, to_cancel):
+            case Full(spec, to_cancel):
                 of_key = f" with the key `{entry.key}`" if entry.key else ""
-                message = f"WorkflowLimit `{use.name}` has room for {runs(capacity)}{of_key}"
-                if use.overflow_policy is OverflowPolicy.FAIL:
+                message = f"WorkflowLimit `{use.name}` has room for {room(spec.capacity, spec.rate, 'run')}{of_key}"
+                if policy is OverflowPolicy.FAIL:
                     raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, and it is full")
                 _check_time(due, now, message)
                 if to_cancel is not None:

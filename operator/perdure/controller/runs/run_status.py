@@ -296,10 +296,7 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
         )
     if facts.refused and not state.closed:
         reason, message = ConditionReason.CREATE_REFUSED, facts.refused
-    stuck = next(state.stuck(), None)
-    if stuck is not None:
-        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
-        reason = ConditionReason.ATTEMPT_NOT_STARTING
+    reason, message = _blocked_attempts(state) or (reason, message)
     failing = state.code.failure if state.code is not None and state.code.task is not None and not delayed else ""
     if failing and not state.closed:
         reason, message = ConditionReason.WORKFLOW_TASK_FAILED, f"the workflow task is retried: {failing}"
@@ -313,6 +310,19 @@ def _outcome(facts: RunFacts, state: RunState, failure: Failure | None, *, delay
     if state.task:
         reason, message = ConditionReason(state.task.reason or ConditionReason.WORKFLOW_TASK_FAILED), state.task.message
     return _Verdict(succeeded, reason, message)
+
+
+def _blocked_attempts(state: RunState) -> tuple[ConditionReason, str] | None:
+    """Why attempts do not start: one is stuck, or waits for its turn in a WorkflowLimit."""
+    stuck = next(state.stuck(), None)
+    if stuck is not None:
+        message = f"step `{stuck.activity_id}`: attempt {stuck.attempt} does not start: {stuck.waiting_reason}"
+        return ConditionReason.ATTEMPT_NOT_STARTING, message
+    queued = list(state.queued())
+    if not queued:
+        return None
+    more = f" (and {len(queued) - 1} more)" if len(queued) > 1 else ""
+    return ConditionReason.LIMIT_REACHED, f"step `{queued[0].activity_id}`{more} waits: {queued[0].waiting_reason}"
 
 
 def _conditions(old: Status, facts: RunFacts, verdicts: Sequence[_Verdict], now: datetime) -> list[dict[str, Any]]:
@@ -390,7 +400,7 @@ def _pending_activity(run: str, activity: PendingActivity, now: datetime) -> dic
         "state": next((name for name, so in states.items() if so), "Scheduled"),
         "scheduledTime": format_time(activity.first_scheduled_time),
     }
-    if not backing_off and not activity.by_worker:
+    if not backing_off and not activity.by_worker and not activity.queued:
         entry["pod"] = pod_name(run, activity.scheduled_event_id, activity.attempt)
     if activity.waiting_reason:
         entry["waitingReason"] = activity.waiting_reason

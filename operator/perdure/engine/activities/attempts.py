@@ -35,10 +35,13 @@ class Attempts:
         """Record that the attempt runs. A node's clock may be wrong: a time before scheduling or in the future is corrected."""
         if activity.started_time is None and time is not None:
             time = max(activity.scheduled_time, min(time, self._ledger.now))
-            was_stuck = activity.stuck
-            activity = msgspec.structs.replace(activity, started_time=time, waiting_reason=None, stuck=False)
-            self._ledger.state = self._ledger.state.with_activity(activity)
-            self._ledger.durable |= was_stuck and not any(self._ledger.state.stuck())
+            before = activity
+            activity = msgspec.structs.replace(
+                activity, started_time=time, waiting_reason=None, stuck=False, queued=False
+            )
+            state = self._ledger.state = self._ledger.state.with_activity(activity)
+            self._ledger.durable |= before.stuck and not any(state.stuck())
+            self._ledger.durable |= before.queued and not any(state.queued())
         return activity
 
     def heartbeat(self, activity: PendingActivity, read: inp.HeartbeatRead) -> None:
@@ -149,6 +152,7 @@ class Attempts:
                 last_started_time=activity.started_time if self._ledger.state.standalone else None,
                 last_attempt_complete_time=self._ledger.now,
                 stuck=False,
+                queued=False,
                 last_failure=abridged(failure, log=len(self._ledger.state.activities) <= _MAX_LOGS),
             )
         )

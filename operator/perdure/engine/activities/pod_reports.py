@@ -56,9 +56,10 @@ class PodReports:
                 assert_never(item)
 
     def _wait(self, activity: PendingActivity, item: inp.AttemptWaiting) -> None:
-        """Record why an attempt has not started. The run's condition shows whether any attempt is stuck."""
+        """Record why an attempt has not started. The run's condition shows whether any attempt is stuck or queued."""
         self._ledger.durable |= item.stuck and not any(self._ledger.state.stuck())
-        stuck = activity.stuck or item.stuck
-        waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck)
+        stuck = (activity.stuck or item.stuck) and not item.queued
+        waiting = msgspec.structs.replace(activity, waiting_reason=item.reason, stuck=stuck, queued=item.queued)
         self._ledger.state = self._ledger.state.with_activity(waiting)
+        self._ledger.durable |= activity.queued and not any(self._ledger.state.queued())
         self._ledger.durable |= item.worth_telling

@@ -26,6 +26,8 @@ class AttemptWaiting:
     reason: str
     stuck: bool = False
     """Whether the user probably must act, so that the condition of the run must show it."""
+    queued: bool = False
+    """Whether it waits for its turn in a WorkflowLimit."""
     worth_telling: bool = False
     """Whether to commit the reason immediately, because it may last and nothing else shows it."""
 

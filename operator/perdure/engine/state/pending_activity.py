@@ -84,6 +84,8 @@ class PendingActivity(ScheduledActivity, frozen=True, kw_only=True, omit_default
     """Why the attempt had not started when it was last observed."""
     stuck: bool = False
     """Whether the attempt has been blocked for a while."""
+    queued: bool = False
+    """Whether the attempt waits for its turn in a WorkflowLimit."""
     paused: bool = False
     """Whether the activity is paused, so that no further attempt starts."""
     pause: PauseInfo | None = None

@@ -204,6 +204,10 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
         """The open activities whose attempts are blocked."""
         return (activity for activity in self.open_activities() if activity.stuck)
 
+    def queued(self) -> Iterator[PendingActivity]:
+        """The open activities whose attempts wait for their turn in a WorkflowLimit."""
+        return (activity for activity in self.open_activities() if activity.queued)
+
     def offered_task(self) -> WorkflowTask | None:
         """The workflow task, if it waits for a worker."""
         task = self.code.task if self.code is not None and self.paused is None else None

@@ -7,8 +7,8 @@ definition, which is only compiled: a check that a new version of Perdure adds m
 `check` checks one definition; `between` checks references between the manifests of several files. The modules:
 `perdure.language.compiler` finds what cannot be interpreted; `reads` and `shapes` the paths that an expression reads and whether
 they can exist; `flow` steps that never run, calls without end, waits without limit; `values` inputs that do not fit their schema;
-`pods` names in a pod that are Perdure's own; `run_options` mistakes in the options of a run; `signals` the signals that a
-definition sends and waits for.
+`pods` names in a pod that are Perdure's own; `limits` the WorkflowLimits of activities; `run_options` mistakes in the options of
+a run; `signals` the signals that a definition sends and waits for.
 """
 
 from perdure.language.checks.between import Documents, between

@@ -16,6 +16,7 @@ from perdure.language.checks import flow as flows
 from perdure.language.checks import texts, work
 from perdure.language.checks.artifacts import artifacts_shape, of_artifacts
 from perdure.language.checks.caches import of_cache
+from perdure.language.checks.limits import key_templates, limits_of, taken_twice
 from perdure.language.checks.literals import Kind, Place, default_misfits, misfits
 from perdure.language.checks.pods import of_activity
 from perdure.language.checks.reads import Path, Reads, reads_of
@@ -113,7 +114,7 @@ class Checked:
     policies: tuple[tuple[str, str], ...] = ()
     """The RetryPolicies that are referenced by name: the path, and the name."""
     limits: tuple[tuple[str, str], ...] = ()
-    """The WorkflowLimits that a run takes: the path, and the name."""
+    """The WorkflowLimits that a run and its activities take: the path, and the name."""
     signals: Signals = field(default_factory=Signals)
 
     @property
@@ -155,7 +156,7 @@ def check(spec: WorkflowSpec, *, path: str = "spec") -> Checked:
         tuple(broken),
         tuple(replace(child, path=_moved(child.path, path)) for child in checks.children),
         tuple((_moved(where, path), name) for where, name in _policies(spec)),
-        tuple((f"{path}.limits[{i}].name", use.name) for i, use in enumerate(spec.limits)),
+        tuple((_moved(where, path), name) for where, name in limits_of(spec)),
         signals.moved(path),
     )
 
@@ -180,6 +181,7 @@ class _Checks:
         spec, program = self.spec, self.program
         self.findings += flows.of_definition(spec, program)
         self.findings += texts.of_argo(spec)
+        self.findings += taken_twice(spec)
         for i, activity in enumerate(spec.activities):
             self.activity(f"spec.activities[{i}]", activity)
         given = input_shape(spec.input.schema_, spec.input.default) if spec.input else ANY
@@ -217,6 +219,10 @@ class _Checks:
         templates, broken = texts.container_templates(path, activity)
         self.findings += broken
         for place, template in templates:
+            self.template(place, template, _IN_CONTAINERS, _guards([template]))
+        keys, broken = key_templates(path, activity)
+        self.findings += broken
+        for place, template in keys:
             self.template(place, template, _IN_CONTAINERS, _guards([template]))
         self.findings += work.of_work(path, activity)
         self.findings += of_cache(path, activity)

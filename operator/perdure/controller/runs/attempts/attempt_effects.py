@@ -7,29 +7,28 @@ from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.attempt_errors import AttemptBlockedError, AttemptImpossibleError
 from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.reconcile.record import Record
-from perdure.controller.retry_policies import Policies
+from perdure.controller.runs.attempts.attempt_admission import AttemptAdmission
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.engine.effects import AttemptEffect, StartAttempt, StopAttempt, attempt_effects
 from perdure.engine.state import PendingActivity, RunState
 from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import AttemptRefusedError
-from perdure.runtime.circuits import holder
 
 
 class AttemptEffects:
     """The effects of one run on its pods, and which of them were applied."""
 
-    def __init__(self, context: AttemptContext, policies: Policies, record: Record) -> None:
+    def __init__(self, context: AttemptContext, admission: AttemptAdmission, record: Record) -> None:
         """Create it without applied effects.
 
         Args:
             context: The run, and the known state of its attempts.
-            policies: The RetryPolicies with circuit breakers.
+            admission: Decides which attempts may start.
             record: The run's object, which is confirmed before effects of its state are applied.
         """
         self._context = context
         self._held = context.held
-        self._policies = policies
+        self._admission = admission
         self._record = record
         self._applied: set[AttemptEffect] = set()
 
@@ -93,7 +92,7 @@ class AttemptEffects:
         try:
             if key not in self._held.pods and await self._context.cached.find(activity, now):
                 return
-            if not await self._is_admitted(activity, now):
+            if not await self._admission.admits(activity, now):
                 return
             await self._record.confirm()
             await self._ensure(activity)
@@ -102,20 +101,7 @@ class AttemptEffects:
         except (AttemptRefusedError, AttemptImpossibleError, StepError) as error:
             blocked.refuse(activity, error.failure)
         else:
-            self.found_started(PodKey.of(activity))
-
-    async def _is_admitted(self, activity: PendingActivity, now: datetime) -> bool:
-        """Whether the circuit breaker of an attempt, if it has one, admits the attempt."""
-        key, policy, run = PodKey.of(activity), activity.retry_policy, self._context.run
-        if not policy.circuit_breaker or activity.started_time is not None or key in self._held.pods:
-            return True
-        who = holder(run, f"{key.scheduled_event_id}/{key.attempt}")
-        held = await self._policies.admit(run.namespace, policy.name, who)
-        if held is None:
-            self._context.blocked.clear(key)
-            return True
-        self._context.blocked.by_circuit(key, held, now)
-        return False
+            self.found_started(key)
 
     async def _ensure(self, activity: PendingActivity) -> None:
         """Create a missing pod or Lease. An earlier process or another operator may have created the pod without its Lease.

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum
+from typing import Final
 
 from perdure.api.names import pod_name
 from perdure.controller.pods.attempt_errors import AttemptBlockedError
@@ -21,15 +23,37 @@ _LONGEST_REASON = 1_024
 """Maximum length of the message of a refusal in the run's status, in characters."""
 
 
+class _Cause(Enum):
+    """What blocks an attempt."""
+
+    API = "api"
+    """The API server rejects its pod or its Lease."""
+    CIRCUIT = "circuit"
+    """A circuit breaker, which reports when it admits more attempts."""
+    LIMIT = "limit"
+    """A WorkflowLimit that does not exist or is not valid. The run is woken when that changes."""
+    QUEUE = "queue"
+    """The queue of a WorkflowLimit. The run is woken when its turn comes."""
+
+
+_WAKES: Final = frozenset({_Cause.LIMIT, _Cause.QUEUE})
+"""The causes after which the run is woken in time, so that each reconciliation can try again."""
+
+
 @dataclass(slots=True)
 class _Block:
     """The reason why an attempt is blocked."""
 
-    until: datetime
+    until: datetime | None
+    """When to try again without an event."""
     message: str
     tries: int = 0
-    by_circuit: bool = False
-    """Whether a circuit breaker blocks it. The breaker reports when it admits more attempts."""
+    cause: _Cause = _Cause.API
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether an object that runs share blocks the attempt, and not the API server."""
+        return self.cause is not _Cause.API
 
 
 class Blocked:
@@ -69,7 +93,7 @@ class Blocked:
     def by_api(self, activity: PendingActivity, error: AttemptBlockedError, now: datetime) -> None:
         """Record that the API server rejects the pod or the Lease of an attempt."""
         block = self._blocks.setdefault(PodKey.of(activity), _Block(now, str(error)))
-        block.message, block.until = str(error), now + pause(block.tries)
+        block.message, block.until, block.cause = str(error), now + pause(block.tries), _Cause.API
         block.tries += 1
         if block.tries == 1:
             note = f"Step {activity.activity_id}: {error.lacks.format(activity.attempt)}: {error}"
@@ -77,41 +101,62 @@ class Blocked:
 
     def by_circuit(self, key: PodKey, held: Held, now: datetime) -> None:
         """Note that a circuit breaker blocks an attempt."""
-        self._blocks[key] = _Block(held.until or now + ASK_AGAIN, held.reason, by_circuit=True)
+        self._blocks[key] = _Block(held.until or now + ASK_AGAIN, held.reason, cause=_Cause.CIRCUIT)
+
+    def by_limit(self, key: PodKey, message: str, until: datetime | None, *, queued: bool) -> None:
+        """Note that an attempt waits for a WorkflowLimit.
+
+        Args:
+            key: The attempt.
+            message: The reason.
+            until: When it must not wait longer.
+            queued: Whether it waits for its turn; otherwise, the limit cannot be used.
+        """
+        self._blocks[key] = _Block(until, message, cause=_Cause.QUEUE if queued else _Cause.LIMIT)
 
     def clear(self, key: PodKey) -> None:
         """Note that nothing blocks an attempt."""
         self._blocks.pop(key, None)
 
+    def clear_shared(self, key: PodKey) -> None:
+        """Note that no WorkflowLimit and no circuit breaker blocks an attempt."""
+        if self.is_shared(key):
+            self.clear(key)
+
     def waits(self, key: PodKey, now: datetime) -> bool:
         """Whether it is too early to try again."""
         block = self._blocks.get(key)
-        return block is not None and now < block.until
+        return block is not None and block.until is not None and now < block.until and block.cause not in _WAKES
 
     def reason(self, key: PodKey) -> str | None:
         """The shortened reason why an attempt is blocked; None if it is not."""
         block = self._blocks.get(key)
         return _cut(block.message) if block is not None else None
 
-    def waits_for_circuit(self, key: PodKey) -> bool:
-        """Whether a circuit breaker blocks an attempt."""
+    def is_shared(self, key: PodKey) -> bool:
+        """Whether a circuit breaker or a WorkflowLimit blocks an attempt."""
         block = self._blocks.get(key)
-        return block is not None and block.by_circuit
+        return block is not None and block.is_shared
+
+    def is_queued(self, key: PodKey) -> bool:
+        """Whether an attempt waits for its turn in a WorkflowLimit."""
+        block = self._blocks.get(key)
+        return block is not None and block.cause is _Cause.QUEUE
 
     def ask_circuits_again(self) -> bool:
         """Check the circuit breakers again, and return whether one blocks an attempt."""
-        held = [block for block in self._blocks.values() if block.by_circuit]
+        held = [block for block in self._blocks.values() if block.cause is _Cause.CIRCUIT]
         for block in held:
-            block.until = min(block.until, wall_clock())
+            block.until = wall_clock()
         return bool(held)
 
     def untold(self, state: RunState, pods: Mapping[PodKey, kube.Object | None]) -> bool:
-        """Whether a circuit breaker blocks an attempt, and the state does not show this yet.
+        """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the state does not show this yet.
 
-        If a pod exists, the breaker has admitted another operator, and the pod shows the state of the attempt.
+        If a pod exists, it has admitted another operator, and the pod shows the state of the attempt.
         """
         return any(
-            block.by_circuit
+            block.is_shared
             and not pods.get(key)
             and (activity := key.due(state)) is not None
             and activity.started_time is None
@@ -122,7 +167,7 @@ class Blocked:
     def next_tries(self, state: RunState) -> list[datetime]:
         """The times of the next tries. Attempts that are not in the state are dropped."""
         self._blocks = {key: block for key, block in self._blocks.items() if key.due(state)}
-        return [block.until for block in self._blocks.values()]
+        return [block.until for block in self._blocks.values() if block.until is not None]
 
 
 def _cut(message: str) -> str:

@@ -114,20 +114,29 @@ class Reading:
             return []
         pod, blocked = self._held.pods.get(key), self._context.blocked
         reason = waiting_reason(pod, self._context.definitions.of(activity)) if pod else blocked.reason(key)
-        if not reason or not hinders(reason):
+        queued = not pod and blocked.is_queued(key)
+        hindered = bool(reason) and not queued and hinders(reason or "")
+        if not hindered:
             self._hindered.pop(key, None)
         if not reason:
             return []
-        stuck = hinders(reason) and now - self._hindered.setdefault(key, now) >= _PATIENCE
+        stuck = hindered and now - self._hindered.setdefault(key, now) >= _PATIENCE
         if stuck and pod and not any(state.stuck()) and self._told_of not in self._hindered:
             self._told_of = key
             note = f"Step {activity.activity_id}: attempt {activity.attempt} does not start: {reason}"
             self._tell_hindered(note, pod["metadata"]["name"])
         if reason == activity.waiting_reason and (activity.stuck or not stuck):
             return []
-        told = {"scheduled_event_id": key.scheduled_event_id, "attempt": key.attempt}
-        telling = blocked.waits_for_circuit(key) and reason != activity.waiting_reason
-        return [inputs.AttemptWaiting(**told, reason=reason, stuck=stuck, worth_telling=telling)]
+        telling = blocked.is_shared(key) and reason != activity.waiting_reason
+        waiting = inputs.AttemptWaiting(
+            scheduled_event_id=key.scheduled_event_id,
+            attempt=key.attempt,
+            reason=reason,
+            stuck=stuck,
+            queued=queued,
+            worth_telling=telling,
+        )
+        return [waiting]
 
     # Waking
 

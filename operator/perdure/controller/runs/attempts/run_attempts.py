@@ -7,6 +7,7 @@ from perdure.controller.pods import attempt_pods as api_pods
 from perdure.controller.pods.pod_key import PodKey
 from perdure.controller.pods.workspace_volumes import WorkspaceVolumes
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
+from perdure.controller.runs.attempts.attempt_admission import AttemptAdmission
 from perdure.controller.runs.attempts.attempt_context import AttemptContext
 from perdure.controller.runs.attempts.attempt_effects import AttemptEffects
 from perdure.controller.runs.attempts.blocked import Blocked
@@ -46,7 +47,7 @@ class RunAttempts:
         """Create it without attempts.
 
         Args:
-            tools: The shared services for pods, definitions, and circuit breakers.
+            tools: The shared services for pods, definitions, limits, and circuit breakers.
             run: The run.
             stored: The stored state of the run, which is confirmed before its effects are applied.
             reset: The origin of the run, if a reset created it.
@@ -73,7 +74,7 @@ class RunAttempts:
             cached=self._cached,
         )
         self._reading = Reading(context, hindered, wake)
-        self._effects = AttemptEffects(context, tools.policies, stored.record)
+        self._effects = AttemptEffects(context, AttemptAdmission(tools, context, stored.record), stored.record)
 
     @property
     def settled(self) -> bool:
@@ -158,7 +159,7 @@ class RunAttempts:
         await self._effects.release()
 
     def untold(self, state: RunState) -> bool:
-        """Whether a circuit breaker blocks an attempt, and the run does not show this yet."""
+        """Whether a circuit breaker or a WorkflowLimit blocks an attempt, and the run does not show this yet."""
         return self._blocked.untold(state, self._held.pods)
 
     def next_wake(self, state: RunState, now: datetime) -> datetime | None:

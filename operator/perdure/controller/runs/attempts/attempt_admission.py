@@ -1,0 +1,115 @@
+"""Decide whether an attempt may have its pod: the WorkflowLimits of its activity, and the circuit breaker of its RetryPolicy.
+
+An activity acquires limits in the order of their names, so that activities with several limits cannot block each other. It keeps
+them while it waits for the next one, and across retries and restarts of the operator, because the status of a limit has its
+holders. `limit_releases` releases them.
+"""
+
+from datetime import datetime
+
+from perdure.api.workflowlimit import MAX_STEP, ActivityLimit, ActivityOverflowPolicy, LimitEntry
+from perdure.controller.limits.workflow_limits import Claim, Full, Granted
+from perdure.controller.pods.attempt_pods import scope_of
+from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.reconcile.record import Record
+from perdure.controller.runs.attempts.attempt_context import AttemptContext
+from perdure.controller.tools import Tools
+from perdure.engine.state import PendingActivity
+from perdure.language.limit_keys import activity_limit_keys
+from perdure.language.step_failures import StepError, application
+from perdure.runtime.circuits import holder
+from perdure.runtime.limit_queue import room
+
+_LIMIT_REACHED = "LimitReached"
+"""The type of the failure of an activity that must not wait, or has waited too long."""
+
+
+class AttemptAdmission:
+    """The objects that runs share and that hold back the attempts of one run."""
+
+    def __init__(self, tools: Tools, context: AttemptContext, record: Record) -> None:
+        """Create it.
+
+        Args:
+            tools: The limits, and the RetryPolicies with circuit breakers.
+            context: The run, and the known state of its attempts.
+            record: The object of the run.
+        """
+        self._limits = tools.limits
+        self._policies = tools.policies
+        self._context = context
+        self._run = context.run
+        self._blocked = context.blocked
+        self._record = record
+
+    async def admits(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether the attempt may have its pod; otherwise, this notes why it is blocked.
+
+        A breaker is asked last, because it admits one attempt at a time while it is half-open.
+
+        Raises:
+            StepError: The attempt must fail: a key has no value, or the activity must not wait for a limit.
+            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
+        """
+        if activity.started_time is not None or PodKey.of(activity) in self._context.held.pods:
+            return True
+        return await self._takes_limits(activity, now) and await self._passes_circuit(activity, now)
+
+    async def _takes_limits(self, activity: PendingActivity, now: datetime) -> bool:
+        definition, attempt = self._context.definitions.of(activity), self._context.definitions.attempt(activity)
+        if not definition.limits:
+            return True
+        for use, key in activity_limit_keys(definition, attempt.input, scope_of(self._run)):
+            if not await self._takes(activity, use, key, now):
+                return False
+        self._blocked.clear_shared(PodKey.of(activity))
+        return True
+
+    async def _takes(self, activity: PendingActivity, use: ActivityLimit, key: str, now: datetime) -> bool:
+        """Acquire one limit; otherwise, note why the attempt is blocked.
+
+        Raises:
+            StepError: The activity must not wait, or has waited too long.
+        """
+        entry = LimitEntry(
+            run=self._run.name,
+            run_id=self._run.uid,
+            event_id=activity.scheduled_event_id,
+            step=activity.activity_id[:MAX_STEP],
+            key=key,
+            priority=self._record.object["spec"].get("priority", 0),
+            created=activity.first_scheduled_time,
+            since=now,
+        )
+        queues = use.overflow_policy is ActivityOverflowPolicy.QUEUE
+        due = None if use.wait_timeout is None else entry.created + use.wait_timeout
+        namespace = self._run.namespace
+        if not self._limits.lists(namespace, use.name, entry):
+            await self._record.confirm()  # an outdated state must not take a limit for an activity that has ended
+        answer = await self._limits.claim(namespace, use.name, Claim(self._run, entry, queues=queues))
+        if isinstance(answer, Granted):
+            return True
+        if isinstance(answer, Full):
+            of_key = f" with the key `{key}`" if key else ""
+            room_for = room(answer.spec.capacity, answer.spec.rate, "holder")
+            message = f"WorkflowLimit `{use.name}` has room for {room_for}{of_key}"
+            if not queues:
+                raise StepError(application(_LIMIT_REACHED, f"{message}, and it is full"))
+        else:
+            message = f"there is no valid WorkflowLimit `{use.name}` in namespace `{namespace}`"
+        if due is not None and due <= now:
+            raise StepError(application(_LIMIT_REACHED, f"{message}; the `waitTimeout` of the activity has expired"))
+        self._blocked.by_limit(PodKey.of(activity), message, due, queued=isinstance(answer, Full))
+        return False
+
+    async def _passes_circuit(self, activity: PendingActivity, now: datetime) -> bool:
+        key, policy = PodKey.of(activity), activity.retry_policy
+        if not policy.circuit_breaker:
+            return True
+        who = holder(self._run, f"{key.scheduled_event_id}/{key.attempt}")
+        held = await self._policies.admit(self._run.namespace, policy.name, who)
+        if held is None:
+            self._blocked.clear(key)
+            return True
+        self._blocked.by_circuit(key, held, now)
+        return False

@@ -96,7 +96,7 @@ class Objects:
         if method == "PATCH" and merge:
             content = "application/merge-patch+json"
         elif method == "PATCH":
-            content, sent = "application/apply-patch+yaml", json.dumps(body)
+            content, sent = "application/apply-patch+yaml", json.dumps(body, ensure_ascii=False)
         request = self._client.param_serialize(
             method,
             path,

@@ -50,19 +50,20 @@ def convert_files(files: list[str], kinds: Collection[str], convert: Convert) ->
     sentences: list[str] = []
     manifests: list[Object] = []
     for each in imported:
-        made = [*each.manifests, *_schedules(each)]
+        made = [*each.manifests, *schedules_of(each)]
         sentences += [f"Not imported: {each.source}: {gap.path}: {gap.message}" for gap in each.report.gaps]
         sentences += [f"Note: {each.source}: {note.path}: {note.message}" for note in each.report.notes]
         for i, manifest in enumerate(made):
             if manifest not in [{key: value for key, value in one.items() if key != COMMENT} for one in manifests]:
                 manifests.append(_commented(manifest, each, first=i == 0))
     text = write(manifests)
-    mistakes = _mistakes(text)
+    mistakes = mistakes_in(text)
     gaps = any(each.report.gaps for each in imported)
     return Converted(text, (*sentences, *mistakes), complete=not gaps and not mistakes)
 
 
-def _schedules(imported: Imported) -> list[Object]:
+def schedules_of(imported: Imported) -> list[Object]:
+    """Convert the CronWorkflow of a conversion, if it has one; report what has no counterpart."""
     if imported.cron is None:
         return []
     try:
@@ -79,8 +80,8 @@ def _commented(manifest: Object, imported: Imported, *, first: bool) -> Object:
     return {COMMENT: "\n".join(lines), **manifest}
 
 
-def _mistakes(text: str) -> list[str]:
-    """Return the mistakes in the result."""
+def mistakes_in(text: str) -> list[str]:
+    """Return the mistakes in converted manifests."""
     if not text:
         return []
     with tempfile.TemporaryDirectory() as folder:

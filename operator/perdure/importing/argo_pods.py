@@ -37,11 +37,10 @@ class Containers:
         made = self.plain(container)
         if not returns:
             return _with_fixed_command(made, container)
-        line = [*made.pop("command", []), *made.pop("args", [])]
-        if not line:
+        if not made.get("command"):  # the entry point of the image is not known
             container.gap("command", "must be set: to return outputs, a shell starts the command")
             return made
-        return {**made, **returning(line, returns)}
+        return {**made, **returning([*made.pop("command"), *made.pop("args", [])], returns)}
 
     def script(self, script: Fields, returns: Returns) -> Object:
         """Return the container of an activity that runs a script."""
@@ -63,6 +62,8 @@ class Containers:
         command = made.pop("command", None)
         if command and any("${" in word.replace("$${", "") for word in command):
             script.gap("command", "the interpreter must not be computed; name it")
+        if command and command[1:] == ["-c"]:  # such as `sh -c`, which runs the executable file of Argo
+            command = command[:1]
         given = {"command": [word.replace("$${", "${") for word in command]} if command else {}
         return {**made, **given, **({"result": "Output"} if prints else {}), "source": source or "\n"}
 

@@ -112,7 +112,7 @@ def with_artifacts(definition: Activity, image: str) -> Activity:
     # Before those of the template, which may read the files.
     spec["initContainers"] = [*containers, *list_in(spec, "initContainers")]
     return definition.model_copy(
-        update={"container": None, "script": None, "pod_template": PodTemplate.parse(template), "artifacts": None}
+        update={"container": None, "pod_template": PodTemplate.parse(template), "artifacts": None}
     )
 
 

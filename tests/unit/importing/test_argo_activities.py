@@ -44,6 +44,11 @@ def test_a_script_is_a_script(tmp_path: Path) -> None:
     }
 
 
+def test_a_shell_gets_the_file_of_the_script_and_no_option(tmp_path: Path) -> None:
+    made = one(tmp_path, '- {name: main, script: {image: a, command: [sh, -c], source: "date"}}')
+    assert made["script"]["command"] == ["sh"]
+
+
 def test_a_script_in_a_pod_is_a_program_that_kubernetes_does_not_expand(tmp_path: Path) -> None:
     made = one(
         tmp_path,
@@ -342,3 +347,16 @@ def test_a_deadline_can_be_an_input(tmp_path: Path) -> None:
     assert made.step("b")["activity"]["startToCloseTimeout"] == "${params.limit}"
     report = made.simulate({"work": [{"after": "6s"}, {"hang": True}]})
     assert (report["phase"], report["elapsed"]) == ("Failed", 5)
+
+
+def test_outputs_of_an_entry_point_are_not_imported(tmp_path: Path) -> None:
+    made = argo(
+        tmp_path,
+        workflow(
+            """- name: main
+  container: {image: a, args: [echo, hello, /output]}
+  outputs: {parameters: [{name: out, valueFrom: {path: /output}}]}"""
+        ),
+    )
+    (sentence,) = made.sentences
+    assert "container.command: must be set: to return outputs, a shell starts the command" in sentence

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from perdure.api import labels
 from perdure.api.workflow import Activity
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed
 from perdure.runtime import InvalidDefinitionError, PayloadTooLargeError, PodSettings, build_pod, outcome
@@ -65,9 +66,14 @@ def test_a_script_finds_its_artifacts(make: Any) -> None:
     work = {"name": "charge", "startToCloseTimeout": "5m", "script": given, "artifacts": {"inputs": [_RAW]}}
     settings = PodSettings()
     definition = with_artifacts(Activity.parse(work), settings.sidecar_image)
-    spec = build_pod(make.run, make.attempt, definition, settings)["spec"]
+    pod = build_pod(make.run, make.attempt, definition, settings)
+    spec = pod["spec"]
     (main,) = spec["containers"]
     assert [each["name"] for each in spec["initContainers"]] == ["perdure-artifacts"]
+    assert main["command"] == ["sh", "/perdure/script"]
+    assert pod["metadata"]["annotations"][labels.SCRIPT_ANNOTATION] == given["source"]
+    (own,) = [each for each in spec["volumes"] if each["name"] == "perdure"]
+    assert "annotations['perdure.dev/script']" in str(own)
     assert "/etc/app.yaml" in [each["mountPath"] for each in main["volumeMounts"]]
 
 

@@ -3,6 +3,7 @@
 typer uses pydantic for this, which takes longer to import than all other modules of a command before its first request.
 """
 
+import math
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Literal, cast, get_args, get_origin
@@ -63,8 +64,9 @@ def _coercion(annotation: Any, info: Any) -> Coerce | None:
         return cast("Coerce", info.parser)
     if annotation in (str, bool):
         return str if annotation is str else _flag
-    if annotation is int:
-        return lambda value: _number(value, info.min, info.max)
+    if annotation in (int, float):
+        read, kind = (int, "a whole number") if annotation is int else (_decimal, "a number")
+        return lambda value: _number(value, read, kind, info.min, info.max)
     if get_origin(annotation) is Literal:
         return _choice({str(word): word for word in get_args(annotation)})
     if isinstance(annotation, type) and issubclass(annotation, Enum):
@@ -91,11 +93,18 @@ def _flag(value: Any) -> bool:
     return text in {"true", "1", "yes"}
 
 
-def _number(value: Any, least: float | None, most: float | None) -> int:
+def _decimal(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def _number(value: Any, read: Callable[[str], float], kind: str, least: float | None, most: float | None) -> float:
     try:
-        number = int(value)
+        number = read(value)
     except ValueError:
-        raise ValueError(f"{value!r} is not a whole number") from None
+        raise ValueError(f"{value!r} is not {kind}") from None
     if least is not None and number < least:
         raise ValueError(f"{number} is less than {least:g}")
     if most is not None and number > most:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perdure.api.lenient import mapping
 from perdure.api.reasons import ConditionReason
 from perdure.cli.cluster import Cluster, GoneError, Object, UnreachableError
 from perdure.cli.errors import CliError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from perdure.api.lenient import Json
 
 VERDICT_SECONDS = 30.0
 """Maximum wait for the operator's decision about a run; the same as for the result of an Operation."""
@@ -75,7 +72,7 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
         return given
     except CliError:
         return given  # the user has no permission
-    given = _with_texts(mapping(mapping(found.get("spec")).get("input")), given, parameters)
+    given = _with_texts(found.get("spec"), given, parameters)
     findings = await asyncio.to_thread(_findings, found.get("spec"), given)
     if findings:
         problem = "; ".join(findings)
@@ -83,8 +80,11 @@ async def check_input(cluster: Cluster, workflow: str, given: Any, parameters: I
     return given
 
 
-def _with_texts(declared: Json, given: Any, parameters: Iterable[str]) -> Any:
+def _with_texts(definition: Any, given: Any, parameters: Iterable[str]) -> Any:
     """Return the input with texts for the parameters that are texts in the schema or the default, such as `1.10`."""
+    from perdure.api.lenient import mapping
+
+    declared = mapping(mapping(definition).get("input"))
     default, properties = mapping(declared.get("default")), mapping(mapping(declared.get("schema")).get("properties"))
     texts = {}
     for parameter in parameters:

@@ -12,14 +12,18 @@ import tempfile
 from pathlib import Path
 
 from bench.definitions import measure_podless, measure_pods
+from bench.etl import measure_etl
 from bench.hello import measure_growth, measure_hello
 from bench.results import Result, as_json, machine, table
 from bench.test_schedules import herd
 from bench.writes import measure_writes
-from kube import find_cluster
+from kube import IMAGE, find_cluster
 from temporal.server import Operator, serving
 
 SCHEDULES = 100
+PARTS = ("hello", "growth", "writes", "podless", "pods", "schedules")
+LONG_PARTS = ("etl",)
+"""They take minutes by themselves, and are only measured by request."""
 
 
 def main() -> None:
@@ -27,8 +31,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parts = ("hello", "growth", "writes", "podless", "pods", "schedules")
-    parser.add_argument("--only", action="append", choices=parts, help="measure this; can be repeated (default: all)")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=(*PARTS, *LONG_PARTS),
+        help=f"measure this; can be repeated (default: all but {', '.join(LONG_PARTS)})",
+    )
     parser.add_argument("--temporal", metavar="HOST:PORT[/NAMESPACE]", help="a Temporal server to compare with")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results there as JSON, too")
     options = parser.parse_args()
@@ -36,9 +44,9 @@ def main() -> None:
     about = machine(cluster)
     with (
         tempfile.TemporaryDirectory() as folder,
-        serving(cluster, Path(folder) / "log", PERDURE_LOG_LEVEL="warning") as operator,
+        serving(cluster, Path(folder) / "log", PERDURE_LOG_LEVEL="warning", PERDURE_SIDECAR_IMAGE=IMAGE) as operator,
     ):
-        results = asyncio.run(_measure(operator, options.only or parts, options.temporal))
+        results = asyncio.run(_measure(operator, options.only or PARTS, options.temporal))
     print(*(f"{key}: {value}" for key, value in about.items()), f"load after: {os.getloadavg()[0]:.1f}", sep="\n")
     print(table(results))
     if options.json is not None:
@@ -60,6 +68,8 @@ async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | N
                 results += await measure_writes(operator)
             case "pods":
                 results += measure_pods(operator)
+            case "etl":
+                results += measure_etl(operator)
             case _:
                 results += await _measure_schedules(operator)
     return results

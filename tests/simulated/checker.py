@@ -9,7 +9,6 @@ run that has closed, nothing is left to do for it, and nothing is written any mo
 from collections import Counter
 
 from perdure.api import labels
-from perdure.runtime import status_texts
 from perdure.runtime.chains import first_run_id
 from perdure.runtime.kinds import kind_of
 from perdure.simulation.cluster.apiserver import ApiServer
@@ -18,7 +17,7 @@ from perdure.simulation.cluster.storage import Object, ObjectKey
 from simulated.event_order import ACTIVITY_CLOSED
 from simulated.history_checks import HistoryChecks
 from simulated.removal_checks import CHORES, RemovalChecks
-from simulated.run_facts import continues, state
+from simulated.run_facts import DecodedRuns, continues, state
 
 _FINALIZER = "perdure.dev/outcome"
 _MOST_VIOLATIONS = 10
@@ -39,7 +38,8 @@ class Checker:
         self.removals = RemovalChecks(server, self._at)
         self._server = server
         self._operators = operators
-        self._histories = HistoryChecks(server, self._at)
+        self.decoded = DecodedRuns()
+        self._histories = HistoryChecks(server, self.decoded, self._at)
         self._open: dict[tuple[str, str, str], set[str]] = {}
         self._succeeded: set[tuple[str, str]] = set()
         """Activities, by run and scheduling event, of which a pod has succeeded."""
@@ -107,14 +107,14 @@ class Checker:
             return None
         if "deletionTimestamp" in run["metadata"]:
             return None
-        state = (status_texts.decode(run).get("status") or {}).get("state") or {}
-        if state.get("status", "Running") != "Running":
+        decided = state(self.decoded.of(run))
+        if decided.get("status", "Running") != "Running":
             return None
         notes = meta["annotations"]
         event_id = notes["perdure.dev/scheduled-event-id"]
-        if event_id in _ended(state):
+        if event_id in _ended(decided):
             return None
-        activity = (state.get("activities") or {}).get(event_id)
+        activity = (decided.get("activities") or {}).get(event_id)
         due = activity is not None and str(activity.get("attempt", 1)) == notes["perdure.dev/attempt"]
         return activity if due else None
 

@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
+
 from perdure.simulation.cluster.loop import ClusterLoop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one request. Times are in seconds."""
 
     arrives_after: float

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS
 from simulated.faults import Faults
 from simulated.operators import TroubledOperator
@@ -26,6 +25,8 @@ class FleetChecker:
         self._faults = faults
         self._fail = fail
         self._unowned_since = dict.fromkeys(range(SHARDS), 0.0)
+        self._all_owned = 0.0
+        """When each shard had one owner, the last time."""
         self._disturbed = 0.0
 
     async def run(self) -> None:
@@ -44,16 +45,19 @@ class FleetChecker:
         if not able or any(start <= time < end for start, end in self._faults.outages):
             self._unowned_since = dict.fromkeys(range(SHARDS), time)
             return
-        owners: dict[int, list[str]] = {shard: [] for shard in range(SHARDS)}
-        for operator in self._operators:
-            shards = operator.manager.shards
-            assert isinstance(shards, Membership)
-            for shard in shards.shards:
-                owners[shard].append(operator.name)
-        for shard, names in owners.items():
+        owned = [(operator.name, operator.shards) for operator in self._operators]
+        if (
+            sum(len(shards) for _, shards in owned)
+            == SHARDS
+            == len(frozenset().union(*(shards for _, shards in owned)))
+        ):
+            self._all_owned = time
+            return
+        for shard in range(SHARDS):
+            names = [name for name, shards in owned if shard in shards]
             if names:
                 self._unowned_since[shard] = time
-            elif time > max(self._unowned_since[shard], self._disturbed) + longest:
+            elif time > max(self._unowned_since[shard], self._all_owned, self._disturbed) + longest:
                 self._fail(f"{time:.3f} nobody has owned shard {shard} for {longest:.0f} s")
             if len(names) > 1:
                 self._fail(f"{time:.3f} shard {shard} has two owners: {', '.join(names)}")

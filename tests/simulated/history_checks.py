@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
-from perdure.runtime import status_texts
 from perdure.runtime.chains import parent_of
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.storage import Object
 from simulated import event_order
-from simulated.run_facts import continues
+from simulated.run_facts import DecodedRuns, continues
 
 _CLOSING = frozenset(
     f"WorkflowExecution{word}"
@@ -30,9 +29,10 @@ _CHILD_CLOSED = {
 class HistoryChecks:
     """Follows the histories of all runs."""
 
-    def __init__(self, server: ApiServer, report: Callable[[Write, str], None]) -> None:
+    def __init__(self, server: ApiServer, decoded: DecodedRuns, report: Callable[[Write, str], None]) -> None:
         """`report` takes a write and what is wrong with it."""
         self._server = server
+        self._decoded = decoded
         self._report = report
         self._histories: dict[str, list[Object]] = {}
 
@@ -44,7 +44,7 @@ class HistoryChecks:
         """Check the history in a write of a run."""
         before, stored = ((each or {}).get("status") or {} for each in (write.before, write.after))
         if stored.get("history") != before.get("history"):
-            history = status_texts.decode(write.after)["status"].get("history") or {}
+            history = self._decoded.of(write.after)["status"].get("history") or {}
             self._check(write, write.after["metadata"]["uid"], history)
 
     def problems(self, run: Object) -> list[str]:

@@ -3,16 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS
-from simulated.operators import TroubledOperator
 from simulated.world import Setting, World
-
-
-def shards(operator: TroubledOperator) -> frozenset[int]:
-    membership = operator.manager.shards
-    assert isinstance(membership, Membership)
-    return membership.shards
 
 
 async def until(is_so: Callable[[], bool], most: float = 60) -> float:
@@ -25,12 +17,12 @@ async def until(is_so: Callable[[], bool], most: float = 60) -> float:
 
 
 def is_covered(world: World) -> bool:
-    return frozenset[int]().union(*map(shards, world.operators)) == frozenset(range(SHARDS))
+    return frozenset[int]().union(*(each.shards for each in world.operators)) == frozenset(range(SHARDS))
 
 
 def is_divided(world: World) -> bool:
     """Whether each operator owns shards, and together all of them."""
-    return is_covered(world) and all(map(shards, world.operators))
+    return is_covered(world) and all(each.shards for each in world.operators)
 
 
 def calm(seed: int, operators: int = 3) -> Setting:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
+from perdure.controller.fleet.membership import Membership
 from perdure.frontend.server import Frontend
 from perdure.handlers.assembly import OperatorOptions
 from perdure.runtime.retention import Limits
@@ -97,6 +98,13 @@ class TroubledOperator(Operator):
             chosen = self._lagging if self._random.random() < 0.5 else [self._random.choice(self._lagging)]
         for each in chosen:
             each.interrupt(seconds)
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards of a fleet for which it may decide now."""
+        membership = self.manager.shards
+        assert isinstance(membership, Membership)
+        return membership.shards
 
     @property
     def is_dead(self) -> bool:

@@ -1,8 +1,25 @@
 """Facts about runs that the checks need."""
 
 from perdure.api.reasons import ConditionReason
+from perdure.runtime import status_texts
 from perdure.runtime.chains import continuation_of
 from perdure.simulation.cluster.storage import Object
+
+
+class DecodedRuns:
+    """Runs with the values of their statuses. A stored run never changes, so each version is decoded once."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Object, Object]] = {}
+        """The last version of each run, as it is stored and decoded, by UID."""
+
+    def of(self, run: Object) -> Object:
+        """A stored run with the values of its status."""
+        stored, found = self._last.get(run["metadata"]["uid"], (None, run))
+        if stored is not run:
+            found = status_texts.decode(run)
+            self._last[run["metadata"]["uid"]] = run, found
+        return found
 
 
 def state(obj: Object) -> Object:

@@ -1,6 +1,6 @@
 """The responses of the in-memory API server, which are those of a real one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from perdure.simulation.cluster.apiserver import ApiServer, Request, Response
+from perdure.simulation.cluster.object_store import Write
 from perdure.simulation.cluster.printed_tables import as_table
 from perdure.simulation.cluster.storage import ObjectKey
 from simulated.loop import ShuffledLoop
@@ -194,3 +195,20 @@ def test_versions_that_observers_have_seen_never_change(server: ApiServer) -> No
     assert [orjson.dumps(obj) for obj, _ in seen] == [raw for _, raw in seen]
     assert seen[-1][0]["status"] == {"history": [{"id": 4}, {"id": 3}]}
     assert len(seen) == 5
+
+
+def test_observers_hear_of_writes_in_the_order_in_which_they_were_added(server: ApiServer) -> None:
+    heard: list[str] = []
+
+    def listen(name: str) -> Callable[[Write], None]:
+        return lambda write: heard.append(f"{name}: {write.key.name}")
+
+    leaves = listen("leaves")
+    server.observers.append(listen("runs"), "workflowruns")
+    server.observers.append(leaves)
+    server.observers.append(listen("all"))
+    server.create("workflowruns", run("one"))
+    server.observers.remove(leaves)
+    server.create("workflowruns", run("two"))
+    server.create("configmaps", {"metadata": {"name": "other"}})
+    assert heard == ["runs: one", "leaves: one", "all: one", "runs: two", "all: two", "all: other"]

@@ -8,7 +8,7 @@ import pytest
 from perdure.api.labels import FLEET_LABEL, MEMBERS_ANNOTATION
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.simulation.cluster.apiserver import Request, Response
-from simulated.members import calm, is_covered, is_divided, shards, until
+from simulated.members import calm, is_covered, is_divided, until
 from simulated.network import FaultySession
 from simulated.world import World, simulate
 
@@ -35,7 +35,7 @@ def test_the_others_take_over_within_fifteen_seconds_after_a_kill(operators: int
             await victim.kill()
             took.append(await until(lambda: is_covered(world)))
             world.start()
-            await until(lambda: all(map(shards, world.operators)))
+            await until(lambda: all(each.shards for each in world.operators))
 
     assert simulate(scenario, calm(operators, operators)).violations == []
     assert len(took) == 20
@@ -57,7 +57,7 @@ def test_shards_have_owners_within_four_seconds_after_a_container_has_started_ag
             await asyncio.sleep(chance.uniform(0, 3))
             world.start(name=victim.name)
             took.append(await until(lambda: is_covered(world)))
-            await until(lambda: all(map(shards, world.operators)))
+            await until(lambda: all(each.shards for each in world.operators))
 
     assert simulate(scenario, calm(operators, operators)).violations == []
     assert len(took) == 20
@@ -97,7 +97,7 @@ def test_an_operator_that_is_stopped_hands_over_within_two_seconds(seed: int) ->
             took.append(await until(lambda: is_covered(world)))
             await leaving.kill()
             world.start()
-            await until(lambda: all(map(shards, world.operators)))
+            await until(lambda: all(each.shards for each in world.operators))
 
     assert simulate(scenario, calm(seed)).violations == []
     assert max(took) < 2.1
@@ -117,11 +117,11 @@ def test_a_member_whose_renewals_arrive_without_a_response_keeps_its_shards(monk
     async def scenario(world: World) -> None:
         world.begin()
         await until(lambda: is_divided(world))
-        owned = shards(world.operators[0])
+        owned = world.operators[0].shards
         monkeypatch.setattr(FaultySession, "exchange", without_response)
         for _ in range(400):
             await asyncio.sleep(0.1)
-            assert shards(world.operators[0]) == owned
+            assert world.operators[0].shards == owned
 
     assert simulate(scenario, calm(1)).violations == []
     assert len(lost) > 10
@@ -132,7 +132,7 @@ def test_shards_are_divided_and_leases_say_so() -> None:
         world.begin()
         await until(lambda: is_divided(world))
         await asyncio.sleep(5)
-        owned = sorted(shard for operator in world.operators for shard in shards(operator))
+        owned = sorted(shard for operator in world.operators for shard in operator.shards)
         assert owned == list(range(SHARDS))
         leases = [each["metadata"] for each in world.server.of("leases")]
         assert {each["name"] for each in leases} == {"op-0", "op-1", "op-2"}
@@ -190,7 +190,7 @@ def test_only_the_owner_works_on_a_run() -> None:
             world.create("WorkflowRun", f"run-{number}", {"inline": _NAPS})
         await world.rest()
         for name, actors in writers.items():
-            [owner] = [each.name for each in world.operators if shard_of("default", name) in shards(each)]
+            [owner] = [each.name for each in world.operators if shard_of("default", name) in each.shards]
             assert actors - {"user"} == {owner}
 
     assert simulate(scenario, calm(2)).violations == []
@@ -234,7 +234,7 @@ def test_a_member_that_was_cut_off_for_long_drops_what_it_knew_and_applies_nothi
         await asyncio.sleep(0.01)
         victim.freeze(120)
         await asyncio.sleep(12)
-        assert shards(victim) == frozenset()
+        assert victim.shards == frozenset()
         assert victim.manager.runs.all() == []
         await world.rest()
         for number in range(12):

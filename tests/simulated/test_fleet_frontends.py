@@ -10,7 +10,7 @@ from temporalio.api.workflowservice.v1 import StartWorkflowExecutionRequest
 
 from perdure.controller.fleet.rendezvous import shard_of
 from perdure.frontend.errors import RpcError
-from simulated.members import calm, is_covered, is_divided, shards, until
+from simulated.members import calm, is_covered, is_divided, until
 from simulated.sdk.frontends import Frontends
 from simulated.sdk.wires import Wires
 from simulated.world import World, simulate
@@ -36,7 +36,7 @@ def test_a_new_owner_knows_the_open_run_of_a_workflow_id_although_its_watch_has_
         await until(lambda: is_divided(world))
         await asyncio.sleep(40)
         first, second = world.operators
-        workflow_id = next(f"w{n}" for n in range(1_000) if shard_of("default", f"w{n}") in shards(first))
+        workflow_id = next(f"w{n}" for n in range(1_000) if shard_of("default", f"w{n}") in first.shards)
         second.interrupt(60, "workflowruns")
         started = await frontends.call(second, "StartWorkflowExecution", start(workflow_id, "one"), 20)
         assert started.run_id

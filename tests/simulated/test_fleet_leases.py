@@ -10,7 +10,7 @@ from perdure.controller.informers.first_lists import FirstLists
 from perdure.simulation.cluster.apiserver import Request, Response, refused
 from perdure.simulation.cluster.object_store import Refusal
 from perdure.simulation.cluster.storage import ObjectKey
-from simulated.members import calm, is_covered, is_divided, shards, until
+from simulated.members import calm, is_covered, is_divided, until
 from simulated.operators import TroubledOperator
 from simulated.world import World, simulate
 
@@ -20,7 +20,7 @@ def named(world: World, name: str) -> TroubledOperator:
 
 
 def owners_elsewhere(world: World, but: TroubledOperator) -> int:
-    return sum(len(shards(each)) for each in world.operators if each is not but)
+    return sum(len(each.shards) for each in world.operators if each is not but)
 
 
 def test_a_member_takes_over_nothing_before_it_has_read_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ def test_a_member_takes_over_nothing_before_it_has_read_the_runs(monkeypatch: py
             await asyncio.sleep(0.1)
             assert owners_elsewhere(world, added) == SHARDS
         may_read.set()
-        assert await until(lambda: bool(shards(added)) and is_covered(world)) < 4
+        assert await until(lambda: bool(added.shards) and is_covered(world)) < 4
 
     assert simulate(scenario, calm(1, 2)).violations == []
 
@@ -59,8 +59,8 @@ def test_a_lease_whose_label_was_removed_gets_it_back() -> None:
         lease = world.server.objects[ObjectKey("leases", "default", "op-0")]
         del lease["metadata"]["labels"][FLEET_LABEL]
         await asyncio.sleep(5)
-        assert sorted(shard for each in world.operators for shard in shards(each)) == list(range(SHARDS))
-        assert shards(named(world, "op-0"))
+        assert sorted(shard for each in world.operators for shard in each.shards) == list(range(SHARDS))
+        assert named(world, "op-0").shards
 
     assert simulate(scenario, calm(1)).violations == []
 
@@ -82,10 +82,10 @@ def test_a_member_that_cannot_list_the_others_leaves_its_shards_to_them(monkeypa
 
         monkeypatch.setattr(world.server, "handle", without_lists)
         assert await until(lambda: owners_elsewhere(world, victim) == SHARDS) < 25
-        assert not shards(victim)
+        assert not victim.shards
         is_refused = False
-        await until(lambda: bool(shards(victim)) and is_covered(world), 30)
-        assert shards(victim)
+        await until(lambda: bool(victim.shards) and is_covered(world), 30)
+        assert victim.shards
 
     assert simulate(scenario, calm(1)).violations == []
 
@@ -97,11 +97,11 @@ def test_a_member_that_cannot_renew_its_lease_knows_who_owns_its_shards() -> Non
         world.begin()
         await until(lambda: is_divided(world))
         victim = world.operators[0]
-        owned = shards(victim)
+        owned = victim.shards
         victim.freeze(60)
         await until(lambda: owners_elsewhere(world, victim) == SHARDS)
         membership = victim.manager.shards
         for shard in owned:
-            assert shard in shards(named(world, membership.owner(shard)))
+            assert shard in named(world, membership.owner(shard)).shards
 
     assert simulate(scenario, calm(1)).violations == []

@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 
 from perdure.api.labels import FINALIZER
-from perdure.controller.fleet.membership import Membership
 from perdure.controller.fleet.rendezvous import SHARDS, shard_of
 from perdure.simulation.cluster.kubelet import ContainerExit
 from perdure.simulation.cluster.object_store import Write
-from simulated.operators import TroubledOperator
 from simulated.world import Setting, World, simulate
 
 _RUNS = "/apis/perdure.dev/v1alpha1/namespaces/default/workflowruns"
@@ -70,13 +68,13 @@ def test_the_pods_of_closed_runs_are_released_by_whoever_gets_their_shards(seed:
         world.script = lambda _: ContainerExit(after=3)
         world.begin()
         await asyncio.sleep(30)
-        assert {shard for each in world.operators for shard in _shards(each)} == set(range(SHARDS))
+        assert {shard for each in world.operators for shard in each.shards} == set(range(SHARDS))
         victim = world.operators[0]
         closed = asyncio.Event()
 
         def watch(write: Write) -> None:
             ended = write.key.plural == "workflowruns" and (write.after.get("status") or {}).get("completionTime")
-            if ended and shard_of("default", write.key.name) in _shards(victim):
+            if ended and shard_of("default", write.key.name) in victim.shards:
                 closed.set()
 
         world.server.observers.append(watch)
@@ -92,12 +90,6 @@ def test_the_pods_of_closed_runs_are_released_by_whoever_gets_their_shards(seed:
         await world.rest()
 
     assert simulate(scenario, _calm(seed, 2)).violations == []
-
-
-def _shards(operator: TroubledOperator) -> frozenset[int]:
-    membership = operator.manager.shards
-    assert isinstance(membership, Membership)
-    return membership.shards
 
 
 def _holding(world: World) -> set[str]:

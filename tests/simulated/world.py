@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 
 from perdure.frontend.server import Frontend
-from perdure.runtime import status_texts
 from perdure.runtime.retention import Limits
 from perdure.simulation.cluster.apiserver import ApiServer
 from perdure.simulation.cluster.kubelet import ContainerExit
@@ -88,8 +87,6 @@ class World:
     _calm_at: float = 0.0
     _fleet: FleetChecker | None = None
     _checking: asyncio.Task[None] | None = None
-    _decodings: dict[str, tuple[Object, Object]] = field(default_factory=dict)
-    """Runs as they are stored, and decoded, by UID."""
 
     def random(self, use: str) -> Random:
         """A source of chance of its own for each use, so that one does not change another."""
@@ -127,19 +124,11 @@ class World:
 
     def run(self, name: str) -> Object:
         """A WorkflowRun, as it is now."""
-        return self._decoded(self.server.get(ObjectKey("workflowruns", "default", name)))
+        return self.checker.decoded.of(self.server.get(ObjectKey("workflowruns", "default", name)))
 
     def runs(self) -> dict[str, Object]:
         """All WorkflowRuns, by name."""
-        return {obj["metadata"]["name"]: self._decoded(obj) for obj in self.server.of("workflowruns")}
-
-    def _decoded(self, run: Object) -> Object:
-        """A run with the values of its status; scenarios ask for all runs again and again, most of which have not changed."""
-        stored, found = self._decodings.get(run["metadata"]["uid"], (None, run))
-        if stored is not run:
-            found = status_texts.decode(run)
-            self._decodings[run["metadata"]["uid"]] = run, found
-        return found
+        return {obj["metadata"]["name"]: self.checker.decoded.of(obj) for obj in self.server.of("workflowruns")}
 
     # What happens to operators
 

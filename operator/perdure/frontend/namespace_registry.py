@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -106,7 +107,7 @@ class NamespaceRegistry(Generic[Entry]):
         if reading is None:
             reading = asyncio.get_running_loop().create_task(self._get(namespace), name=self._kind.config_map)
             self._reading[namespace] = reading
-            reading.add_done_callback(lambda _: self._reading.pop(namespace))
+            reading.add_done_callback(partial(self._has_read, namespace))
         try:
             found = self._decoded(await asyncio.shield(reading))
         except (kube.ApiError, *kube.TRANSIENT):
@@ -116,6 +117,12 @@ class NamespaceRegistry(Generic[Entry]):
         if self._read.get(namespace) is not read:  # a change ended in the meantime, which this read may have missed
             return self.known(namespace)
         return self._learn(namespace, found)
+
+    def _has_read(self, namespace: str, reading: "asyncio.Task[kube.Object]") -> None:
+        """Forget a read, and its error: everyone who waited for it may have gone."""
+        del self._reading[namespace]
+        if not reading.cancelled():
+            reading.exception()
 
     async def reload(self, namespace: str) -> None:
         """Read the entries of a namespace again, if they were read before.

@@ -48,6 +48,15 @@ _ADVICE: Final = {
 }
 
 
+def _renewed(value: Any) -> Any:
+    """Replace the old form `$(inputs.params.x)` of references to parameters."""
+    if isinstance(value, str):
+        return value.replace("$(inputs.params.", "$(params.").replace("$(inputs.params[", "$(params[")
+    if isinstance(value, list):
+        return [_renewed(each) for each in value]
+    return {key: _renewed(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
 def convert(documents: list[Object]) -> list[Imported]:
     """Convert all objects of Tekton in some documents. Objects that refer to each other must be converted together.
 
@@ -55,7 +64,7 @@ def convert(documents: list[Object]) -> list[Imported]:
         documents: Manifests. A Pipeline or a Task of one of the runs becomes a part of that run instead of a Workflow.
     """
     made = [Imported(name_of(each)) for each in documents]
-    found = [_SHAPES.checked(each, "", of.report) for each, of in zip(documents, made, strict=True)]
+    found = [_SHAPES.checked(_renewed(each), "", of.report) for each, of in zip(documents, made, strict=True)]
     catalog = _Catalog(found)
     converted = []
     for each, of in zip(found, made, strict=True):

@@ -59,6 +59,8 @@ def _begins_with(whole: list[Any], part: list[Any]) -> bool:
 
 def _same(old: Any, new: Any) -> bool:
     """Whether two equal values have the same types. This is fast if they print the same, with the same order of keys."""
+    if isinstance(old, list) and isinstance(new, list):  # most items of long lists are the same objects
+        return all(a is b or _same(a, b) for a, b in zip(old, new, strict=True))
     return repr(old) == repr(new) or _same_types(old, new)
 
 

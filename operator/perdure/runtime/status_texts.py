@@ -44,22 +44,48 @@ _STATE: Final[_Shape] = {
 _STATUS: Final[_Shape] = {"definition": _TEXT, "history": {"events": _EACH}, "state": _STATE}
 
 
-def encode(status: Json) -> Json:
-    """Return the status of a run as it is stored.
+class Texts:
+    """Encodes statuses that share values, such as those before and after a commit. The text of each value is made once."""
 
-    Raises:
-        TypeError: A value nests too deeply, or is a number of more than 64 bits.
-    """
-    return _converted(status, _STATUS, _text_of)  # type: ignore[no-any-return]
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Any, str]] = {}
+        """The encoded values, which must not change, and their texts, by `id()`."""
+
+    def encode(self, status: Json) -> Json:
+        """Return the status of a run as it is stored.
+
+        Raises:
+            TypeError: A value nests too deeply, or is a number of more than 64 bits.
+        """
+        return _converted(status, _STATUS, self._text_of)  # type: ignore[no-any-return]
+
+    def size_of(self, status: Json) -> int:
+        """The size of a status in bytes, as it is stored.
+
+        Raises:
+            TypeError: As for `encode`.
+        """
+        return len(orjson.dumps(self.encode(status)))
+
+    def _text_of(self, value: Any) -> Any:
+        made = self._made.get(id(value))
+        if made is not None:
+            return made[1]
+        if not isinstance(value, (dict, list)):
+            return value
+        text = orjson.dumps(value).decode()
+        self._made[id(value)] = value, text
+        return text
+
+
+def encode(status: Json) -> Json:
+    """Return the status of a run as it is stored, like `Texts.encode`."""
+    return Texts().encode(status)
 
 
 def size_of(status: Json) -> int:
-    """The size of a status in bytes, as it is stored.
-
-    Raises:
-        TypeError: As for `encode`.
-    """
-    return len(orjson.dumps(encode(status)))
+    """The size of a status in bytes, like `Texts.size_of`."""
+    return Texts().size_of(status)
 
 
 def decode(run: Json) -> Json:
@@ -85,10 +111,6 @@ def _converted(value: Any, shape: _Shape, convert: Callable[[Any], Any]) -> Any:
         return {key: convert(item) for key, item in value.items()}
     changed = {key: _converted(value[key], part, convert) for key, part in shape.items() if key in value}
     return {**value, **changed}
-
-
-def _text_of(value: Any) -> Any:
-    return orjson.dumps(value).decode() if isinstance(value, (dict, list)) else value
 
 
 def _value_of(text: Any) -> Any:

@@ -35,10 +35,16 @@ class Crowd:
 
     def begin(self) -> None:
         """Start everyone."""
+        setting = self._world.setting
         for kind in (WorkflowWorker, WorkflowWorker, ActivityWorker, ActivityWorker):
             self._tasks.append(asyncio.create_task(self._replace(kind)))
         for number in range(WORKFLOWS):
-            client = Client(f"flow{number}", *self._process(f"client {number}"), self.acknowledged)
+            client = Client(
+                f"flow{number}",
+                *self._process(f"client {number}"),
+                self.acknowledged,
+                rivals=setting.operators > 1 and not setting.fleet,
+            )
             self.clients.append(asyncio.create_task(client.run()))
 
     def _process(self, name: str) -> tuple[Caller, Random]:

@@ -67,6 +67,13 @@ def test_a_run_contains_its_pipeline_and_tasks(tmp_path: Path) -> None:
     assert inputs(report) == [{"second": "1", "first": "3"}, {"second": "5", "first": 4}]
 
 
+def test_the_old_form_of_references_to_parameters_is_the_same(tmp_path: Path) -> None:
+    old = TASK.replace("$(params.", "$(inputs.params.")
+    assert "$(inputs.params.first)" in old
+    made = tekton(tmp_path, old, PIPELINE, RUN)
+    assert made.spec == tekton(tmp_path, TASK, PIPELINE, RUN).spec
+
+
 def test_a_pipeline_without_a_run_is_a_workflow(tmp_path: Path) -> None:
     made = tekton(tmp_path, PIPELINE, TASK)
     assert made.complete, made.sentences

@@ -97,6 +97,15 @@ def test_values_of_users_are_kept(events: list[Json], value: Any) -> None:
     assert read(status_texts.encode(status)) == status
 
 
+def test_the_text_of_a_value_is_made_once_for_all_statuses_with_it() -> None:
+    after = {**OPEN, "history": {**OPEN["history"], "events": [*OPEN["history"]["events"], {"eventId": 3}]}}
+    texts = status_texts.Texts()
+    old, new = texts.encode(OPEN), texts.encode(after)
+    assert (old, new) == (status_texts.encode(OPEN), status_texts.encode(after))
+    assert all(a is b for a, b in zip(old["history"]["events"], new["history"]["events"], strict=False))
+    assert texts.size_of(after) == status_texts.size_of(after)
+
+
 def test_a_status_may_have_both_forms() -> None:
     texts = status_texts.encode(OPEN)
     mixed = copy.deepcopy(OPEN)

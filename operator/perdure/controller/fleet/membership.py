@@ -227,7 +227,7 @@ class Membership:
         async with asyncio.timeout(self._settings.seconds / _RENEWALS):
             # Not with `each`, because the operator may not serve its own namespace.
             pages = [page async for page in self._client.lists.pages(self._url, labelSelector=selector)]
-        found = [read(decode(raw), self._settings.seconds) for page in pages for raw in page.items]
+        found = [read(decode(memoryview(raw)), self._settings.seconds) for page in pages for raw in page.items]
         expired = self._view.listed(found, sent, _time())
         metrics.FLEET_TAKE_OVERS.inc(len(expired))
         if self._settings.name == min(self._view.members, default=""):  # one of the live members reports it

@@ -7,7 +7,7 @@ operators cannot corrupt a run, and after a lost response, the next write finds 
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -45,9 +45,7 @@ class Record:
         """Loop time of the last request whose response showed that the object is current."""
         self._client = client
         self._url = kube.path(kube.PERDURE, meta["namespace"], plural, meta["name"])
-        self._encode: Callable[[Status], Status] = (
-            status_texts.encode if plural == "workflowruns" else lambda status: status
-        )
+        self._has_texts = plural == "workflowruns"
         self._version: str = meta["resourceVersion"]
         self._newest = self._version
 
@@ -66,18 +64,23 @@ class Record:
         meta = {**self.object["metadata"], "resourceVersion": self._version}
         return {**self.object, "metadata": meta, "status": self.status}
 
-    async def write(self, status: Status) -> None:
+    async def write(self, status: Status, texts: status_texts.Texts | None = None) -> None:
         """Commit: replace the status, unless another client has written since it was read.
+
+        Args:
+            status: The status.
+            texts: What has already encoded its values, or some of them.
 
         Raises:
             ConflictError: Another client has written or deleted the object.
             TooLargeError: The object would be larger than the API server accepts.
         """
+        encode = (texts or status_texts.Texts()).encode if self._has_texts else _unencoded
         operations = [self._unchanged]
         if self.status.keys() - _DEFAULTED:
-            operations += json_patch(self._encode(self.status), self._encode(status), "/status")
+            operations += json_patch(encode(self.status), encode(status), "/status")
         else:
-            operations.append({"op": "add", "path": "/status", "value": self._encode(status)})
+            operations.append({"op": "add", "path": "/status", "value": encode(status)})
         sent = _time()
         try:
             answer = await self._client.patch(f"{self._url}/status", operations)
@@ -166,6 +169,10 @@ class Record:
     @property
     def _unchanged(self) -> Operation:
         return {"op": "replace", "path": "/metadata/resourceVersion", "value": self._version}
+
+
+def _unencoded(status: Status) -> Status:
+    return status
 
 
 def _time() -> float:

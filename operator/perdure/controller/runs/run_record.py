@@ -80,13 +80,13 @@ class RunRecord:
             raise DamagedStateError(damage)
         return state
 
-    async def write(self, status: Status) -> None:
+    async def write(self, status: Status, texts: status_texts.Texts | None = None) -> None:
         """Commit a status.
 
         Raises:
-            ConflictError, TooLargeError: As `Record.write`.
+            ConflictError, TooLargeError: As `Record.write`, whose arguments these are.
         """
-        await self.record.write(self._witness.commit(status, self.record.status))
+        await self.record.write(self._witness.commit(status, self.record.status), texts)
         self._witness.recorded(self.record.status)
 
     async def commit(  # noqa: PLR0917 (the parts of a commit)
@@ -121,13 +121,14 @@ class RunRecord:
         sealed = Sealed(before) if state is None or state.closed else await self.segments.seal(before, now)
         truncated = sealed.damage.message if sealed.damage else ""
         status = _composed(sealed.status, transition, facts, now)
-        text, size = encoded(status), status_texts.size_of(status)
+        texts = status_texts.Texts()
+        text, size = encoded(status), texts.size_of(status)
         reason = run_status.too_large(size)
         if reason is None:
             await self.artifacts.hold(text)
             stored = await self.blobs.store(text, self.record.status, (transition.events, transition.state))
             try:
-                await self.write(status)
+                await self.write(status, texts)
                 self.blobs.committed(stored)
                 self.size = size
             except kube.TooLargeError as error:

@@ -7,12 +7,12 @@ them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from random import Random
 from typing import Any
 
+import msgspec
 import orjson
 
 from perdure.simulation.cluster.loop import ClusterLoop
@@ -24,21 +24,19 @@ from perdure.simulation.cluster.selecting import by_fields, by_labels
 from perdure.simulation.cluster.storage import Object, ObjectKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request."""
 
     method: str
     url: str
-    query: dict[str, str] = field(default_factory=dict)
-    headers: dict[str, str] = field(default_factory=dict)
+    query: dict[str, str] = {}
+    headers: dict[str, str] = {}
     body: bytes = b""
     actor: str
     """The client that sends it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """The response to a request."""
 
     status: int
@@ -135,11 +133,12 @@ class ApiServer(ObjectStore):
         fielded, fields = by_fields(query.get("fieldSelector", ""))
         if not fields <= resource.selectable:
             raise Refusal(400, "BadRequest", f"field label not supported: {sorted(fields - resource.selectable)}")
-        return [
-            obj
-            for key, obj in sorted(self.objects.of(resource.plural), key=itemgetter(0))
-            if namespace in {None, key.namespace} and labelled(obj) and fielded(obj)
+        found = [
+            (key, obj)
+            for key, obj in self.objects.of(resource.plural)
+            if (namespace is None or namespace == key.namespace) and labelled(obj) and fielded(obj)
         ]
+        return [obj for _, obj in sorted(found, key=itemgetter(0))]
 
     def _post(self, resource: ResourceType, namespace: str, body: Object, actor: str, *, dry: bool) -> Object:
         if resource.plural == "events":

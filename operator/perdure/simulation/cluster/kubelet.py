@@ -37,11 +37,9 @@ class Kubelet:
         self._server = server
         self._script = script
         self._stopped: set[str] = set()
-        server.observers.append(self._observe)
+        server.observers.append(self._observe, "pods")
 
     def _observe(self, write: Write) -> None:
-        if write.key.plural != "pods":
-            return
         uid = write.after["metadata"]["uid"]
         if write.type == "ADDED":
             self._loop.call_later(self.start_seconds(write.after), self._start, write.key, uid)

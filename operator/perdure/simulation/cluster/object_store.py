@@ -1,11 +1,12 @@
 """The rules for creating, changing and deleting objects in the in-memory API server, with observers of each change."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from types import MappingProxyType
 from uuid import UUID
+
+import msgspec
 
 from perdure.simulation.cluster.garbage import GarbageCollector
 from perdure.simulation.cluster.loop import ClusterLoop
@@ -16,8 +17,7 @@ from perdure.simulation.cluster.storage import Object, ObjectKey, Storage
 _GRACE_SECONDS = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a stored object."""
 
     time: float
@@ -40,12 +40,42 @@ class Refusal(Exception):  # noqa: N818 - it becomes a response
         self.status, self.reason, self.message = status, reason, message
 
 
+Observe = Callable[[Write], None]
+"""Receives a change."""
+
+
+class Observers:
+    """Those who hear of changes, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[str, Observe]] = []
+        self._by_kind: dict[str, tuple[Observe, ...]] = {}
+        """The observers of a kind, by plural, since the last one was added or removed."""
+
+    def append(self, observe: Observe, plural: str = "") -> None:
+        """Report all changes from now on, or those of one kind."""
+        self._all.append((plural, observe))
+        self._by_kind.clear()
+
+    def remove(self, observe: Observe) -> None:
+        """Report no more changes."""
+        self._all = [each for each in self._all if each[1] != observe]
+        self._by_kind.clear()
+
+    def of(self, plural: str) -> tuple[Observe, ...]:
+        """The observers of a kind."""
+        found = self._by_kind.get(plural)
+        if found is None:
+            found = self._by_kind[plural] = tuple(each for kind, each in self._all if kind in {"", plural})
+        return found
+
+
 class ObjectStore:
     """Creates, changes and deletes stored objects, and reports each change to observers."""
 
     def __init__(self, loop: ClusterLoop, random: Random) -> None:
         self.objects = Storage()
-        self.observers: list[Callable[[Write], None]] = []
+        self.observers = Observers()
         self.admit: Callable[[ObjectKey, Object], None] = lambda _key, _obj: None
         """Called with each object before it is created; may change the object."""
         self.garbage = GarbageCollector(
@@ -157,7 +187,7 @@ class ObjectStore:
         if key.plural == "pods":
             new.setdefault("status", {})
         if resource.defaults is not None:
-            new = resource.defaults(new)
+            new = resource.defaults(new, old)
         return self._store(key, new, actor)
 
     def delete(
@@ -233,7 +263,7 @@ class ObjectStore:
         write = Write(
             time=self._loop.time(), actor=actor, type=type_, key=key, before=before, after=after, asked_to_delete=asked
         )
-        for observe in self.observers:
+        for observe in self.observers.of(key.plural):
             observe(write)
 
     def _next_version(self) -> str:

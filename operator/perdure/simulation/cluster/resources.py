@@ -1,8 +1,9 @@
 """The kinds of the in-memory API server: Perdure's own, with the data of their CRDs, and the Kubernetes kinds it needs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any
 
 from perdure.api.common import GROUP, VERSION
@@ -11,8 +12,10 @@ from perdure.api.crdgen import KINDS
 from perdure.api.schema import structural_schema
 from perdure.simulation.cluster.patching import copy
 
-Default = Callable[[Any], Any]
-"""Returns a value with its defaults filled in; the value itself does not change."""
+Default = Callable[..., Any]
+"""Returns a value with its defaults filled in; the value itself does not change.
+
+The second argument, if given, is an object with defaults: members that are the same objects in both are complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +92,14 @@ def _custom(kind: type[Model]) -> ResourceType:
     )
 
 
-def _with_defaults(kind: type[Model], value: Any) -> Any:
-    return _filler(kind)(value)
+def _with_defaults(kind: type[Model], value: Any, known: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    return _filler(kind)(value, known)
 
 
 @cache
 def _filler(kind: type[Model]) -> Default:
     """The function that fills in the defaults of a kind. Its schema takes a tenth of a second, so it is made when needed."""
-    return _defaults(structural_schema(kind)) or (lambda value: value)
+    return _defaults(structural_schema(kind)) or (lambda value, _known: value)
 
 
 def _defaults(schema: dict[str, Any]) -> Default | None:
@@ -109,7 +112,7 @@ def _defaults(schema: dict[str, Any]) -> Default | None:
     if not (given or within or items or values):
         return None
 
-    def filled(value: Any) -> Any:
+    def filled(value: Any, known: Mapping[str, Any] = MappingProxyType({})) -> Any:
         if isinstance(value, list):
             return list(map(items, value)) if items else value
         if not isinstance(value, dict):
@@ -119,7 +122,7 @@ def _defaults(schema: dict[str, Any]) -> Default | None:
             if key not in whole:
                 whole[key] = copy(default)
         for key, inner in within.items():
-            if key in whole:
+            if key in whole and whole[key] is not known.get(key):
                 whole[key] = inner(whole[key])
         return {key: values(each) for key, each in whole.items()} if values else whole
 

@@ -28,7 +28,7 @@ class Watch:
 
     def start(self) -> None:
         """List the objects, and receive the events that follow."""
-        self._server.observers.append(self._observe)
+        self._server.observers.append(self._observe, self.plural)
         self.list()
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class Watch:
             self._queue(None, obj)
 
     def _observe(self, write: Write) -> None:
-        if write.key.plural == self.plural and self.hears():
+        if self.hears():
             self._queue(write.type, write.after)
 
     def _queue(self, type_: str | None, obj: dict[str, Any]) -> None:

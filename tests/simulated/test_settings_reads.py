@@ -1,0 +1,36 @@
+"""Reads of settings that several callers wait for."""
+
+import asyncio
+import gc
+from typing import Any
+
+from perdure.frontend.namespace_registry import NamespaceRegistry
+from perdure.frontend.stored import TASK_QUEUES
+from perdure.simulation.cluster.apiserver import Request, Response
+from perdure.simulation.cluster.apiserver import refused as refusal
+from perdure.simulation.cluster.object_store import Refusal
+from simulated.place import Place
+
+
+def test_the_error_of_a_read_whose_callers_have_gone_is_not_reported(place: Place, monkeypatch: Any) -> None:
+    reported = list[dict[str, Any]]()
+    asked = list[str]()
+    place.loop.set_exception_handler(lambda _, context: reported.append(context))
+
+    def handle(request: Request) -> Response:
+        asked.append(request.url)
+        return refusal(Refusal(403, "Forbidden", "a fault"))
+
+    async def play() -> None:
+        registry = NamespaceRegistry(TASK_QUEUES, lambda: place.client, lambda _: None)
+        callers = [asyncio.create_task(registry.load("default")) for _ in range(2)]
+        await asyncio.sleep(0)
+        for caller in callers:
+            caller.cancel()
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(place.server, "handle", handle)
+    place.run(play())
+    gc.collect()
+    assert len(asked) == 1
+    assert reported == []

@@ -126,12 +126,14 @@ class TaskBuilder:
         return path in self._text or path in str(containers)
 
     def _mount(self, containers: list[Object], shared: Mapping[str, str]) -> None:
-        """Mount shared folders and workspaces into the steps."""
+        """Mount shared folders and workspaces into the steps. A mount that a step declares itself wins, as in Tekton."""
         tools = [{"name": _TOOLS, "mountPath": path, "subPath": name} for path, name in shared.items()]
         mounts = [*tools, *self._workspaces.mounts]
         for each in containers:
             others = self._workspaces.in_other_steps if each is not containers[-1] else []
-            all_mounts = [*mounts, *others, *each.get("volumeMounts", [])]
+            own = each.get("volumeMounts", [])
+            taken = {mount["mountPath"] for mount in own}
+            all_mounts = [*(mount for mount in (*mounts, *others) if mount["mountPath"] not in taken), *own]
             if all_mounts:
                 each["volumeMounts"] = all_mounts
 

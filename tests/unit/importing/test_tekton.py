@@ -128,6 +128,24 @@ steps:
     assert [volume["name"] for volume in pod["volumes"]] == ["ws-data", "tekton"]
 
 
+def test_a_mount_that_a_step_declares_replaces_the_shared_folder(tmp_path: Path) -> None:
+    made = tekton(
+        tmp_path,
+        task_run("""
+steps:
+- {name: write, image: a, script: echo x > /workspace/x}
+- {name: own, image: a, script: ls /workspace, volumeMounts: [{name: empty, mountPath: /workspace}]}
+volumes: [{name: empty, emptyDir: {}}]
+"""),
+    )
+    assert made.complete, made.sentences
+    pod = made.spec["activities"][0]["podTemplate"]["spec"]
+    assert pod["initContainers"][0]["volumeMounts"] == [
+        {"name": "tekton", "mountPath": "/workspace", "subPath": "workspace"}
+    ]
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "empty", "mountPath": "/workspace"}]
+
+
 def test_a_skipped_task_skips_those_that_read_its_results(tmp_path: Path) -> None:
     made = tekton(
         tmp_path,

@@ -3,11 +3,17 @@
 import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
 from perdure.api.workflowlimit import LimitEntry, WorkflowLimitSpec
+from perdure.controller.directory import Directory
+from perdure.controller.fleet.shards import AllShards
+from perdure.controller.limits.limit_releases import LimitReleases
 from perdure.controller.limits.workflow_limits import Claim, Full, Granted, Unusable, WorkflowLimits
+from perdure.controller.queue.keys import LimitKey
+from perdure.kube import client as kube
 from perdure.kube.access import Access
 from perdure.kube.client import Client
 from perdure.kube.clock import now
@@ -86,3 +92,31 @@ async def test_a_run_that_must_not_wait_is_not_listed(store: Store) -> None:
         await limits.claim("shop", "mutex", claim("a"))
         assert await limits.claim("shop", "mutex", claim("b", queues=False)) == Full(WorkflowLimitSpec())
         assert not list(limits.naming("shop", "uid-b"))
+
+
+@pytest.mark.parametrize(
+    ("stored", "held"), [({"2": {}}, ["r"]), ({}, [])], ids=["an older version arrives late", "it has ended"]
+)
+async def test_an_activity_is_released_only_if_its_run_has_recorded_its_end(
+    store: Store, stored: dict[str, Any], held: list[str]
+) -> None:
+    def run(activities: dict[str, Any]) -> kube.Object:
+        state = {"status": "Running", "activities": activities}
+        return store.put("workflowruns", "r", spec={}, status={"state": state})
+
+    store.put("workflowlimits", "mutex", spec={})
+    store.objects["pods"] = {"metadata": {}, "items": []}
+    async with Client.open(Access(server=store.address), user_agent="test") as client:
+        limits, directory = WorkflowLimits(client, Recorder(client, instance="test")), Directory()
+        woken: list[LimitKey] = []
+        releases = LimitReleases(client, limits, AllShards(), directory, woken.append)
+        older, current = run({}), run({"2": {}})
+        directory.put(current)
+        taken = LimitEntry(run="r", run_id=current["metadata"]["uid"], event_id=2, created=now(), since=now())
+        ref = RunRef(namespace="shop", name="r", uid=taken.run_id, workflow_id="r")
+        assert await limits.claim("shop", "mutex", Claim(ref, taken)) == Granted()
+        run(stored)
+        releases.observe_run(older)
+        assert woken == [LimitKey("shop", "mutex")]
+        await releases.reconcile("shop", "mutex", now())
+        assert [each["run"] for each in store.objects["workflowlimits/mutex"]["status"]["holders"]] == held

@@ -134,22 +134,20 @@ class LimitReleases:
 
         async def change(queue: LimitQueue, spec: WorkflowLimitSpec) -> LimitQueue:
             nonlocal starts
+            runs = _ReadRuns(self._client, self._directory, namespace)  # after the claims of the queue
+            waiters = {each.id for each in queue.waiters if await runs.is_over(each, doubted=each.id in suspects)}
+            ended = [
+                each
+                for each in queue.holders
+                if await runs.is_over(each, doubted=each.id in suspects or activities.deadline(each) <= now)
+            ]
+            self._ending |= {each.id for each in ended}  # before their pods are read, so that no watch event is missed
             ending.clear()
-            over = {
-                each.id for each in queue.waiters if await self._is_over(namespace, each, doubted=each.id in suspects)
-            }
-            for each in queue.holders:
-                doubted = each.id in suspects or activities.deadline(each) <= now
-                if not await self._is_over(namespace, each, doubted=doubted):
-                    continue
-                self._ending.add(each.id)  # before its pods are read, so that no watch event is missed
-                if await self._has_pods(namespace, each):
-                    ending.add(each.id)
-                else:
-                    over.add(each.id)
-                    self._ending.discard(each.id)
+            ending.update(await self._with_pods(namespace, ended))
+            released = {each.id for each in ended} - ending
+            self._ending -= released
             time = wall_clock()
-            changed = queue.release(over).admit(spec.capacity, time, spec.rate)
+            changed = queue.release(waiters | released).admit(spec.capacity, time, spec.rate)
             starts = changed.next_start(spec.capacity, time, spec.rate)
             holders[:] = [each for each in changed.holders if each.event_id is not None]
             return changed
@@ -160,7 +158,29 @@ class LimitReleases:
             self._activities.pop((namespace, name), None)
         return min(filter(None, (due, starts, now + _LOOK_AGAIN if ending else None)), default=None)
 
-    async def _is_over(self, namespace: str, entry: LimitEntry, *, doubted: bool) -> bool:
+    async def _with_pods(self, namespace: str, ended: list[LimitEntry]) -> set[str]:
+        """The IDs of the runs and activities with a pod that has not ended."""
+        found: set[str] = set()
+        url = kube.path(kube.CORE, namespace, "pods")
+        for run_id in sorted({each.run_id for each in ended}):
+            entries = [each for each in ended if each.run_id == run_id]
+            async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={run_id}"):
+                if not has_ended(pod):
+                    found |= {each.id for each in entries if each.event_id is None or _is_of(pod, each)}
+        return found
+
+
+class _ReadRuns:
+    """The runs of a namespace, each of which is read at most once."""
+
+    def __init__(self, client: kube.Client, directory: Directory, namespace: str) -> None:
+        self._client = client
+        self._directory = directory
+        self._namespace = namespace
+        self._open: dict[tuple[str, str], kube.Object | None] = {}
+        """The runs that were read, by name and UID; None for a run that is closed or does not exist."""
+
+    async def is_over(self, entry: LimitEntry, *, doubted: bool) -> bool:
         """Whether a run, or an activity of it, has ended or does not exist.
 
         A run is read if no watch has shown it yet, or if its activity is doubted.
@@ -170,21 +190,18 @@ class LimitReleases:
             return True
         if known is not None and (entry.event_id is None or not doubted):
             return False
-        try:
-            run = await self._client.get(kube.path(kube.PERDURE, namespace, "workflowruns", entry.run))
-        except kube.NotFoundError:
-            return True
-        if run["metadata"]["uid"] != entry.run_id or not is_open(run.get("status") or {}):
-            return True
-        return entry.event_id is not None and not _has_activity(run, entry)
+        key = entry.run, entry.run_id
+        if key not in self._open:
+            self._open[key] = await self._read(*key)
+        run = self._open[key]
+        return run is None or (entry.event_id is not None and not _has_activity(run, entry))
 
-    async def _has_pods(self, namespace: str, entry: LimitEntry) -> bool:
-        """Whether a pod of a run, or of an activity of it, has not ended."""
-        url = kube.path(kube.CORE, namespace, "pods")
-        async for pod in self._client.lists.each(url, labelSelector=f"{labels.RUN_ID_LABEL}={entry.run_id}"):
-            if (entry.event_id is None or _is_of(pod, entry)) and not has_ended(pod):
-                return True
-        return False
+    async def _read(self, name: str, uid: str) -> kube.Object | None:
+        try:
+            run = await self._client.get(kube.path(kube.PERDURE, self._namespace, "workflowruns", name))
+        except kube.NotFoundError:
+            return None
+        return run if run["metadata"]["uid"] == uid and is_open(run.get("status") or {}) else None
 
 
 def _is_of(pod: kube.Object, entry: LimitEntry) -> bool:

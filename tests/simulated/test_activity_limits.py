@@ -237,9 +237,7 @@ def test_a_rate_lets_activities_start_later() -> None:
         loop = [{"name": "work", "forEach": {"items": "${lists.range(5)}"}, "activity": {"name": "work"}}]
         world.create("WorkflowRun", "calls", {"inline": {"activities": [work], "steps": loop}})
         await asyncio.sleep(10)
-        told = (
-            "step `work[2]` (and 2 more) waits: WorkflowLimit `api` has room for 500 holders, and for 2 starts per 30s,"
-        )
+        told = "step `work[2]` (and 2 more) waits: WorkflowLimit `api` has room for 500 holders and 2 starts per 30s"
         assert _succeeded(world, "calls")["message"] == told
         await world.rest()
         assert [round(each - begins[0], -1) for each in begins] == [0, 0, 30, 30, 60]

@@ -197,8 +197,8 @@ def limit_status(
 
 
 def room(capacity: int, rate: StartRate | None, noun: str) -> str:
-    """The room of a limit in words, such as `5 holders` or `5 holders, and for 10 starts per 1m,`."""
+    """The room of a limit in words, such as `5 holders` or `5 holders and 10 starts per 1m`."""
     holders = f"{capacity} {noun}" if capacity == 1 else f"{capacity} {noun}s"
     if rate is None:
         return holders
-    return f"{holders}, and for {rate.count} start{'' if rate.count == 1 else 's'} per {show_duration(rate.period)},"
+    return f"{holders} and {rate.count} start{'' if rate.count == 1 else 's'} per {show_duration(rate.period)}"

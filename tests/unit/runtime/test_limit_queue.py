@@ -140,8 +140,8 @@ def test_a_rate_applies_to_each_key() -> None:
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (1, "has room for 5 holders, and for 1 start per 10s, of each key"),
-        (3, "has room for 5 holders, and for 3 starts per 10s, of each key"),
+        (1, "has room for 5 holders and 1 start per 10s of each key"),
+        (3, "has room for 5 holders and 3 starts per 10s of each key"),
     ],
 )
 def test_a_status_names_the_rate(count: int, message: str) -> None:

@@ -106,6 +106,17 @@ def test_an_activity_with_another_container_does_not_use_the_result() -> None:
     assert simulate(scenario, _CALM).violations == []
 
 
+def test_the_next_step_uses_the_result() -> None:
+    async def scenario(world: World) -> None:
+        begin(world)
+        spec = asking(key="x", maxAge="1h")
+        spec["steps"].append(step("again", "ask"))
+        await run(world, "first", spec)
+        assert cached_in(world, "first") == [False, True]
+
+    assert simulate(scenario, _CALM).violations == []
+
+
 def test_failures_are_not_cached() -> None:
     async def scenario(world: World) -> None:
         begin(world)
@@ -176,6 +187,63 @@ def test_a_quota_prevents_caching_but_not_the_run() -> None:
         status = await run(world, "first", asking(key="x", maxAge="1h"))
         assert status["phase"] == "Completed"
         assert notes(world) == ["Step ask: the result is not cached: exceeded quota: results"]
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+@pytest.mark.parametrize("failures", [2, 100])
+def test_failed_requests_to_store_a_result_do_not_delay_the_run(failures: int) -> None:
+    async def scenario(world: World) -> None:
+        begin(world)
+        handle, tries = world.server.handle, 0
+
+        def fail(request: Request) -> Response:
+            nonlocal tries
+            if request.method == "POST" and request.url.partition("?")[0].endswith("/cachedresults"):
+                tries += 1
+                if tries <= failures:
+                    return refused(Refusal(500, "InternalError", "failed calling webhook"))
+            return handle(request)
+
+        world.server.handle = fail  # type: ignore[method-assign]
+        spec = asking(key="x", maxAge="1h")
+        spec["steps"].append({"name": "child", "childWorkflow": {"workflow": {"name": "inner"}}})
+        world.create("Workflow", "inner", {"steps": [{"name": "nap", "sleep": {"duration": "1s"}}]})
+        world.create("WorkflowRun", "first", {"inline": spec})
+        await asyncio.sleep(15)
+        assert world.run("first")["status"]["phase"] == "Completed"
+        await world.rest()
+        stored = [*world.server.of("cachedresults")]
+        if failures == 2:
+            assert (tries, len(stored), notes(world)) == (3, 1, [])
+        else:
+            (note,) = notes(world)
+            assert (tries, stored) == (5, [])
+            assert note.startswith("Step ask: the result is not cached: the Kubernetes API request failed 5 times: ")
+
+    assert simulate(scenario, _CALM).violations == []
+
+
+def test_an_attempt_that_waits_for_a_limit_looks_for_a_result_before_and_after() -> None:
+    async def scenario(world: World) -> None:
+        begin(world)
+        handle, looks = world.server.handle, 0
+
+        def count(request: Request) -> Response:
+            nonlocal looks
+            looks += request.method == "GET" and "/cachedresults/" in request.url
+            return handle(request)
+
+        world.server.handle = count  # type: ignore[method-assign]
+        world.create("WorkflowLimit", "mutex", {})
+        ask = activity("ask", cache={"key": "x", "maxAge": "1h"}, limits=[{"name": "mutex"}])
+        others = [{**step(f"other{i}", "other"), "needs": []} for i in range(5)]
+        spec = {"activities": [ask, activity("other")], "steps": [step("ask", "ask"), *others]}
+        for name in ("first", "second"):
+            world.create("WorkflowRun", name, {"inline": spec})
+        await world.rest()
+        assert sorted(cached_in(world, "first") + cached_in(world, "second")) == [False] * 11 + [True]
+        assert looks == 3
 
     assert simulate(scenario, _CALM).violations == []
 

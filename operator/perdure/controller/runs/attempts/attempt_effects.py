@@ -58,7 +58,7 @@ class AttemptEffects:
             await self._record.confirm(afresh=True)
         self._held.give_up(state, superfluous)
         await self.release()
-        await self._context.cached.store(now)
+        await self._context.cached.store(now)  # before the next attempts look for results
         for effect in left:
             activity = state.activities[str(effect.scheduled_event_id)]
             match effect:
@@ -85,14 +85,20 @@ class AttemptEffects:
             await self._context.api.stop(run, key)
 
     async def _start(self, activity: PendingActivity, now: datetime) -> None:
-        """Create the pod of an attempt and, if needed, its Lease, unless it has an earlier result, or something blocks it."""
+        """Create the pod of an attempt and, if needed, its Lease, unless it has an earlier result, or something blocks it.
+
+        An attempt that waits for its turn looks for a result before it begins to wait, and again when its turn has come.
+        """
         blocked, key = self._context.blocked, PodKey.of(activity)
         if blocked.waits(key, now):
             return
+        waits = blocked.is_shared(key)
         try:
-            if key not in self._held.pods and await self._context.cached.find(activity, now):
+            if not waits and await self._has_result(activity, now):
                 return
             if not await self._admission.admits(activity, now):
+                return
+            if waits and await self._has_result(activity, now):
                 return
             await self._record.confirm()
             await self._ensure(activity)
@@ -102,6 +108,10 @@ class AttemptEffects:
             blocked.refuse(activity, error.failure)
         else:
             self.found_started(key)
+
+    async def _has_result(self, activity: PendingActivity, now: datetime) -> bool:
+        """Whether an attempt without a pod can use an earlier result."""
+        return PodKey.of(activity) not in self._held.pods and await self._context.cached.find(activity, now)
 
     async def _ensure(self, activity: PendingActivity) -> None:
         """Create a missing pod or Lease. An earlier process or another operator may have created the pod without its Lease.

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 from perdure.controller.artifacts.run_artifacts import RunArtifacts
 from perdure.controller.pods.attempt_pods import scope_of
 from perdure.controller.pods.pod_key import PodKey
+from perdure.controller.reconcile.refusals import pause
 from perdure.controller.runs.attempts.activity_definitions import ActivityDefinitions
 from perdure.controller.runs.attempts.stored_results import NotStoredError, StoredResults
 from perdure.engine.inputs import AttemptCompleted, AttemptInput
@@ -18,8 +20,11 @@ from perdure.language.step_failures import StepError
 from perdure.runtime.attempts import RunRef
 from perdure.runtime.cached_results import CacheKey, build_cached_result
 
+_MOST_TRIES: Final = 5
+"""How often the operator tries to store a result. A result that is not stored costs only time later."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class _NewResult:
     """The result of an attempt that later attempts can use."""
 
@@ -27,6 +32,11 @@ class _NewResult:
     max_age: timedelta
     step: str
     completed: AttemptCompleted
+    tries: int = 0
+    time: datetime | None = None
+    """The time of the first try to store it, right after the commit; None before."""
+    due: datetime | None = None
+    """When to try again; None before the first try."""
 
 
 class CachedAttempts:
@@ -120,19 +130,29 @@ class CachedAttempts:
             self._unstored.append(result)
 
     async def store(self, now: datetime) -> None:
-        """Store the recorded results.
-
-        Raises:
-            ApiError, OSError, aiohttp.ClientError, TimeoutError: The Kubernetes API request failed. Call again to retry.
-        """
-        while self._unstored:
-            new = self._unstored[0]
-            body = build_cached_result(new.key, self._run, new.step, new.completed, now, now + new.max_age)
+        """Try to store the recorded results. A failed request does not delay the run: it is repeated later, a few times."""
+        for new in [each for each in self._unstored if each.due is None or each.due <= now]:
+            new.tries += 1
+            time = new.time = new.time or now
+            body = build_cached_result(new.key, self._run, new.step, new.completed, time, time + new.max_age)
             try:
                 await self._results.store(new.key, body, new.max_age, now)
             except NotStoredError as error:
-                self._tell_uncached(f"Step {new.step}: the result is not cached: {error}")
-            self._unstored.pop(0)
+                self._give_up(new, str(error))
+            except (kube.ApiError, *kube.TRANSIENT) as error:
+                if new.tries < _MOST_TRIES:
+                    new.due = now + pause(new.tries)
+                    continue
+                self._give_up(new, f"the Kubernetes API request failed {new.tries} times: {error}")
+            self._unstored.remove(new)
+
+    def next_tries(self) -> list[datetime]:
+        """When to try again to store results."""
+        return [each.due for each in self._unstored if each.due is not None]
+
+    def _give_up(self, new: _NewResult, why: str) -> None:
+        self._results.count_not_stored()
+        self._tell_uncached(f"Step {new.step}: the result is not cached: {why}")
 
     def forget(self) -> None:
         """Drop the results that are not stored, because the run was deleted."""

@@ -166,7 +166,11 @@ class RunAttempts:
         """When to read or retry something without an event."""
         if self._blocked.any_refused or self._cached.any_found or self._reading.is_due(now):
             return now
-        times = (*self._blocked.next_tries(state), *self._reading.next_looks(state, now))
+        times = (
+            *self._blocked.next_tries(state),
+            *self._cached.next_tries(),
+            *self._reading.next_looks(state, now),
+        )
         return min((time for time in times if time > now), default=None)
 
     def _forget(self, key: PodKey, pod: kube.Object | None) -> None:

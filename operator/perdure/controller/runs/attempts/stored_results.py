@@ -73,8 +73,11 @@ class StoredResults:
                     raise
                 problem = error.message
         if problem:
-            self._count("NotStored")
             raise NotStoredError(problem)
+
+    def count_not_stored(self) -> None:
+        """Count a result that is not stored."""
+        self._count("NotStored")
 
     async def _store(self, key: CacheKey, body: kube.Object, max_age: timedelta, now: datetime) -> None:
         try:

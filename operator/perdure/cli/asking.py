@@ -84,6 +84,10 @@ StepOption = Annotated[
 ]
 
 
+ANSWER_TIMEOUT = "30s"
+"""How long commands wait for the answer to a request by default."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
     """The options for sending a request."""
@@ -122,7 +126,7 @@ Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
 SHARED = {
     "namespace": (NamespaceOption, None),
     "wait": (_Wait, True),
-    "timeout": (_Timeout, "30s"),
+    "timeout": (_Timeout, ANSWER_TIMEOUT),
     "output": (OutputOption, "text"),
     "cluster": (ContextOption, None),
 }
@@ -238,7 +242,7 @@ def ask(context: typer.Context, verb: str, request: Mapping[str, Any], asked: In
     return found[0]
 
 
-def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> None:
+def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], asked: Inquiry) -> str | None:
     """Create an Operation that may start a run, wait for its result, then until the operator accepts the run.
 
     Args:
@@ -247,13 +251,19 @@ def ask_to_start(context: typer.Context, verb: str, request: Mapping[str, Any], 
         request: The value of that field.
         asked: The options for sending, and the target.
 
+    Returns:
+        The name of the new run; None if there is none, or if the result was not waited for.
+
     Raises:
         CliError: The request could not be sent, or the run does not start.
         Exit: The result is negative or missing.
     """
     result = _status(ask(context, verb, request, asked)).get("result") or {}
-    if result.get("workflowRun") and result.get("started", True):
-        asyncio.run(_accepted(context, result["workflowRun"], asked))
+    if not result.get("workflowRun") or not result.get("started", True):
+        return None
+    name = str(result["workflowRun"])
+    asyncio.run(_accepted(context, name, asked))
+    return name
 
 
 async def _accepted(context: typer.Context, run: str, how: How) -> None:

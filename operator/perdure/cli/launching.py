@@ -1,4 +1,4 @@
-"""Creates a run and waits, if requested, for its acceptance, its logs, or its end. Shared by `start` and `rerun`."""
+"""Creates a run and waits, if requested, for its acceptance, its logs, or its end. Shared by `start`, `rerun`, and `retry`."""
 
 from __future__ import annotations
 
@@ -130,14 +130,22 @@ def start(context: typer.Context, body: Object, where: Where, output: Output, la
         Screen().write_object("yaml" if for_people(output) else output, shown)
         return
     made = asyncio.run(_create(context, body, where, output, launch))
-    if launch.dry_run is not None:
-        return
-    name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
+    if launch.dry_run is None:
+        follow(context, made["metadata"]["name"], Where(made["metadata"]["namespace"], where.cluster), launch)
+
+
+def follow(context: typer.Context, name: str, where: Where, launch: Launch) -> None:
+    """Follow a new run as the options require.
+
+    Raises:
+        CliError: The run cannot be read.
+        Exit: The run has ended, or has not ended in time.
+    """
     if launch.logs:
-        raise typer.Exit(asyncio.run(_logs(context, name, Where(namespace, where.cluster), launch)))
+        raise typer.Exit(asyncio.run(_logs(context, name, where, launch)))
     if launch.wait:
         waiter = Waiter(context, Screen(), TimeFormat.RELATIVE, where.cluster)
-        raise typer.Exit(waiter.to_the_end(name, None, namespace, launch.timeout))
+        raise typer.Exit(waiter.to_the_end(name, None, where.namespace, launch.timeout))
 
 
 async def _create(context: typer.Context, body: Object, where: Where, output: Output, launch: Launch) -> Object:

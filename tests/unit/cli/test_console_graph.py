@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from perdure.cli.console.placing import MOST, Box, needs_of, place, ranks
 from perdure.cli.view.shown_step import ShownStep
+from perdure.engine.inputs import AttemptCompleted
 from unit.cli import consoled
+from unit.cli.apiserver import ApiServer
+from unit.cli.flow import Flow
 
 
 def step(name: str, *inner: ShownStep, kind: str = "activity") -> ShownStep:
@@ -95,3 +98,12 @@ def test_a_large_fan_out_is_drawn_in_part_and_the_rest_is_counted() -> None:
     graph = place(steps, yaml.safe_load(consoled.FAN_OUT))
     assert len(graph.boxes) <= MOST
     assert graph.hidden + len(graph.boxes) == sum(1 for one in steps for _ in one.walk())
+
+
+async def test_the_graph_names_cached_results(server: ApiServer) -> None:
+    found = AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc")
+    consoled.fill(server, Flow().at(5, found))
+    async with consoled.opened() as browser:
+        page = await browser.get("/namespaces/shop/runs/order-42")
+    assert "<title>reserve: Succeeded, cached result reserve-habc</title>" in page
+    assert "reserve ✓ Succeeded · cached" in consoled.shown(page)

@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from perdure.cli.app import build
-from unit.cli.apiserver import ApiServer
+from unit.cli.apiserver import ApiServer, items
+from unit.cli.flow import charged_after_two_refusals
 
 RUN = "/apis/perdure.dev/v1alpha1/namespaces/shop/workflowruns/order-42"
 
@@ -105,3 +106,22 @@ def test_wrong_usage_names_the_option(arguments: list[str], said: str) -> None:
     done = call(*arguments)
     assert done.exit_code == 2
     assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(("phase", "code"), [("Completed", 0), ("Failed", 1)])
+@pytest.mark.parametrize("option", ["--wait", "--logs"])
+def test_a_retry_follows_the_new_run_until_it_ends(server: ApiServer, option: str, phase: str, code: int) -> None:
+    new = charged_after_two_refusals().at(56).object
+    new["metadata"]["name"], new["status"]["phase"] = "order-43", phase
+    server.answers |= {f"{RUN.removesuffix('42')}43": new, "/api/v1/namespaces/shop/pods": items()}
+    answer = {"phase": "Complete", "completionTime": "2026-01-01T12:01:00Z", "result": {"workflowRun": "order-43"}}
+    server.status = lambda _: answer
+    done = call("retry", "order-42", option)
+    assert done.exit_code == code, done.output
+    assert [made["kind"] for made in server.created] == ["Operation"]
+
+
+def test_a_retry_that_is_not_followed_has_no_timeout(server: ApiServer) -> None:
+    done = call("retry", "order-42", "--timeout", "5m")
+    assert (done.exit_code, server.created) == (2, [])
+    assert "requires --wait or --logs" in done.stderr

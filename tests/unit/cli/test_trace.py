@@ -1,6 +1,7 @@
 """`perdure trace`: when each attempt waited, started its pod, and ran."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from perdure.cli.app import build
 from perdure.cli.view.glyphs import ASCII
 from perdure.cli.view.timeline import spans
 from perdure.cli.view.trace import lines
+from perdure.engine.inputs import AttemptCompleted
 from unit.cli.apiserver import ApiServer, items
 from unit.cli.flow import T0, Flow, at, charged_after_two_refusals, golden, plain
 
@@ -45,6 +47,14 @@ def shown(flow: Flow, *pods: dict[str, Any], offset: float, width: int = 89) -> 
 
 def trace(*options: str) -> Result:
     return CliRunner().invoke(build("perdure", ["trace", "version"]), ["trace", "order-42", *options])
+
+
+def test_an_attempt_that_used_a_cached_result_only_waited() -> None:
+    flow = Flow().at(5, AttemptCompleted(scheduled_event_id=2, attempt=1, result="R-1", cached="reserve-habc"))
+    (first, *_) = spans(flow.object, [])
+    (attempt,) = first.attempts
+    assert (attempt.number, attempt.result, attempt.pod) == (1, "Cached", "")
+    assert [(phase, until - begin) for _, phase, begin, until in first.phases(at(9))] == [("wait", timedelta(seconds=5))]
 
 
 def test_attempts_wait_start_and_run() -> None:

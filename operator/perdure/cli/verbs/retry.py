@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from perdure.cli.asking import Inquiry, ReasonOption, ask_to_start, asking
+from perdure.cli.asking import ANSWER_TIMEOUT, Inquiry, ReasonOption, ask_to_start
+from perdure.cli.launching import EndTimeoutOption, Launch, LogsOption, WaitOption, Where, follow
+from perdure.cli.options import ContextOption, NamespaceOption, OutputOption, RunName, WorkflowIdOption
 
 HELP = """Run the failed steps of a closed run again, and keep the rest.
 
@@ -15,20 +17,22 @@ further steps to run again, with all steps that follow; with it, you can also
 retry a completed run.
 
 Exit status: 0 done, 1 refused (for example, the run is open), 2 error,
-124 timeout.
+124 timeout. With --wait or --logs: 0 if the new run completed, 1 if it ended
+in another way.
 
 \b
 Examples:
   {program} retry order-42 --reason "charge is fixed"
   {program} retry order-42 --from charge --from 'rooms[3]'
+  {program} retry order-42 --logs
 """
 
 
-@asking
 def command(
     context: typer.Context,
-    asked: Inquiry,
+    run: RunName = None,
     *,
+    workflow_id: WorkflowIdOption = None,
     steps: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,7 +46,25 @@ def command(
         bool, typer.Option("--reapply-signals/--no-reapply-signals", help="Send later signals to the new run")
     ] = True,
     reason: ReasonOption = "",
+    namespace: NamespaceOption = None,
+    wait: WaitOption = None,
+    logs: LogsOption = False,
+    timeout: EndTimeoutOption = None,
+    output: OutputOption = "text",
+    cluster: ContextOption = None,
 ) -> None:
     """Repeat the failed work of a run."""
-    said = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
-    ask_to_start(context, "retry", said, asked)
+    launch = Launch.of(wait=wait, logs=logs, timeout=timeout, dry_run=None, parameters=None)
+    asked = Inquiry(
+        name=run,
+        workflow_id=workflow_id,
+        namespace=namespace,
+        cluster=cluster,
+        wait=wait is not False,
+        timeout=ANSWER_TIMEOUT,
+        output=output,
+    )
+    request = {"from": steps or None, "reapplySignals": None if reapply else False, "reason": reason or None}
+    started = ask_to_start(context, "retry", request, asked)
+    if started is not None:
+        follow(context, started, Where(namespace, cluster), launch)

@@ -19,7 +19,7 @@ class AttemptSpan:
     number: int | None = None
     """The number of the attempt; None for steps without attempts."""
     result: str
-    """`Waiting` or `Running` while it is open."""
+    """`Waiting` or `Running` while it is open; `Cached` if an earlier result was used."""
     pod: str = ""
     created: datetime | None = None
     """When its pod was created."""
@@ -112,6 +112,8 @@ def _attempts(entry: HistoryEntry, with_pods: Iterable[AttemptSpan], pending: Js
             pod=str(pending.get("pod") or ""),
             start=start,
         )
+    elif entry.cached:
+        return [*found, AttemptSpan(number=entry.attempt, result="Cached", end=entry.end)]
     else:
         known = AttemptSpan(number=entry.attempt, result=entry.ended, start=entry.last_start, end=entry.end)
     if not found:

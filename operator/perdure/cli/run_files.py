@@ -3,6 +3,7 @@
 import typer
 
 from perdure.api.labels import API_VERSION
+from perdure.api.lenient import mapping
 from perdure.cli.cluster import Object
 from perdure.cli.documents import UnreadableFileError, read
 from perdure.cli.errors import CliError
@@ -15,7 +16,7 @@ def read_run(file: str) -> Object:
         file: A file, or `-` for standard input.
 
     Raises:
-        CliError: The file cannot be read, or does not contain exactly one WorkflowRun.
+        CliError: The file cannot be read, or does not contain exactly one WorkflowRun, or its fields are not objects.
     """
     try:
         found = [each.data for each in read(file) if isinstance(each.data, dict)]
@@ -25,12 +26,16 @@ def read_run(file: str) -> Object:
     if len(runs) != 1:
         count = f"{len(runs)} WorkflowRuns" if runs else "no WorkflowRun"
         raise CliError(f"{file}: contains {count}; to start a run, the file must have exactly one")
-    others = [
-        f"{each.get('kind')} `{(each.get('metadata') or {}).get('name', '')}`" for each in found if each not in runs
-    ]
+    others = [f"{each.get('kind')} `{mapping(each.get('metadata')).get('name', '')}`" for each in found if each not in runs]
     if others:
         typer.echo(
             f"Warning: {file} also contains {', '.join(others)}, which this command does not create; use `kubectl apply`",
             err=True,
         )
-    return {**runs[0], "metadata": runs[0].get("metadata") or {}, "spec": runs[0].get("spec") or {}}
+    (run,) = runs
+    meta, spec = run.get("metadata") or {}, run.get("spec") or {}
+    workflow = mapping(spec).get("workflow", {})
+    for field, value in {"metadata": meta, "spec": spec, "spec.workflow": workflow}.items():
+        if not isinstance(value, dict):
+            raise CliError(f"{file}: {field}: must be an object")
+    return {**run, "metadata": meta, "spec": spec}

@@ -17,6 +17,7 @@ spec:
   inline:
     steps: [{name: pause, sleep: {duration: 1s}}]
 """
+HEAD = "apiVersion: perdure.dev/v1alpha1\nkind: WorkflowRun\n"
 WORKFLOW = """
 apiVersion: perdure.dev/v1alpha1
 kind: Workflow
@@ -72,11 +73,13 @@ def test_other_objects_of_the_file_are_not_created(server: ApiServer, file: Path
     [
         (WORKFLOW, "contains no WorkflowRun"),
         (f"{RUN}---{RUN}", "contains 2 WorkflowRuns"),
+        (f"{HEAD}spec: [1]", "spec: must be an object"),
+        (f"{HEAD}spec: {{workflow: hello}}", "spec.workflow: must be an object"),
         ("a: [", "is not valid YAML"),
         (None, "cannot be read"),
     ],
 )
-def test_a_file_without_exactly_one_run_is_refused(
+def test_a_file_without_exactly_one_valid_run_is_refused(
     server: ApiServer, file: Path, text: str | None, message: str
 ) -> None:
     file.unlink() if text is None else file.write_text(text)

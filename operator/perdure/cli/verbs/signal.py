@@ -56,8 +56,8 @@ def command(
             raise typer.BadParameter("requires --start", param_hint="--start-input")
         ask_runs(context, "signal", said, batch)
         return
-    if batch.selector is not None or batch.dry_run:
-        raise typer.BadParameter("leave out --selector and --dry-run", param_hint="--start")
+    if batch.selector is not None or batch.dry_run or batch.rps is not None:
+        raise typer.BadParameter("leave out --selector, --rps, and --dry-run", param_hint="--start")
     asked = batch.one
     if asked.workflow_id is None:
         raise typer.BadParameter("requires --workflow-id, because it may have to start the run", param_hint="--start")

@@ -13,6 +13,9 @@ from reference.markdown import page, table
 _TITLES: Final = {
     "workflow": "Workflow",
     "steps": "Steps",
+    "work": "Scripts, requests, and Kubernetes objects",
+    "artifact": "Artifacts",
+    "workspace": "Workspaces",
     "workflowrun": "WorkflowRun",
     "schedule": "Schedule",
     "calendars": "Calendars and intervals",
@@ -42,7 +45,13 @@ _OMITTED: Final = (ObjectMeta, OwnerReference)
 
 
 def pages() -> dict[str, str]:
-    """Write an index, and one or more pages for each module with models."""
+    """Write an index, and one or more pages for each module with models.
+
+    Raises:
+        LookupError: A module with models has no title.
+    """
+    if untitled := {_module(each) for each in models() if each not in _OMITTED} - _TITLES.keys():
+        raise LookupError(f"add titles for {', '.join(sorted(untitled))} to _TITLES")
     chapters = [chapter for module in _TITLES for chapter in _chapters(module)]
     names = {model.__name__: chapter.name for chapter in chapters for model in chapter.models}
     rows = [

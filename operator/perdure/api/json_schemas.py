@@ -46,8 +46,9 @@ def _converted(schema: Any) -> Any:
         return list(map(_converted, schema))
     if not isinstance(schema, dict):
         return schema
-    found = {key: _converted(each) for key, each in schema.items() if not key.startswith(_EXTENSION)}
-    if isinstance(schema.get("properties"), dict):
+    own = {key: each for key, each in schema.items() if key != "properties" and not key.startswith(_EXTENSION)}
+    found = {key: _converted(each) for key, each in own.items()}
+    if "properties" in schema:
         found["properties"] = {name: _converted(each) for name, each in schema["properties"].items()}
         if not schema.get(_OPEN):
             found.setdefault("additionalProperties", False)

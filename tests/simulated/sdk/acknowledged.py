@@ -16,7 +16,7 @@ from simulated.sdk.replay import NondeterminismError, Replay
 
 
 class Acknowledged:
-    """Collects acknowledgments. Each one is checked against earlier ones at once, and against the histories in the end."""
+    """Collects acknowledgments. Each one is checked against earlier ones immediately, and against the histories in the end."""
 
     def __init__(self, fail: Callable[[str], None]) -> None:
         """`fail` records a violation."""

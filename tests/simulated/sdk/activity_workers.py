@@ -1,4 +1,4 @@
-"""Workers that do activities, and what may go wrong with that."""
+"""Workers that execute activities, with their failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _SLOTS: Final = 3
 
 
 class ActivityWorker:
-    """One process that does activities, until it dies."""
+    """One process that executes activities, until it dies."""
 
     def __init__(
         self, name: str, caller: Caller, random: Random, acknowledged: Acknowledged, fail: Callable[[str], None]
@@ -67,7 +67,7 @@ class ActivityWorker:
                 await asyncio.sleep(self._random.uniform(0.1, 2))
 
     async def _process(self, task: PollActivityTaskQueueResponse) -> None:
-        """Do an attempt: it succeeds, fails, is cancelled, takes too long, or is never heard of again."""
+        """Execute an attempt: it succeeds, fails, is cancelled, takes too long, or never ends."""
         random = self._random
         fate, seconds = random.random(), random.choice([0.0, random.uniform(0, 1), random.uniform(0, 6)])
         if fate < 0.03:

@@ -1,4 +1,4 @@
-"""Clients that start, signal, cancel, terminate and reset workflows, and repeat what they may repeat."""
+"""Clients that start, signal, cancel, terminate and reset workflows, and repeat requests as SDKs do."""
 
 import asyncio
 from random import Random
@@ -49,7 +49,7 @@ class Client:
         self._signals = 0
 
     async def run(self) -> None:
-        """Start the workflow, and have a say in it for a minute or two."""
+        """Start the workflow, and send requests to it for a minute or two."""
         random = self._random
         await asyncio.sleep(random.uniform(0, 20))
         await self._start("first")
@@ -78,7 +78,7 @@ class Client:
         self._acknowledged.started(self._workflow_id, request_id, response.run_id)
 
     async def _start_again(self) -> None:
-        """Repeat the start, as a client does that has not got the response."""
+        """Repeat the start, like a client that has not received the response."""
         await self._start("first")
 
     def _value(self) -> str:

@@ -124,7 +124,7 @@ class Caller:
         """
         operator = self._operator = self._operator or self._frontends.choose(self._random)
         if operator is None:
-            raise BrokenError("no operator is there")
+            raise BrokenError("no operator is running")
         try:
             return await self._frontends.call(operator, rpc, request, seconds)
         except BrokenError:
@@ -150,6 +150,6 @@ class Caller:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether SDKs make a call again that has failed so."""
+    """Whether SDKs retry a call that failed with this error."""
     codes = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.ABORTED}
     return isinstance(error, BrokenError) or (isinstance(error, RpcError) and error.code in codes)

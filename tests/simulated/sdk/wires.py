@@ -10,16 +10,16 @@ from simulated.faults import Faults
 from simulated.operators import TroubledOperator
 
 _PING_SECONDS: Final = 3.0
-"""How often each side of a connection checks that the other one is there, and how long it waits for the response."""
+"""How often each side of a connection pings the other one, and how long it waits for the response."""
 _LONGEST_SECONDS: Final = 90.0
 
 
 class BrokenError(Exception):
-    """The connection broke, so the caller does not know what became of its call."""
+    """The connection broke, so the caller does not know the outcome of its call."""
 
 
 class LateError(BrokenError):
-    """The caller's time is over."""
+    """The timeout of the caller has expired."""
 
 
 class Wires:

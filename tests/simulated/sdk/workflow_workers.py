@@ -1,4 +1,4 @@
-"""Workers that decide workflows as an SDK does, with sticky queues and a cache, and with all that may go wrong."""
+"""Workers that decide workflows as an SDK does, with sticky queues, a cache, and failures."""
 
 import asyncio
 from collections.abc import Callable
@@ -121,7 +121,7 @@ class WorkflowWorker:
         try:
             events = await self._news(task, replay)
             if replay.last and events[0].event_id != replay.last + 1:
-                replay = Replay()  # the history begins anew, because the task is not from the sticky queue
+                replay = Replay()  # the task is not from the sticky queue: its history starts with the first event
             replay.feed(events)
             await asyncio.sleep(manners.seconds)
             if manners.fails:

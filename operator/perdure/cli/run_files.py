@@ -26,7 +26,9 @@ def read_run(file: str) -> Object:
     if len(runs) != 1:
         count = f"{len(runs)} WorkflowRuns" if runs else "no WorkflowRun"
         raise CliError(f"{file}: contains {count}; to start a run, the file must have exactly one")
-    others = [f"{each.get('kind')} `{mapping(each.get('metadata')).get('name', '')}`" for each in found if each not in runs]
+    others = [
+        f"{each.get('kind')} `{mapping(each.get('metadata')).get('name', '')}`" for each in found if each not in runs
+    ]
     if others:
         typer.echo(
             f"Warning: {file} also contains {', '.join(others)}, which this command does not create; use `kubectl apply`",

@@ -54,7 +54,9 @@ def test_an_attempt_that_used_a_cached_result_only_waited() -> None:
     (first, *_) = spans(flow.object, [])
     (attempt,) = first.attempts
     assert (attempt.number, attempt.result, attempt.pod) == (1, "Cached", "")
-    assert [(phase, until - begin) for _, phase, begin, until in first.phases(at(9))] == [("wait", timedelta(seconds=5))]
+    assert [(phase, until - begin) for _, phase, begin, until in first.phases(at(9))] == [
+        ("wait", timedelta(seconds=5))
+    ]
 
 
 def test_attempts_wait_start_and_run() -> None:

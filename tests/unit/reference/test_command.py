@@ -32,4 +32,5 @@ def test_the_checkout_is_up_to_date() -> None:
 def test_no_page_says_none_or_has_an_empty_meaning() -> None:
     rows = [line for text in generated_pages().values() for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) > 500
-    assert [row for row in rows if "None" in row or row.endswith("|  |")] == []
+    words = [row for row in rows if not row.startswith("| `archive` |")]  # a value of this field is `None`
+    assert [row for row in words if "None" in row or row.endswith("|  |")] == []

@@ -212,6 +212,7 @@ class Workflows:
         entry = await self._core.runs.finder.reach(request.namespace, request.execution, seconds)
         if not await self._core.runs.finder.has_started(entry.uid, seconds):
             raise unavailable("the workflow has not started yet")
+        await self._core.deployments.load(entry.namespace)  # now, so that nothing intervenes between count and addition
         view = await self._core.runs.reader.view(entry)
         rejected = _rejected(request, view)
         if rejected is not None:
@@ -232,7 +233,6 @@ class Workflows:
         return QueryWorkflowResponse(query_result=await self._ask(entry, request, call))
 
     async def _ask(self, entry: Entry, request: QueryWorkflowRequest, call: CallContext) -> Payloads:
-        await self._core.deployments.load(entry.namespace)
         query = self._core.queries.add(entry.uid, request.query)
         try:
             self._core.query_dispatch.dispatch(entry, query)

@@ -22,6 +22,14 @@ from simulated.sdk.peers import Peers
 from simulated.sdk.wires import BrokenError, Wires
 
 _BUGS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN})
+_TRANSIENT = frozenset(
+    {
+        grpc.StatusCode.ABORTED,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        grpc.StatusCode.UNAVAILABLE,
+    }
+)
 
 
 class Frontends:
@@ -150,6 +158,5 @@ class Caller:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether SDKs retry a call that failed with this error."""
-    codes = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.ABORTED}
-    return isinstance(error, BrokenError) or (isinstance(error, RpcError) and error.code in codes)
+    """Whether SDKs retry a call that failed with this error, or applications do, because its deadline has passed."""
+    return isinstance(error, BrokenError) or (isinstance(error, RpcError) and error.code in _TRANSIENT)

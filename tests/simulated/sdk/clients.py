@@ -27,9 +27,7 @@ from simulated.sdk.wires import BrokenError
 class Client:
     """One client, which follows one workflow."""
 
-    def __init__(
-        self, workflow_id: str, caller: Caller, random: Random, acknowledged: Acknowledged, *, rivals: bool
-    ) -> None:
+    def __init__(self, workflow_id: str, caller: Caller, random: Random, acknowledged: Acknowledged) -> None:
         """Create a client that has done nothing yet.
 
         Args:
@@ -37,12 +35,8 @@ class Client:
             caller: Calls the operators.
             random: Decides what it does.
             acknowledged: Collects what the operators acknowledge.
-            rivals: Whether several operators work on the same runs, because they do not share the work. Then one may
-                reject a run whose start another one has acknowledged but not recorded, and a signal would be lost with
-                it, so the client sends no signal with a start.
         """
         self._workflow_id = workflow_id
-        self._rivals = rivals
         self._caller = caller
         self._random = random
         self._acknowledged = acknowledged
@@ -54,7 +48,7 @@ class Client:
         await asyncio.sleep(random.uniform(0, 20))
         await self._start("first")
         acts: list[Any] = [self._signal] * random.randint(3, 9)
-        acts += random.choice([[], [self._start_again], [] if self._rivals else [self._signal_with_start]])
+        acts += random.choice([[], [self._start_again], [self._signal_with_start]])
         acts += random.choice([[], [], [self._cancel], [self._terminate], [self._reset], [self._reset]])
         random.shuffle(acts)
         for act in acts:

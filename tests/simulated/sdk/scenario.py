@@ -35,16 +35,10 @@ class Crowd:
 
     def begin(self) -> None:
         """Start everyone."""
-        setting = self._world.setting
         for kind in (WorkflowWorker, WorkflowWorker, ActivityWorker, ActivityWorker):
             self._tasks.append(asyncio.create_task(self._replace(kind)))
         for number in range(WORKFLOWS):
-            client = Client(
-                f"flow{number}",
-                *self._process(f"client {number}"),
-                self.acknowledged,
-                rivals=setting.operators > 1 and not setting.fleet,
-            )
+            client = Client(f"flow{number}", *self._process(f"client {number}"), self.acknowledged)
             self.clients.append(asyncio.create_task(client.run()))
 
     def _process(self, name: str) -> tuple[Caller, Random]:
@@ -94,7 +88,14 @@ async def _cut_off(world: World, wires: Wires) -> None:
 
 
 async def code(world: World) -> None:
-    """Workflows of SDK workers with activities by workers and by pods, timers, children and signals; some are reset."""
+    """Workflows of SDK workers with activities by workers and by pods, timers, children and signals; some are reset.
+
+    Raises:
+        ValueError: Several operators do not share the work. Operators that serve SDKs do: otherwise, one may reject a run whose
+            start another one has acknowledged but not recorded, and a signal between runs may be recorded twice.
+    """
+    if world.setting.operators > 1 and not world.setting.fleet:
+        raise ValueError("several operators that serve SDKs share the work: add --fleet")
     wires = Wires(world.random("wires"), world.faults)
     world.frontends = frontends = Frontends(world.loop, wires, world.checker.fail)
     world.script = _pods(world.random("script"))

@@ -212,7 +212,6 @@ class Workflows:
         entry = await self._core.runs.finder.reach(request.namespace, request.execution, seconds)
         if not await self._core.runs.finder.has_started(entry.uid, seconds):
             raise unavailable("the workflow has not started yet")
-        await self._core.deployments.load(entry.namespace)  # now, so that nothing intervenes between count and addition
         view = await self._core.runs.reader.view(entry)
         rejected = _rejected(request, view)
         if rejected is not None:
@@ -226,6 +225,7 @@ class Workflows:
             raise not_ready("Workflow execution closed before WorkflowTaskStarted event")
         if code.task is not None and code.task.attempt >= _MAX_FAILED_ATTEMPTS:
             raise precondition("Cannot query workflow due to Workflow Task in failed state.")
+        await self._core.deployments.load(entry.namespace)  # now, so that nothing intervenes between count and addition
         if len(self._core.queries.attached(entry.uid)) >= MAX_WAITING:
             raise busy(
                 "consistent query buffer is full, this may be caused by too many queries and workflow not responding"

@@ -123,7 +123,7 @@ class Inquiry(How):
 Choose = Callable[[Cluster], Awaitable[Iterable[Object]]]
 """Finds the targets, in the form of Operations."""
 
-SHARED = {
+_SHARED = {
     "namespace": (NamespaceOption, None),
     "wait": (_Wait, True),
     "timeout": (_Timeout, ANSWER_TIMEOUT),
@@ -142,14 +142,31 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
     Returns:
         The command.
     """
+    return asking_with(verb, Inquiry, {})
+
+
+def asking_with(
+    verb: Callable[..., None], inquiry: Callable[..., How], more: Mapping[str, tuple[Any, Any]]
+) -> Callable[..., None]:
+    """Create the command of a verb that sends requests to runs, with options that some such verbs share, like `asking`.
+
+    Args:
+        verb: Takes the context from typer, an inquiry, and its own options by keyword.
+        inquiry: Makes the inquiry from the name, the workflow ID, and the shared options.
+        more: Annotation and default of further shared options, by their names.
+
+    Returns:
+        The command.
+    """
+    shared = {**more, **_SHARED}
 
     @functools.wraps(verb)
     def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in ("workflow_id", *SHARED)}
-        verb(context, Inquiry(name=name, **shared), **options)
+        given = {key: options.pop(key) for key in ("workflow_id", *shared)}
+        verb(context, inquiry(name=name, **given), **options)
 
     whom = [parameter("name", RunName, None, first=True), parameter("workflow_id", OpenWorkflowIdOption, None)]
-    return with_options(command, verb, whom, SHARED)
+    return with_options(command, verb, whom, shared)
 
 
 def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
@@ -157,10 +174,10 @@ def asking_schedule(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def command(context: typer.Context, name: str, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in SHARED}
+        shared = {key: options.pop(key) for key in _SHARED}
         verb(context, Inquiry(kind="Schedule", name=name, workflow_id=None, **shared), **options)
 
-    return with_options(command, verb, [parameter("name", ScheduleName, first=True)], SHARED)
+    return with_options(command, verb, [parameter("name", ScheduleName, first=True)], _SHARED)
 
 
 def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
@@ -175,10 +192,10 @@ def asking_several(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def command(context: typer.Context, **options: Any) -> None:
-        how = How(**{key: options.pop(key) for key in SHARED})
+        how = How(**{key: options.pop(key) for key in _SHARED})
         verb(context, how, **options)
 
-    return with_options(command, verb, (), SHARED)
+    return with_options(command, verb, (), _SHARED)
 
 
 def with_options(

@@ -1,7 +1,6 @@
 """Requests to one run, or to all open runs with some labels. Shared by several verbs."""
 
 import asyncio
-import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from perdure.cli.asking import DONE, SHARED, How, Inquiry, ask, ask_several, parameter, with_options
+from perdure.cli.asking import DONE, How, Inquiry, ask, ask_several, asking_with
 from perdure.cli.choosing import SelectorOption, chosen, newest
 from perdure.cli.cluster import Cluster, Object, connect
 from perdure.cli.errors import CliError
 from perdure.cli.invocation import program_of
-from perdure.cli.options import OpenWorkflowIdOption, RunName, check_named
+from perdure.cli.options import check_named
 from perdure.cli.terminal import Screen, reference
 from perdure.kube import clock
 
@@ -68,14 +67,7 @@ def asking_runs(verb: Callable[..., None]) -> Callable[..., None]:
     Returns:
         The command.
     """
-
-    @functools.wraps(verb)
-    def command(context: typer.Context, name: str | None = None, **options: Any) -> None:
-        shared = {key: options.pop(key) for key in ("workflow_id", *_OPTIONS, *SHARED)}
-        verb(context, BatchInquiry(name=name, **shared), **options)
-
-    whom = [parameter("name", RunName, None, first=True), parameter("workflow_id", OpenWorkflowIdOption, None)]
-    return with_options(command, verb, whom, _OPTIONS | SHARED)
+    return asking_with(verb, BatchInquiry, _OPTIONS)
 
 
 def ask_runs(context: typer.Context, verb: str, request: Mapping[str, Any], given: BatchInquiry) -> None:

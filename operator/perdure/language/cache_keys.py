@@ -5,10 +5,7 @@ from typing import Any
 
 from perdure.api.resultcache import MAX_CACHE_KEY
 from perdure.api.workflow import Activity
-from perdure.language import containers
-from perdure.language.coercion import as_text
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import compile_template
+from perdure.language.key_text import evaluate_key
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
 
@@ -29,15 +26,8 @@ def cache_key(definition: Activity, *, input: Any, run: Mapping[str, str], attem
     """
     if definition.cache is None:
         return ""
-    try:
-        template = compile_template(definition.cache.key, names=containers.NAMES)
-        key = as_text(template.evaluate({"input": input, "run": run, "attempt": attempt}))
-    except ExpressionError as error:
-        raise _failed(definition, str(error)) from error
-    if len(key) > MAX_CACHE_KEY:
-        raise _failed(definition, f"has {len(key)} characters, but must have at most {MAX_CACHE_KEY}")
+    scope = {"input": input, "run": run, "attempt": attempt}
+    key, problem = evaluate_key(definition.cache.key, scope, MAX_CACHE_KEY)
+    if problem:
+        raise StepError(application(EXPRESSION_ERROR, f"activity `{definition.name}`: cache.key: {problem}"))
     return key
-
-
-def _failed(definition: Activity, why: str) -> StepError:
-    return StepError(application(EXPRESSION_ERROR, f"activity `{definition.name}`: cache.key: {why}"))

@@ -5,9 +5,7 @@ from typing import Any, Final
 
 from perdure.api.workflow import Activity
 from perdure.api.workflowlimit import MAX_KEY, ActivityLimit, LimitUse
-from perdure.language.coercion import as_text
-from perdure.language.expression_text import ExpressionError
-from perdure.language.expressions import Template, compile_template
+from perdure.language.key_text import evaluate_key
 from perdure.language.program import Finding, InvalidWorkflowError, Program
 from perdure.language.step_failures import EXPRESSION_ERROR, StepError, application
 
@@ -28,7 +26,7 @@ def limit_keys(program: Program, given: Any, schedule: Mapping[str, Any]) -> Ite
     """
     for limit in program.limits:
         path = f"spec.limits[{limit.use.name}].key"
-        key, problem = _evaluate(limit.key, {"input": given, "schedule": dict(schedule)})
+        key, problem = evaluate_key(limit.key, {"input": given, "schedule": dict(schedule)}, MAX_KEY)
         if problem:
             raise InvalidWorkflowError([Finding(path, problem)], EXPRESSION_ERROR)
         yield limit.use, key
@@ -48,19 +46,8 @@ def activity_limit_keys(
         StepError: A key has no value for this input, or is too long.
     """
     for use in sorted(definition.limits, key=lambda each: each.name):
-        key, problem = _evaluate(compile_template(use.key, names=NAMES), {"input": given, "run": dict(run)})
+        key, problem = evaluate_key(use.key, {"input": given, "run": dict(run)}, MAX_KEY)
         if problem:
             message = f"activity `{definition.name}`: limits[{use.name}].key: {problem}"
             raise StepError(application(EXPRESSION_ERROR, message))
         yield use, key
-
-
-def _evaluate(template: Template, scope: Mapping[str, Any]) -> tuple[str, str]:
-    """Evaluate a key; return it, and what is wrong with it, or an empty text."""
-    try:
-        key = as_text(template.evaluate(scope))
-    except ExpressionError as error:
-        return "", str(error)
-    if len(key) > MAX_KEY:
-        return "", f"has {len(key)} characters, but must have at most {MAX_KEY}"
-    return key, ""

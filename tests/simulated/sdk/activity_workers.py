@@ -20,8 +20,8 @@ from perdure.frontend.errors import RpcError
 from simulated.sdk.acknowledged import Acknowledged
 from simulated.sdk.decisions import QUEUE, payloads
 from simulated.sdk.frontends import Caller
+from simulated.sdk.slots import DeathError, run_slots
 from simulated.sdk.wires import BrokenError
-from simulated.sdk.workflow_workers import DeathError
 
 _POLL_SECONDS: Final = 70.0
 _BEAT_SECONDS: Final = 1.5
@@ -44,15 +44,7 @@ class ActivityWorker:
 
     async def run(self) -> None:
         """Poll and work, until it dies."""
-        slots = [asyncio.create_task(self._work()) for _ in range(_SLOTS)]
-        try:
-            await asyncio.wait(slots, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
-            for slot in slots:
-                slot.cancel()
-            for ended in await asyncio.gather(*slots, return_exceptions=True):
-                if isinstance(ended, Exception) and not isinstance(ended, DeathError):
-                    self._fail(f"worker {self._name} has failed: {ended!r}")
+        await run_slots([self._work() for _ in range(_SLOTS)], self._name, self._fail)
 
     async def _work(self) -> None:
         request = PollActivityTaskQueueRequest(

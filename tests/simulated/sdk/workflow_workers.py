@@ -26,14 +26,11 @@ from simulated.sdk.acknowledged import Acknowledged
 from simulated.sdk.decisions import QUEUE, Decision
 from simulated.sdk.frontends import Caller
 from simulated.sdk.replay import NondeterminismError, Replay
+from simulated.sdk.slots import DeathError, run_slots
 from simulated.sdk.wires import BrokenError
 
 _POLL_SECONDS: Final = 70.0
 _STICKY_SECONDS: Final = 5.0
-
-
-class DeathError(Exception):
-    """The worker dies."""
 
 
 class StaleError(Exception):
@@ -88,15 +85,8 @@ class WorkflowWorker:
 
     async def run(self) -> None:
         """Poll and decide, until it dies."""
-        polls = [asyncio.create_task(self._poll(queue)) for queue in (self._queue, self._queue, self._sticky)]
-        try:
-            await asyncio.wait(polls, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
-            for poll in polls:
-                poll.cancel()
-            for ended in await asyncio.gather(*polls, return_exceptions=True):
-                if isinstance(ended, Exception) and not isinstance(ended, DeathError):
-                    self._fail(f"worker {self._name} has failed: {ended!r}")
+        queues = (self._queue, self._queue, self._sticky)
+        await run_slots([self._poll(queue) for queue in queues], self._name, self._fail)
 
     async def _poll(self, queue: TaskQueue) -> None:
         request = PollWorkflowTaskQueueRequest(namespace="default", task_queue=queue, identity=self._name)

@@ -27,7 +27,7 @@ from perdure.kube.clock import now as wall_clock
 from perdure.kube.event_recorder import Recorder
 from perdure.observe import metrics
 from perdure.runtime.attempts import RunRef
-from perdure.runtime.limit_queue import LimitQueue, limit_status
+from perdure.runtime.limit_queue import LimitQueue, limit_status, room
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -69,6 +69,11 @@ class Full:
     spec: WorkflowLimitSpec
     to_cancel: LimitEntry | None = None
     """The run that must be cancelled to make room."""
+
+    def reason(self, name: str, key: str, noun: str) -> str:
+        """Say what room the limit with a name has for a key; `noun` is what takes it."""
+        of_key = f" with the key `{key}`" if key else ""
+        return f"WorkflowLimit `{name}` has room for {room(self.spec.capacity, self.spec.rate, noun)}{of_key}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,6 @@ from perdure.controller.workflows.definitions import NotReadyError
 from perdure.engine import inputs
 from perdure.language.limit_keys import limit_keys
 from perdure.language.program import Program
-from perdure.runtime.limit_queue import room
 
 
 class RunLimits:
@@ -83,14 +82,13 @@ class RunLimits:
                 _check_time(due, now, message)
                 message = f"{message}; the run starts once there is one"
                 raise NotReadyError(ConditionReason.LIMIT_NOT_FOUND, message, until=due)
-            case Full(spec, to_cancel):
-                of_key = f" with the key `{entry.key}`" if entry.key else ""
-                message = f"WorkflowLimit `{use.name}` has room for {room(spec.capacity, spec.rate, 'run')}{of_key}"
+            case Full():
+                message = answer.reason(use.name, entry.key, "run")
                 if policy is OverflowPolicy.FAIL:
                     raise RefusedError(ConditionReason.LIMIT_REACHED, f"{message}, and it is full")
                 _check_time(due, now, message)
-                if to_cancel is not None:
-                    await self._cancel(to_cancel, use)
+                if answer.to_cancel is not None:
+                    await self._cancel(answer.to_cancel, use)
                 message = f"{message}; the run starts when its turn comes"
                 raise NotReadyError(ConditionReason.LIMIT_REACHED, message, until=due)
             case _:

@@ -18,7 +18,6 @@ from perdure.engine.state import PendingActivity
 from perdure.language.limit_keys import activity_limit_keys
 from perdure.language.step_failures import StepError, application
 from perdure.runtime.circuits import holder
-from perdure.runtime.limit_queue import room
 
 _LIMIT_REACHED = "LimitReached"
 """The type of the failure of an activity that must not wait, or has waited too long."""
@@ -90,9 +89,7 @@ class AttemptAdmission:
         if isinstance(answer, Granted):
             return True
         if isinstance(answer, Full):
-            of_key = f" with the key `{key}`" if key else ""
-            room_for = room(answer.spec.capacity, answer.spec.rate, "holder")
-            message = f"WorkflowLimit `{use.name}` has room for {room_for}{of_key}"
+            message = answer.reason(use.name, key, "holder")
             if not queues:
                 raise StepError(application(_LIMIT_REACHED, f"{message}, and it is full"))
         else:

@@ -4,7 +4,6 @@ Times are made short by the input, never in the manifests. What a test waits for
 decides nothing. With `--record` the histories are kept under tests/golden/cluster.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,11 +12,12 @@ import yaml
 
 import histories
 from histories import EXAMPLES, GOLDEN
-from kube import IMAGE, Cluster, Json, check_history, recorded, run_manifest
+from kube import Cluster, Json, check_history, recorded, run_manifest
 from perdure.engine import events as ev
 from perdure.language.step_failures import as_json
 from perdure.simulation.cast import Manifest
 from perdure.simulation.outcome import Report
+from volumes import local_volume
 
 pytestmark = pytest.mark.cluster
 
@@ -314,44 +314,9 @@ def test_the_results_of_a_run_are_used_by_the_next_one(example: Use, namespace: 
 
 @pytest.fixture
 def volume(namespace: Cluster) -> Iterator[None]:
-    """A volume for the claim of a run, on one node: the default class of a test cluster may only work on its first one."""
-    classes = json.loads(namespace("get", "storageclasses", "-o", "json"))["items"]
-    default = "storageclass.kubernetes.io/is-default-class"
-    found = [one for one in classes if (one["metadata"].get("annotations") or {}).get(default) == "true"]
-    nodes = json.loads(namespace("get", "nodes", "-o", "json"))["items"]
-    node = next(one["metadata"]["name"] for one in nodes if not one["spec"].get("taints"))
-    name = f"files-{namespace.namespace}"
-    host = {"path": f"/var/lib/{name}", "type": "DirectoryOrCreate"}
-    makes = {
-        "name": "main",
-        "image": IMAGE,
-        "command": ["true"],
-        "volumeMounts": [{"name": "made", "mountPath": "/made"}],
-    }
-    spec = {
-        "nodeName": node,
-        "restartPolicy": "Never",
-        "containers": [makes],
-        "volumes": [{"name": "made", "hostPath": host}],
-    }
-    elsewhere = Cluster(
-        namespace.kubectl, namespace.kubeconfig, "default"
-    )  # the namespaces of tests allow no `hostPath`
-    elsewhere.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-    elsewhere.pod(name, "Succeeded")
-    here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
-    spec = {
-        "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
-        "persistentVolumeReclaimPolicy": "Retain",
-        "storageClassName": found[0]["metadata"]["name"] if found else "",
-        "local": {"path": host["path"]},  # unlike `hostPath`, it takes an fsGroup
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
-    }
-    namespace.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
-    yield
-    namespace("delete", "persistentvolume", name, "--wait=false")
-    elsewhere("delete", "pod", name, "--wait=false")
+    """A volume for the claim of a run."""
+    with local_volume(namespace, f"files-{namespace.namespace}"):
+        yield
 
 
 @pytest.mark.usefixtures("volume")

@@ -77,7 +77,7 @@ async def _measure(operator: Operator, parts: tuple[str, ...], temporal: str | N
 
 async def _measure_schedules(operator: Operator) -> list[Result]:
     found = await herd(operator.cluster, SCHEDULES)
-    what = f"{SCHEDULES} schedules due in the same second, until the last run exists"
+    what = f"{SCHEDULES} schedules due in the same second, until the last run has started"
     return [
         Result(what, "s", found.last, "raw creates", found.raw),
         Result(what, "s", found.last, "CronJobs", found.cron_jobs),

@@ -24,7 +24,7 @@ from deploy import existing_cluster, install, kind_cluster
 NAME = os.environ.get("NAME", "perdure-test")
 VALUES = ("excludeNamespaces={own-*}", "replicas=1")
 """Of the chart. Tests start operators of their own in these namespaces (`OWN` in tests/kube.py); the installed one is alone."""
-THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "100"}
+THOROUGH = {"PERDURE_LONGER": "4", "PERDURE_DIFFERENTIAL_REQUESTS": "50000", "PERDURE_SIMULATION_SEEDS": "20"}
 """How `make test-all` tries faults for longer, unless the environment says otherwise."""
 BOUNDED = {
     "PYTEST_ADDOPTS": "-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true",

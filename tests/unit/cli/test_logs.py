@@ -221,6 +221,17 @@ def test_steps_are_chosen_with_what_is_in_them() -> None:
     assert taken == ["rooms[3]", "rooms[13]", "a/rooms"]
 
 
+def test_each_container_of_an_activity_has_a_log() -> None:
+    several = pod("sum", 2, 1, RUNS_NOW)
+    several["spec"]["containers"].append({**several["spec"]["containers"][1], "name": "fetch"})
+    several["status"]["containerStatuses"].append({"name": "fetch", "state": BROKEN})
+    found = logs_of(Flow().run(), [several])
+    assert [(log.title(), log.container, log.ended, log.failed) for log in found] == [
+        ("sum#1/activity", "activity", False, False),
+        ("sum#1/fetch", "fetch", True, True),
+    ]
+
+
 def test_a_pod_that_says_nothing_of_an_attempt_is_left_out() -> None:
     assert logs_of(Flow().run(), [{"metadata": {"name": "stranger"}}, {}]) == []
 

@@ -237,7 +237,7 @@ tasks:
     report = made.simulate(
         {"build": [{"output": {"first": "1", "second": "2"}}, {"output": {"first": "3", "second": ""}}]}
     )
-    assert inputs(report)[-1] == {"all": "2", "first": "2", "second": "1"}
+    assert inputs(report)[-1] == {"all": 2, "first": 2, "second": 1}
 
 
 def test_a_workspace_that_a_step_lists_is_mounted_only_there(tmp_path: Path) -> None:

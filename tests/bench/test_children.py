@@ -51,7 +51,7 @@ SCENARIO = {
 }
 
 
-def test_what_children_cost() -> None:
+def test_cost_of_children() -> None:
     """In all, and for each child; the parent's share of it is what has to fit into one object."""
     print(f"\n  one parent, {ACTIVITIES} activities in each child")
     print(

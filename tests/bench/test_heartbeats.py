@@ -57,14 +57,14 @@ def read(found: subprocess.Popen[str], key: str, enough: Callable[[Any], bool]) 
     raise AssertionError("the process has ended")
 
 
-def tell(found: subprocess.Popen[str], text: str) -> None:
+def report(found: subprocess.Popen[str], text: str) -> None:
     assert found.stdin is not None
     found.stdin.write(f"{text}\n")
     found.stdin.flush()
 
 
 def figures(found: subprocess.Popen[str]) -> dict[str, Any]:
-    tell(found, "")
+    report(found, "")
     assert found.stdout is not None
     told: dict[str, Any] = json.loads(found.stdout.readline())
     return told
@@ -82,7 +82,7 @@ def manifest(count: int) -> dict[str, Any]:
     return {"inline": {"activities": [work], "steps": [{"name": "all", "forEach": loop, "activity": {"name": "work"}}]}}
 
 
-def test_what_heartbeats_cost_and_how_soon_silence_is_told(namespace: Cluster) -> None:
+def test_cost_of_heartbeats_and_delay_of_heartbeat_timeouts(namespace: Cluster) -> None:
     with (
         process(namespace, "beats.py", str(PERIOD)) as nodes,
         process(namespace, "counted.py", str(PORT)) as operator,
@@ -107,7 +107,7 @@ def test_what_heartbeats_cost_and_how_soon_silence_is_told(namespace: Cluster) -
             number = after["requests"][kind] - before["requests"].get(kind, 0)
             if number:
                 print(f"  {number / seconds:8.2f}/s  {kind}")
-        tell(nodes, str(SILENT))
+        report(nodes, str(SILENT))
         delays = sorted(read(nodes, "detected", lambda told: len(told) >= SILENT))
         bound = 1.2 * TIMEOUT + 1
         print(

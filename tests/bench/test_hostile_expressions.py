@@ -50,7 +50,7 @@ def best(what: Callable[[], object]) -> float:
     return min(milliseconds(what) for _ in range(3))
 
 
-def test_what_hostile_expressions_take() -> None:
+def test_time_of_hostile_expressions() -> None:
     templates = {name: compile_template(f"${{{source}}}") for name, source, _ in ATTACKS}
     show("Evaluated", {name: best(lambda t=t: t.evaluate(HOSTILE)) for name, t in templates.items()})
     sources = {ascii(source[:30]): source for source in SOURCES}

@@ -132,7 +132,7 @@ def cron_jobs(namespace: Cluster, count: int) -> list[float]:
 
 @pytest.mark.cluster
 @pytest.mark.alone
-async def test_many_schedules_that_fire_now_and_then(namespace: Cluster) -> None:
+async def test_many_schedules_that_fire_at_different_times(namespace: Cluster) -> None:
     every = max(2, SCHEDULES * 2 // 5)
     name = namespace.namespace
     objects = [

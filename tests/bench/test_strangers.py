@@ -79,7 +79,7 @@ async def measured(operator: Operator, client: Client, queue: str, *, strangers:
     )
 
 
-async def test_what_strangers_cost(operator: Operator, tmp_path: Path) -> None:
+async def test_cost_of_unauthenticated_callers(operator: Operator, tmp_path: Path) -> None:
     authority = tmp_path / "ca.crt"
     authority.write_text(operator.authority, encoding="ascii")
     worker = await operator.connect(api_key=account(operator, "worker", WORKER))

@@ -331,7 +331,7 @@ async def trial(fleet: Fleet, client: Client, strike: str | None) -> dict[str, f
 
 
 @pytest.mark.parametrize("how", STRIKES)
-async def test_runs_of_an_operator_that_is_lost_continue_at_another(fleet: Fleet, how: str) -> None:
+async def test_runs_of_a_lost_operator_continue_on_another_one(fleet: Fleet, how: str) -> None:
     trials: list[dict[str, float]] = []
     async with working(fleet) as client:
         for _ in range(TRIALS):
@@ -424,7 +424,7 @@ class Load:
         assert all(event.attempt == 1 for event in started)
 
 
-async def test_an_operator_that_was_suspended_applies_nothing_twice(fleet: Fleet) -> None:
+async def test_a_suspended_operator_applies_no_input_twice_after_it_resumes(fleet: Fleet) -> None:
     async with working(fleet) as client:
         pods = await asyncio.to_thread(fleet.settled)
         load = Load(fleet, client, rounds=6, seconds=8, handles=[], names=[])
@@ -444,7 +444,7 @@ async def test_an_operator_that_was_suspended_applies_nothing_twice(fleet: Fleet
     )
 
 
-async def test_operators_that_are_killed_every_five_seconds_lose_and_double_nothing(fleet: Fleet) -> None:
+async def test_nothing_is_lost_or_duplicated_while_operators_are_killed_every_five_seconds(fleet: Fleet) -> None:
     async with working(fleet) as client:
         await asyncio.to_thread(fleet.settled)
         rounds = 6

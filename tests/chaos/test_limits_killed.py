@@ -187,7 +187,7 @@ class Competition:
 
 
 @pytest.mark.slow
-def test_killed_at_random_instants_limits_are_never_exceeded_and_their_order_is_kept(
+def test_limits_are_never_exceeded_and_keep_their_order_when_the_operator_is_killed(
     namespace: Cluster, tmp_path: Path
 ) -> None:
     print(f"seed {SEED}")

@@ -75,7 +75,7 @@ def loop(doomed: str, **options: Any) -> Json:
     return {"inline": {"activities": [work], "steps": steps}}
 
 
-def test_activities_on_a_node_that_is_killed_are_done_elsewhere(namespace: Cluster, nodes: tuple[str, str]) -> None:
+def test_activities_on_a_killed_node_run_on_another_node(namespace: Cluster, nodes: tuple[str, str]) -> None:
     doomed, safe = nodes
     namespace("cordon", safe)
     retries = {"exponential": {"initialInterval": "1s", "maximumAttempts": 2}}

@@ -62,7 +62,9 @@ def asks(chance: random.Random, first: int, last: int) -> str:
     )
 
 
-def test_each_signal_arrives_once_and_in_order_whatever_is_killed(namespace: Cluster, tmp_path: Path) -> None:
+def test_each_signal_arrives_once_and_in_order_when_operator_and_pods_are_killed(
+    namespace: Cluster, tmp_path: Path
+) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     namespace.apply(COLLECTOR)
@@ -111,7 +113,7 @@ def completed(namespace: Cluster) -> Json | None:
     return runs[0] if runs else None
 
 
-def test_two_that_signal_with_start_while_the_operator_is_killed_start_one_run(
+def test_concurrent_signals_with_start_create_one_run_when_the_operator_is_killed(
     namespace: Cluster, tmp_path: Path
 ) -> None:
     chance = random.Random(SEED)

@@ -39,7 +39,9 @@ def creations(namespace: str) -> dict[str, list[int]]:
 
 
 @pytest.mark.slow
-def test_killed_at_random_instants_no_run_is_lost_and_no_attempt_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
+def test_no_run_is_lost_and_no_attempt_duplicated_when_the_operator_is_killed(
+    namespace: Cluster, tmp_path: Path
+) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     namespace("apply", "-k", str(REPOSITORY / "examples" / "order-flow"))

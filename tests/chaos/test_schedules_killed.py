@@ -39,7 +39,7 @@ def schedule(name: str) -> Json:
 
 
 @pytest.mark.slow
-def test_killed_at_random_instants_no_time_is_lost_and_none_is_doubled(namespace: Cluster, tmp_path: Path) -> None:
+def test_each_scheduled_time_starts_one_run_when_the_operator_is_killed(namespace: Cluster, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     names = [f"often-{number:03}" for number in range(SCHEDULES)]

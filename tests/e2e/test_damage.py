@@ -31,7 +31,7 @@ DAMAGE: dict[str, tuple[Json, str]] = {
 def test_damage_is_reported_once_and_its_effects_are_limited(namespace: Cluster, change: Json, message: str) -> None:
     good = begun(namespace, "resting")
     edit(namespace, "resting", {"status": change})
-    check_told_once_and_restored(namespace, "resting", change, message, good)
+    check_reported_once_and_restored(namespace, "resting", change, message, good)
 
 
 def test_a_status_cannot_be_removed_or_replaced_by_an_older_one(namespace: Cluster) -> None:
@@ -62,7 +62,7 @@ def test_a_finished_run_with_a_forged_completion_time_is_kept(namespace: Cluster
 
 
 @pytest.mark.own
-def test_an_operator_that_starts_with_damaged_runs_reconciles_the_others(
+def test_damaged_runs_do_not_prevent_a_starting_operator_from_reconciling_others(
     namespace: Cluster, own_operator: Process
 ) -> None:
     runs = {f"resting-{number}": damage for number, damage in enumerate(DAMAGE.values())}
@@ -73,7 +73,7 @@ def test_an_operator_that_starts_with_damaged_runs_reconciles_the_others(
     wake(namespace, "whole")
     assert namespace.closed("whole")["output"] == "rested"
     for name, (change, message) in runs.items():
-        check_told_once_and_restored(namespace, name, change, message, good[name])
+        check_reported_once_and_restored(namespace, name, change, message, good[name])
 
 
 def begun(namespace: Cluster, name: str) -> Json:
@@ -95,7 +95,7 @@ def wake(namespace: Cluster, name: str) -> None:
     namespace.apply({**manifest, "spec": spec})
 
 
-def check_told_once_and_restored(namespace: Cluster, name: str, change: Json, message: str, good: Json) -> None:
+def check_reported_once_and_restored(namespace: Cluster, name: str, change: Json, message: str, good: Json) -> None:
     condition = namespace.condition("workflowrun", name, "StateDamaged")
     assert condition["status"] == "Unknown"
     assert message in condition["message"]

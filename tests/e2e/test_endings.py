@@ -194,7 +194,7 @@ def failed(namespace: Cluster, name: str) -> Json:
 
 
 @pytest.mark.slow
-def test_each_way_for_an_attempt_to_end_has_its_failure(namespace: Cluster) -> None:
+def test_each_ending_of_an_attempt_has_its_failure(namespace: Cluster) -> None:
     """All at once: most of them wait for their nodes."""
     names = {what: f"end-{number}" for number, what in enumerate(ENDINGS)}
     for what, ending in ENDINGS.items():

@@ -24,7 +24,7 @@ activity.main({"work": work})
 """
 
 
-def test_pods_that_ended_or_fell_silent_during_the_downtime_are_evaluated_afterwards(
+def test_pods_that_ended_or_stopped_their_heartbeats_during_a_downtime_are_evaluated(
     namespace: Cluster, own_operator: Process
 ) -> None:
     endings = {

@@ -21,7 +21,7 @@ def padded(code: str, size: int, **options: object) -> dict[str, object]:
     return work
 
 
-def test_a_run_that_changes_more_values_than_fit_in_a_patch_continues(namespace: Cluster) -> None:
+def test_a_run_that_changes_more_values_than_a_patch_can_hold_continues(namespace: Cluster) -> None:
     given = {letter: {f"k{n}": at for n in range(10_500)} for at, letter in enumerate("ab")}
     steps = [
         {"name": "first", "set": {"big": "${input.a}"}},

@@ -57,7 +57,7 @@ def test_a_run_waits_for_a_missing_policy_and_reports_it() -> None:
     drive.check_replay()
 
 
-def test_a_history_in_which_another_policy_was_recorded_does_not_replay() -> None:
+def test_a_history_with_another_recorded_policy_does_not_replay() -> None:
     drive = drive_of(named(), policies={"shared": SHARED})
     other = Reacting((named("other"),))
     with pytest.raises(history.NondeterminismError) as caught:

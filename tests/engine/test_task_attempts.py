@@ -103,7 +103,7 @@ def test_tasks_of_a_worker_that_shuts_down_go_to_others_immediately() -> None:
 # Prolonging
 
 
-def test_38_a_worker_may_prolong_a_task_for_half_an_hour_in_total() -> None:
+def test_38_a_worker_can_extend_a_task_for_half_an_hour_in_total() -> None:
     run = Coded.begin()
     for minute in range(0, 31, 5):
         assert run.decide(force_new_task=True, seconds=minute * 60).ok

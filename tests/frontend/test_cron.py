@@ -24,7 +24,7 @@ def complete() -> Command:
 
 
 @served
-async def test_a_chain_of_a_cron_schedule_begins_one_run_an_hour_also_after_a_restart(here: Served) -> None:
+async def test_a_cron_schedule_starts_one_run_an_hour_and_survives_a_restart(here: Served) -> None:
     signaled = await here.call(
         "SignalWithStartWorkflowExecution",
         workflow_id="w",
@@ -69,7 +69,7 @@ async def _task(here: Served) -> PollWorkflowTaskQueueResponse:
 
 
 @served
-async def test_what_temporals_server_refuses_of_cron_schedules_is_refused(here: Served) -> None:
+async def test_cron_schedules_that_temporal_rejects_are_rejected(here: Served) -> None:
     for schedule, message in (
         ("often", "invalid CronSchedule."),
         ("0 0 30 2 *", "invalid CronSchedule, no time can be found to satisfy the schedule"),
@@ -82,7 +82,7 @@ async def test_what_temporals_server_refuses_of_cron_schedules_is_refused(here: 
 
 
 @served
-async def test_a_run_that_was_reset_is_followed_by_the_next_one_of_its_cron_schedule(here: Served) -> None:
+async def test_a_reset_run_is_followed_by_the_next_run_of_its_cron_schedule(here: Served) -> None:
     execution = WorkflowExecution(workflow_id="w")
     before = (await here.start(cron_schedule="@hourly")).run_id
     task = await _task(here)

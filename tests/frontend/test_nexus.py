@@ -55,7 +55,7 @@ from perdure.observe import metrics
 
 
 @served
-async def test_a_handler_gets_what_the_workflow_has_said(here: Served) -> None:
+async def test_a_handler_gets_input_headers_and_timeouts_of_the_caller(here: Served) -> None:
     await endpoint(here)
     await here.start()
     await here.decide(schedule(header={"Tenant": "a"}, schedule_to_close_timeout=timedelta(minutes=1)))
@@ -75,7 +75,7 @@ async def test_a_handler_gets_what_the_workflow_has_said(here: Served) -> None:
 
 
 @served
-async def test_an_answer_completes_the_operation(here: Served) -> None:
+async def test_a_synchronous_response_completes_the_operation(here: Served) -> None:
     task = await caller(here)
     await answer(here, task, sync_success=StartOperationResponse.Sync(payload=FIVE))
     completed = (await here.history())[5].nexus_operation_completed_event_attributes
@@ -85,7 +85,7 @@ async def test_an_answer_completes_the_operation(here: Served) -> None:
 
 
 @served
-async def test_a_handler_error_is_retried_unless_it_is_final(here: Served) -> None:
+async def test_a_handler_error_is_retried_unless_it_is_non_retryable(here: Served) -> None:
     task = await caller(here)
     busy = HandlerError(error_type="UNAVAILABLE", failure=NexusFailure(message="busy"))
     await here.call("RespondNexusTaskFailed", namespace=BILLS, task_token=task.task_token, error=busy)
@@ -103,7 +103,7 @@ async def test_a_handler_error_is_retried_unless_it_is_final(here: Served) -> No
 
 
 @served
-async def test_a_worker_that_does_not_answer_has_failed_and_another_is_asked(here: Served) -> None:
+async def test_a_handler_task_without_a_response_is_retried_on_another_worker(here: Served) -> None:
     task = await caller(here)
     again = await handle(here)
     assert again.request.start_operation == task.request.start_operation
@@ -121,7 +121,7 @@ def ended(namespace: str) -> dict[str, float]:
 
 
 @served
-async def test_operations_that_have_ended_are_counted_by_outcome(here: Served) -> None:
+async def test_completed_operations_are_counted_by_outcome(here: Served) -> None:
     metrics.NEXUS_OPERATIONS.clear()
     await endpoint(here)
     await here.start()
@@ -150,7 +150,7 @@ async def test_a_restart_of_the_operator_calls_the_handler_again(here: Served) -
 
 
 @served
-async def test_answers_that_cannot_be_are_refused(here: Served) -> None:
+async def test_invalid_responses_are_rejected(here: Served) -> None:
     task = await caller(here)
     with pytest.raises(RpcError, match="missing opration token"):
         await answer(here, task, async_success=StartOperationResponse.Async())
@@ -197,7 +197,7 @@ async def test_an_operation_waits_for_the_last_run_of_the_workflow(here: Served)
 
 
 @served
-async def test_an_operator_that_is_killed_still_completes_the_operation(here: Served) -> None:
+async def test_an_operation_completes_after_the_operator_is_killed(here: Served) -> None:
     task = await caller(here)
     await start_for(here, task)
     polled = await here.call("PollWorkflowTaskQueue", namespace=BILLS)
@@ -284,7 +284,7 @@ async def test_a_reset_of_the_caller_keeps_its_operations(here: Served) -> None:
 
 
 @served
-async def test_a_result_for_which_the_run_has_no_room_fails_the_operation(here: Served) -> None:
+async def test_a_result_that_does_not_fit_into_the_run_fails_the_operation(here: Served) -> None:
     await endpoint(here)
     await here.start()
     await here.decide(*(schedule() for _ in range(9)))
@@ -322,7 +322,7 @@ async def _worker(here: Served, rpc: str, namespace: str, act: Callable[[Any], A
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_operators_that_are_killed_complete_an_operation_once(seed: int) -> None:
+def test_an_operation_completes_once_when_operators_are_killed(seed: int) -> None:
     async def play(here: Served) -> None:
         random = Random(seed)
         await endpoint(here)

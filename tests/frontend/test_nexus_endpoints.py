@@ -73,7 +73,7 @@ async def test_endpoints_are_listed_in_pages(here: Served) -> None:
 
 
 @served
-async def test_endpoints_that_cannot_be_are_refused(here: Served) -> None:
+async def test_invalid_endpoints_are_rejected(here: Served) -> None:
     external = EndpointTarget(external=EndpointTarget.External(url="https://example.com"))
     for wrong, message in (
         (spec(""), "endpoint name not set"),
@@ -89,7 +89,7 @@ async def test_endpoints_that_cannot_be_are_refused(here: Served) -> None:
 
 
 @served
-async def test_an_entry_that_cannot_be_read_stays_and_admits_nobody(here: Served) -> None:
+async def test_an_unreadable_entry_is_kept_and_admits_no_callers(here: Served) -> None:
     await endpoint(here)
     key = ObjectKey("configmaps", "default", CONFIG_MAP)
     here.world.server.update(key, lambda obj: obj["data"].update(broken='{"id": 7}'))
@@ -103,7 +103,7 @@ async def test_an_entry_that_cannot_be_read_stays_and_admits_nobody(here: Served
 
 
 @served
-async def test_only_namespaces_that_the_endpoint_names_may_call_it(here: Served) -> None:
+async def test_only_allowed_namespaces_can_call_an_endpoint(here: Served) -> None:
     await endpoint(here, callers="")
     await here.start()
     with pytest.raises(RpcError, match='caller namespace "default" unauthorized for "billing"'):
@@ -114,7 +114,7 @@ async def test_only_namespaces_that_the_endpoint_names_may_call_it(here: Served)
 
 
 @served
-async def test_a_namespace_may_call_itself_and_anyone_may_be_admitted(here: Served) -> None:
+async def test_a_namespace_can_call_its_own_endpoint_and_a_wildcard_admits_all(here: Served) -> None:
     await endpoint(here, callers="", name="own", namespace="default")
     await endpoint(here, callers="*", name="open")
     await here.start()
@@ -124,7 +124,7 @@ async def test_a_namespace_may_call_itself_and_anyone_may_be_admitted(here: Serv
 
 
 @served
-async def test_a_namespace_that_is_no_longer_admitted_is_refused_at_the_next_attempt(here: Served) -> None:
+async def test_removing_an_allowed_caller_rejects_its_next_attempt(here: Served) -> None:
     made = await endpoint(here)
     await here.start()
     await here.decide(schedule())
@@ -137,7 +137,7 @@ async def test_a_namespace_that_is_no_longer_admitted_is_refused_at_the_next_att
 
 
 @served
-async def test_the_operations_of_temporal_itself_are_refused_with_what_to_do_instead(here: Served) -> None:
+async def test_operations_of_the_temporal_system_endpoint_are_rejected_with_the_alternative(here: Served) -> None:
     await here.start()
     with pytest.raises(RpcError, match=r"cannot start workflows with a signal: .* from an activity"):
         await here.decide(schedule("__temporal_system"))
@@ -147,7 +147,7 @@ async def test_the_operations_of_temporal_itself_are_refused_with_what_to_do_ins
 
 
 @served
-async def test_an_endpoint_that_does_not_exist_fails_the_task_or_the_operation(here: Served) -> None:
+async def test_a_missing_endpoint_fails_the_task_or_the_operation(here: Served) -> None:
     await here.start()
     with pytest.raises(RpcError, match='endpoint "billing" not found'):
         await here.decide(schedule())
@@ -164,35 +164,35 @@ def stored(here: Served) -> dict[str, Any]:
     return run
 
 
-def lacks(here: Served) -> str:
+def missing_worker_message(here: Served) -> str:
     """What the workflow says of workers that are missing."""
     return lacks_worker(stored(here)["status"])
 
 
 @served
-async def test_an_endpoint_that_no_worker_polls_is_reported_until_one_does(here: Served) -> None:
+async def test_an_endpoint_without_workers_is_reported_until_one_polls(here: Served) -> None:
     await endpoint(here)
     await asyncio.sleep(30)  # the time that workers have to come after a restart
     await here.start()
     await here.decide(schedule())
     await asyncio.sleep(8)
-    assert lacks(here) == "", "workers may be busy for a while"
+    assert missing_worker_message(here) == "", "workers may be busy for a while"
     await asyncio.sleep(130)  # the next call is due a minute later
     lacking = "operation `invoices.charge`: no worker polls the task queue of the Nexus endpoint `billing`"
-    assert lacks(here) == lacking
+    assert missing_worker_message(here) == lacking
     assert [each["note"] for each in here.world.server.posted if each["reason"] == "NoWorker"] == [lacking]
     polling = asyncio.create_task(handle(here))
-    while lacks(here):
+    while missing_worker_message(here):
         assert not polling.done(), "it is noticed before the next call"
         await asyncio.sleep(1)
     await answer(here, await polling, async_success=StartOperationResponse.Async(operation_token="later"))
     await here.decide()
     await asyncio.sleep(120)
-    assert lacks(here) == "", "it waits for no worker any more"
+    assert missing_worker_message(here) == "", "it waits for no worker any more"
 
 
 @served
-async def test_a_missing_worker_is_reported_once_although_another_operator_starts(here: Served) -> None:
+async def test_a_missing_worker_is_reported_once_across_operator_restarts(here: Served) -> None:
     await endpoint(here)
     await asyncio.sleep(30)  # the time that workers have to come after a start
     await here.start()
@@ -207,15 +207,15 @@ async def test_a_missing_worker_is_reported_once_although_another_operator_start
 
 
 @served
-async def test_a_worker_that_has_polled_is_missed_when_it_stops(here: Served) -> None:
+async def test_a_worker_that_stops_polling_is_reported(here: Served) -> None:
     task = await caller(here)
     await asyncio.sleep(100)  # it does not answer, and polls no more
-    assert "endpoint `billing`" in lacks(here)
+    assert "endpoint `billing`" in missing_worker_message(here)
     assert task.task_token
 
 
 @served
-async def test_nothing_is_told_of_the_workers_of_an_endpoint_that_does_not_admit_the_namespace(here: Served) -> None:
+async def test_missing_workers_are_not_reported_to_namespaces_that_the_endpoint_does_not_admit(here: Served) -> None:
     made = await endpoint(here)
     await asyncio.sleep(30)
     await here.start()
@@ -231,7 +231,7 @@ async def test_nothing_is_told_of_the_workers_of_an_endpoint_that_does_not_admit
 
 
 @served
-async def test_a_worker_of_another_namespace_cannot_answer(here: Served) -> None:
+async def test_a_worker_of_another_namespace_cannot_respond(here: Served) -> None:
     task = await caller(here)
     with pytest.raises(RpcError, match="Invalid TaskToken"):
         await here.call("RespondNexusTaskCompleted", namespace="shop", task_token=task.task_token)
@@ -243,7 +243,7 @@ async def test_a_worker_of_another_namespace_cannot_answer(here: Served) -> None
 
 
 @served
-async def test_a_callback_that_was_made_up_completes_nothing(here: Served) -> None:
+async def test_a_forged_callback_completes_no_operation(here: Served) -> None:
     task = await caller(here)
     told = await here.call("DescribeWorkflowExecution", execution=WorkflowExecution(workflow_id="w"))
     run_id = told.workflow_execution_info.execution.run_id
@@ -270,7 +270,7 @@ def _with_token(token: bytes) -> Callback.Nexus:
 
 
 @served
-async def test_callbacks_to_other_places_are_refused(here: Served) -> None:
+async def test_callbacks_to_other_addresses_are_rejected(here: Served) -> None:
     for nexus, message in (
         (Callback.Nexus(url="https://example.com/steal"), "does not match any configured callback address"),
         (Callback.Nexus(url="temporal://system"), "temporal-callback-token is missing or invalid"),

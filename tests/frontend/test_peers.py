@@ -97,7 +97,9 @@ async def call(client: PeerClient, principal: str = "") -> GetSystemInfoResponse
 
 
 @pytest.mark.parametrize("authority", [True, False], ids=["an authority that is known", "one that is not"])
-def test_a_member_shows_its_token_by_tls_and_passes_on_who_has_called_it(tmp_path: Path, *, authority: bool) -> None:
+def test_a_member_authenticates_with_its_token_over_tls_and_forwards_the_caller(
+    tmp_path: Path, *, authority: bool
+) -> None:
     async def check(fleet: ServedFleet) -> None:
         api = ApiServer()
         async with guarded(fleet, tmp_path, OPERATOR, api, authority=authority) as (client, principals):
@@ -109,7 +111,7 @@ def test_a_member_shows_its_token_by_tls_and_passes_on_who_has_called_it(tmp_pat
         fleet.do(check(fleet)).result(60)
 
 
-def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> None:
+def test_callers_other_than_operators_of_the_release_are_rejected(tmp_path: Path) -> None:
     async def check(fleet: ServedFleet) -> None:
         async with guarded(fleet, tmp_path, "system:serviceaccount:perdure-system:perdure", ApiServer()) as (
             client,
@@ -131,7 +133,7 @@ def test_whoever_is_no_operator_of_the_release_is_refused(tmp_path: Path) -> Non
         fleet.do(check(fleet)).result(60)
 
 
-def test_a_member_without_a_token_to_show_takes_the_others_for_lost(tmp_path: Path) -> None:
+def test_a_member_without_a_token_treats_the_others_as_lost(tmp_path: Path) -> None:
     async def check(fleet: ServedFleet) -> None:
         async with guarded(fleet, tmp_path, OPERATOR, ApiServer()) as (client, called):
             (tmp_path / "token").unlink()
@@ -147,7 +149,7 @@ def shard(rpc: str, request: Any) -> int | None:
     return shard_of_rpc(rpc, request, {"run": "w"}.get)  # type: ignore[arg-type] # every run in these tests is known
 
 
-def test_the_owner_of_a_queue_asks_where_a_poll_came_from_whether_the_worker_still_may() -> None:
+def test_the_owner_of_a_queue_rechecks_permissions_at_the_member_that_forwarded_the_poll() -> None:
     refused: list[RpcError] = []
 
     async def recheck() -> None:
@@ -192,7 +194,7 @@ def test_the_owner_of_a_queue_asks_where_a_poll_came_from_whether_the_worker_sti
         fleet.do(check(fleet)).result(60)
 
 
-def test_an_rpc_goes_to_the_owner_of_its_workflow_or_task_queue() -> None:
+def test_an_rpc_is_routed_to_the_owner_of_its_workflow_or_task_queue() -> None:
     execution = WorkflowExecution(workflow_id="w")
     w = shard_of("shop", "w")
     assert (
@@ -213,7 +215,7 @@ def test_an_rpc_goes_to_the_owner_of_its_workflow_or_task_queue() -> None:
     )
 
 
-def test_the_polls_of_a_sticky_queue_go_to_the_owner_of_the_task_queue() -> None:
+def test_polls_of_a_sticky_queue_are_routed_to_the_owner_of_the_task_queue() -> None:
     queue = TaskQueue(name="sticky-1", kind=TaskQueueKind.TASK_QUEUE_KIND_STICKY, normal_name="orders")
     sticky = PollWorkflowTaskQueueRequest(namespace="shop", task_queue=queue)
     normal = PollWorkflowTaskQueueRequest(namespace="shop", task_queue=TaskQueue(name="orders"))
@@ -255,7 +257,7 @@ ANYWHERE = {
 """RPCs that any member can handle: they read what all members know, or what is stored."""
 
 
-def test_every_rpc_has_a_member_that_handles_it() -> None:
+def test_every_rpc_has_a_route() -> None:
     """A new RPC has to be added above, or be about a workflow, a Schedule or a task queue that its request names."""
     handlers = Frontend(Settings(authentication=False)).handlers()
     served = {rpc for rpc in handlers if any(hasattr(module, f"{rpc}Request") for module in SERVICES.values())}

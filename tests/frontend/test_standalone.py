@@ -71,7 +71,7 @@ async def outcome(here: Served, **fields: Any) -> PollActivityExecutionResponse:
 
 
 @served
-async def test_a_poll_waits_a_minute_for_the_outcome_and_then_for_as_long_again(here: Served) -> None:
+async def test_a_poll_for_the_outcome_waits_a_minute_each_time(here: Served) -> None:
     started = await begin(here)
     time = here.world.loop.time()
     assert await outcome(here) == PollActivityExecutionResponse()
@@ -85,7 +85,7 @@ async def test_a_poll_waits_a_minute_for_the_outcome_and_then_for_as_long_again(
 
 
 @served
-async def test_a_long_poll_of_a_description_returns_when_that_has_changed(here: Served) -> None:
+async def test_a_long_poll_of_a_description_returns_when_it_changes(here: Served) -> None:
     run_id = (await begin(here)).run_id
     told = await describe(here)
     again = await describe(here)
@@ -109,7 +109,7 @@ async def test_a_long_poll_of_a_description_returns_when_that_has_changed(here: 
 
 
 @served
-async def test_a_restart_loses_neither_an_activity_nor_an_attempt_that_was_recorded(here: Served) -> None:
+async def test_a_restart_keeps_activities_and_recorded_attempts(here: Served) -> None:
     run_id = (await begin(here)).run_id
     task = await attempt(here)
     await asyncio.sleep(5)  # that the attempt has started is recorded then
@@ -157,7 +157,7 @@ async def test_a_manifest_that_names_a_retry_policy_waits_for_it(here: Served) -
 
 
 @served
-async def test_a_client_pauses_and_resets_an_activity(here: Served) -> None:
+async def test_a_client_can_pause_and_reset_an_activity(here: Served) -> None:
     await begin(here)
     await fail(here, await attempt(here))
     paused = {"activity_id": "a", "reason": "maintenance", "request_id": "1"}
@@ -195,7 +195,7 @@ async def test_a_client_pauses_and_resets_an_activity(here: Served) -> None:
 
 
 @served
-async def test_a_client_gives_an_activity_other_options(here: Served) -> None:
+async def test_a_client_can_change_the_options_of_an_activity(here: Served) -> None:
     await begin(here)
     options = ActivityOptions()
     options.start_to_close_timeout.FromSeconds(5)

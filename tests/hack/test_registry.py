@@ -39,7 +39,7 @@ def test_the_node_image_is_chosen(chosen: str, local: set[str], reachable: bool,
     assert choice.reason
 
 
-def test_the_registry_is_not_asked_if_an_image_is_there() -> None:
+def test_the_registry_is_not_queried_if_the_image_exists() -> None:
     def ask() -> bool:
         pytest.fail("asked")
 
@@ -67,11 +67,11 @@ def server(status: int) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("status", "want"), [(200, True), (401, True), (403, False), (502, False)])
-def test_only_a_registry_answers_like_one(status: int, want: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_registry_is_recognized_as_one(status: int, want: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with server(status) as url:
         assert registry_answers(url, timeout=5) is want
 
 
-def test_nobody_listening_is_no_registry() -> None:
+def test_a_closed_port_is_not_a_registry() -> None:
     assert not registry_answers("http://127.0.0.1:1/v2/", timeout=1)

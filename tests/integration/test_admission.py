@@ -152,7 +152,7 @@ NOW = "2026-01-02T00:00:00Z"
 SUCCEEDED = {"type": "Succeeded", "status": "True", "reason": "Completed", "message": "", "lastTransitionTime": NOW}
 
 
-def test_a_status_keeps_what_is_free_form(kubectl: Cluster, stored: str) -> None:
+def test_a_status_keeps_free_form_fields(kubectl: Cluster, stored: str) -> None:
     status = {
         "phase": "Running",
         "state": {"anything": [1, {"nested": True}]},
@@ -165,14 +165,14 @@ def test_a_status_keeps_what_is_free_form(kubectl: Cluster, stored: str) -> None
         assert_part(status, try_status(kubectl, stored, form)["status"], "status")
 
 
-def test_a_status_knows_the_phases(kubectl: Cluster, stored: str) -> None:
+def test_a_status_with_an_unknown_phase_is_rejected(kubectl: Cluster, stored: str) -> None:
     with pytest.raises(ApiException) as caught:
         try_status(kubectl, stored, {"phase": "Sleeping"})
     assert "status.phase" in refusal(caught.value)
     assert "ContinuedAsNew" in refusal(caught.value)
 
 
-def test_a_condition_is_there_once(kubectl: Cluster, stored: str) -> None:
+def test_duplicate_condition_types_are_rejected(kubectl: Cluster, stored: str) -> None:
     with pytest.raises(ApiException) as caught:
         try_status(kubectl, stored, {"conditions": [SUCCEEDED, SUCCEEDED]})
     assert "Duplicate value" in refusal(caught.value)
@@ -203,7 +203,7 @@ def test_columns(kubectl: Cluster, stored: str, kind: str, wide: bool, want_titl
     assert table.splitlines()[0].split() == want_titles.split()
 
 
-def test_a_table_tells_what_runs_whether_it_is_named_or_code(kubectl: Cluster, namespace: str) -> None:
+def test_printed_columns_name_the_workflow_of_yaml_and_code_runs(kubectl: Cluster, namespace: str) -> None:
     for name, workflow in (("named", {"name": "flow"}), ("coded", {"type": "Order", "taskQueue": "orders"})):
         run = manifest(
             "WorkflowRun", {"metadata": {"name": name}, "spec": {"workflow": workflow, "workflowId": "Cart 7"}}
@@ -214,7 +214,7 @@ def test_a_table_tells_what_runs_whether_it_is_named_or_code(kubectl: Cluster, n
     assert [line[first:last].strip().split(maxsplit=1) for line in lines] == [["flow", "Cart 7"], ["Order", "Cart 7"]]
 
 
-def test_runs_are_found_by_field(kubectl: Cluster, stored: str) -> None:
+def test_runs_can_be_selected_by_field(kubectl: Cluster, stored: str) -> None:
     get = ("get", "wfr", "--namespace", stored, "--output=name", "--field-selector")
     assert kubectl(*get, "spec.workflow.name=x").split() == ["workflowrun.perdure.dev/one"]
     assert kubectl(*get, "spec.workflow.name=y") == ""
@@ -227,6 +227,6 @@ def test_the_category_lists_every_kind(kubectl: Cluster, stored: str) -> None:
 
 
 @pytest.mark.usefixtures("namespace")
-def test_explain_tells_unit_default_and_values(kubectl: Cluster) -> None:
+def test_explain_shows_unit_default_and_values(kubectl: Cluster) -> None:
     assert "Default: 0s, no limit" in kubectl("explain", "workflowrun.spec.executionTimeout")
     assert "BufferOne" in kubectl("explain", "schedule.spec.overlapPolicy")

@@ -38,7 +38,9 @@ def perdure(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> Call:
     return call
 
 
-def test_a_run_is_started_paused_signalled_and_followed(namespace: Cluster, perdure: Call, tmp_path: Path) -> None:
+def test_a_run_started_paused_receives_signals_and_is_followed(
+    namespace: Cluster, perdure: Call, tmp_path: Path
+) -> None:
     (tmp_path / "approval.json").write_text('{"by": "ada"}')
     started = perdure("start", "flow", "--name", "order", "-w", "A/1", "--input", "7", "--paused")
     assert (started.exit_code, started.stdout) == (0, "workflowrun.perdure.dev/order created\n")
@@ -62,7 +64,7 @@ def test_a_run_is_started_paused_signalled_and_followed(namespace: Cluster, perd
     assert [line.split()[1] for line in listed.splitlines()] == ["VERB", "terminate", "unpause", "signal"]
 
 
-def test_a_signal_may_start_its_run(namespace: Cluster, perdure: Call) -> None:
+def test_a_signal_can_start_its_run(namespace: Cluster, perdure: Call) -> None:
     done = perdure(
         "signal", "-w", "cart 7", "--name", "approved", "--input", '"lamp"', "--start", "flow", "--start-input", "1"
     )
@@ -71,7 +73,7 @@ def test_a_signal_may_start_its_run(namespace: Cluster, perdure: Call) -> None:
     assert namespace.closed(run["metadata"]["name"])["output"] == [1, "lamp"]
 
 
-def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Cluster, perdure: Call) -> None:
+def test_waiting_for_an_answer_ends_with_the_timeout(namespace: Cluster, perdure: Call) -> None:
     namespace.start("order", {"workflow": {"name": "not-there"}, "startPaused": True, "startDelay": "1h"})
     namespace.condition("workflowrun", "order", "WorkflowNotFound")
     late = perdure("signal", "order", "--name", "approved", "--timeout", "1s")
@@ -84,7 +86,7 @@ def test_an_answer_that_does_not_come_is_waited_for_only_so_long(namespace: Clus
     assert namespace.closed("order")["phase"] == "Cancelled"
 
 
-def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
+def test_a_request_rejected_by_the_api_server_is_an_error(perdure: Call) -> None:
     for arguments in (
         ["cancel", "Not A Name"],
         ["start", "flow", "--name", "Not A Name"],
@@ -98,7 +100,7 @@ def test_what_the_api_server_refuses_is_trouble(perdure: Call) -> None:
     assert "there is no namespace `not-there`" in elsewhere.stderr
 
 
-def test_an_awaited_signal_is_shown_and_a_misspelled_one_is_warned_of(namespace: Cluster, perdure: Call) -> None:
+def test_an_awaited_signal_is_shown_and_a_misspelled_one_causes_a_warning(namespace: Cluster, perdure: Call) -> None:
     assert perdure("start", "flow", "--name", "order-1").exit_code == 0
     namespace.wait(
         "the run to wait", lambda: namespace("get", "wfr", "order-1", "-o", "jsonpath={.status.awaitedSignals}")

@@ -53,7 +53,7 @@ def ask(name: str, signal: str) -> dict[str, Any]:
     }
 
 
-def test_a_request_that_cannot_be_recorded_is_refused_and_those_beside_it_are_not(namespace: Cluster) -> None:
+def test_only_the_request_that_cannot_be_recorded_is_rejected(namespace: Cluster) -> None:
     policy = against(namespace.namespace)
     namespace.apply(*policy)
     try:

@@ -34,10 +34,10 @@ def nap(name: str, duration: str) -> Json:
     return {"name": name, "sleep": {"duration": duration}}
 
 
-def tell(namespace: Cluster, name: str, value: object, workflow_id: str = "long") -> None:
+def signal(namespace: Cluster, name: str, value: object, workflow_id: str = "long") -> None:
     """Have another run signal the open run of a workflow ID."""
-    step = {"name": "tell", "signal": {"workflowId": workflow_id, "name": name, "input": value}}
-    namespace.start(f"tell-{workflow_id}-{name}", {"inline": {"steps": [step]}})
+    step = {"name": "signal", "signal": {"workflowId": workflow_id, "name": name, "input": value}}
+    namespace.start(f"signal-{workflow_id}-{name}", {"inline": {"steps": [step]}})
 
 
 def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -> int:
@@ -76,9 +76,7 @@ async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 @pytest.mark.slow
-async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_mended(
-    namespace: Cluster, ask: Asker
-) -> None:
+async def test_a_failed_run_is_reset_and_continues_with_the_fixed_workflow(namespace: Cluster, ask: Asker) -> None:
     work = python("activity.complete('worked')")
     first = {"name": "first", "activity": {"name": "work"}}
     tidy = [{"name": "tidy", "steps": [{"name": "nap", "sleep": {"duration": "1s"}}]}]
@@ -114,7 +112,7 @@ async def test_a_failed_run_goes_on_from_a_point_with_the_workflow_as_it_was_men
     check_history(namespace.whole(again.name))
 
 
-async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_that_is_asked(
+async def test_repeated_reset_requests_terminate_an_open_run_and_create_one_new_run(
     namespace: Cluster, ask: Asker
 ) -> None:
     loop = {"items": "${lists.range(150)}", "maxConcurrency": 20}
@@ -128,7 +126,7 @@ async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_
     namespace.start("long", {"inline": {"steps": steps}})
     namespace.wait("a segment", lambda: namespace.segments(namespace.get("workflowrun", "long") or {}), seconds=600)
     last = event(namespace, "long", ev.TimerFired, 150)
-    tell(namespace, "go", "heard")
+    signal(namespace, "go", "heard")
     event(namespace, "long", ev.WorkflowExecutionSignaled)
     answers = await asyncio.gather(*(ask("long", eventId=last) for _ in range(5)))
     assert len(set(answers)) == 1
@@ -137,7 +135,7 @@ async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_
     assert old["phase"] == "Terminated"
     assert f"reset to event {last} of `long`, as `{made.name}`" in old["failure"]["message"]
     event(namespace, made.name, ev.WorkflowExecutionSignaled)
-    tell(namespace, "finish", None)
+    signal(namespace, "finish", None)
     status = namespace.closed(made.name)
     assert status["output"] == "heard"
     assert await ask("long", eventId=last) == made
@@ -148,7 +146,7 @@ async def test_an_open_run_is_terminated_and_goes_on_as_one_other_however_often_
     assert check_history(namespace.whole("long")).closed
 
 
-async def test_a_point_at_which_nothing_is_decided_is_refused_and_others_are_named(
+async def test_a_reset_to_an_event_without_a_decision_is_rejected_with_valid_ones(
     namespace: Cluster, ask: Asker
 ) -> None:
     namespace.start("waits", {"inline": {"steps": [nap("short", "1s"), nap("long", "1h")]}})
@@ -170,9 +168,7 @@ async def _taken(namespace: Cluster, ask: Asker) -> None:
     await ask("waits", "op-9", eventId=1)
 
 
-async def test_children_from_before_the_point_are_kept_and_later_ones_close_with_the_old_run(
-    namespace: Cluster, ask: Asker
-) -> None:
+async def test_a_reset_keeps_earlier_children_and_closes_later_ones(namespace: Cluster, ask: Asker) -> None:
     waits = {"name": "wait", "waitForSignal": {"name": "go"}}
     namespace.apply(workflow("waits", waits, {"name": "end", "return": {"output": "${run.runId}"}}))
     child = {"workflow": {"name": "waits"}}
@@ -190,8 +186,8 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
     }
     made = await ask("parent", eventId=point)
     event(namespace, made.name, ev.ChildWorkflowExecutionStarted, 1)
-    tell(namespace, "go", None, "early")
-    tell(namespace, "go", None, "late-parent")
+    signal(namespace, "go", None, "early")
+    signal(namespace, "go", None, "late-parent")
     status = namespace.closed(made.name)
     assert status["phase"] == "Completed"
     early, late = children["early"]["metadata"], children["late-parent"]["metadata"]
@@ -209,7 +205,9 @@ async def test_children_from_before_the_point_are_kept_and_later_ones_close_with
 
 @pytest.mark.slow
 @pytest.mark.own
-async def test_the_operator_may_go_away_at_any_time(namespace: Cluster, ask: Asker, own_operator: Process) -> None:
+async def test_a_run_can_be_reset_while_the_operator_is_down(
+    namespace: Cluster, ask: Asker, own_operator: Process
+) -> None:
     slow = python("import time; time.sleep(3); activity.complete('worked')")
     steps = [nap("first", "1s"), {"name": "work", "activity": {"name": "work"}}]
     namespace.start("interrupted", {"inline": {"activities": [slow], "steps": steps}})

@@ -59,7 +59,7 @@ def patch(scene: Cluster, who: str, name: str, **metadata: Any) -> str:
     return done.stderr if done.returncode else ""
 
 
-def test_only_the_operator_makes_runs_that_say_what_they_are_to_others(scene: Cluster) -> None:
+def test_only_the_operator_creates_runs_with_relations(scene: Cluster) -> None:
     for forged in ANNOTATIONS:
         assert "perdure-runs" in create(scene, EDITOR, "forged", annotations=forged), forged
     for forged in LABELS:
@@ -69,7 +69,7 @@ def test_only_the_operator_makes_runs_that_say_what_they_are_to_others(scene: Cl
     assert not create(scene, OPERATOR, "child", annotations=ANNOTATIONS[0], labels=LABELS[0])
 
 
-def test_nobody_else_says_so_later_changes_it_or_takes_it_away(scene: Cluster) -> None:
+def test_users_cannot_add_change_or_remove_relations(scene: Cluster) -> None:
     assert not create(scene, EDITOR, "plain")
     assert not create(scene, OPERATOR, "child", annotations=ANNOTATIONS[0], labels=LABELS[0])
     for forged in ANNOTATIONS:
@@ -99,7 +99,7 @@ def owners(scene: Cluster) -> Json:
     return made
 
 
-def test_only_the_operator_makes_a_run_belong_to_a_schedule_run_or_dead_letter(scene: Cluster) -> None:
+def test_only_the_operator_sets_a_schedule_run_or_dead_letter_as_owner(scene: Cluster) -> None:
     there = owners(scene)
     free, own = [there["Workflow"], owner("Other") | {"apiVersion": "example.com/v1"}], there["Schedule"]
     for kind in ("Schedule", "WorkflowRun", "DeadLetter"):
@@ -116,7 +116,7 @@ def test_only_the_operator_makes_a_run_belong_to_a_schedule_run_or_dead_letter(s
     assert not patch(scene, EDITOR, "own", labels={"app": "shop"})
 
 
-def test_runs_of_a_deleted_schedule_can_be_left(scene: Cluster) -> None:
+def test_runs_of_a_deleted_schedule_can_be_orphaned(scene: Cluster) -> None:
     """The garbage collector takes their owner references away, which others must not."""
     owned = owners(scene)["Schedule"] | {"controller": True, "blockOwnerDeletion": True}
     assert not create(scene, OPERATOR, "own", ownerReferences=[owned])

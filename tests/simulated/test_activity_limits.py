@@ -35,7 +35,7 @@ def _simulate(scenario: Callable[[World], Awaitable[None]], setting: Setting = _
     assert simulate(scenario, setting).violations == []
 
 
-def test_activities_wait_in_order_of_priority_and_age_and_their_runs_say_so() -> None:
+def test_activities_wait_in_order_of_priority_and_age_and_their_runs_show_it() -> None:
     async def scenario(world: World) -> None:
         world.script = lambda _pod: ContainerExit(after=10)
         world.begin()
@@ -225,7 +225,7 @@ def test_a_run_and_an_activity_share_a_limit() -> None:
     _simulate(scenario)
 
 
-def test_a_rate_lets_activities_start_later() -> None:
+def test_a_rate_delays_the_start_of_activities() -> None:
     async def scenario(world: World) -> None:
         begins: list[float] = []
         world.server.observers.append(

@@ -63,7 +63,7 @@ def in_memory(server: ApiServer) -> Any:
 
 
 @pytest.mark.slow
-async def test_both_give_the_same_answers(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_responses_match_those_of_a_real_api_server(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     access, found, began = find_access(), [], monotonic()
     connector = aiohttp.TCPConnector(ssl=access.ssl_context() or False)

@@ -23,7 +23,7 @@ def owners_elsewhere(world: World, but: TroubledOperator) -> int:
     return sum(len(each.shards) for each in world.operators if each is not but)
 
 
-def test_a_member_takes_over_nothing_before_it_has_read_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_takes_over_no_shard_before_it_has_read_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many runs that takes a minute, in which the others keep what they own."""
     read = FirstLists.read
 
@@ -48,7 +48,7 @@ def test_a_member_takes_over_nothing_before_it_has_read_the_runs(monkeypatch: py
     assert simulate(scenario, calm(1, 2)).violations == []
 
 
-def test_a_lease_whose_label_was_removed_gets_it_back() -> None:
+def test_a_removed_label_of_a_lease_is_restored() -> None:
     """Without it, the others own the shards of its member, which decides for them, too: until it renews, here for seconds."""
 
     async def scenario(world: World) -> None:
@@ -65,7 +65,7 @@ def test_a_lease_whose_label_was_removed_gets_it_back() -> None:
     assert simulate(scenario, calm(1)).violations == []
 
 
-def test_a_member_that_cannot_list_the_others_leaves_its_shards_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_cannot_list_the_others_gives_up_its_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """It decides nothing, so its Lease must not make the others wait."""
 
     async def scenario(world: World) -> None:

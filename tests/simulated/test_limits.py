@@ -68,7 +68,7 @@ def test_a_run_fails_when_it_must_not_wait_or_has_waited_too_long() -> None:
     _calm(scenario)
 
 
-def test_the_newest_run_has_the_older_one_cancelled() -> None:
+def test_the_newest_run_cancels_the_older_one() -> None:
     async def scenario(world: World) -> None:
         world.begin()
         world.create("WorkflowLimit", "group", {})

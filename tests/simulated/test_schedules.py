@@ -13,7 +13,7 @@ SECONDS = 20
 """Within which a Schedule reports a change; watches lag by up to three of them."""
 
 
-def test_a_schedule_says_why_its_runs_could_not_start() -> None:
+def test_a_schedule_reports_why_its_runs_could_not_start() -> None:
     async def scenario(world: World) -> None:
         async def said(reason: str) -> None:
             await asyncio.sleep(SECONDS)

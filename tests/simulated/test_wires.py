@@ -48,7 +48,7 @@ def test_a_caller_notices_that_the_operator_was_killed() -> None:
     play(scenario)
 
 
-def test_a_caller_does_not_wait_longer_than_it_wants() -> None:
+def test_a_call_ends_with_its_deadline() -> None:
     async def scenario(world: World, wires: Wires, first: TroubledOperator, _: TroubledOperator) -> None:
         with pytest.raises(LateError):
             await wires.carry(first, fifty_seconds, seconds=20)
@@ -83,7 +83,7 @@ def test_each_side_notices_within_six_seconds_that_the_other_is_unreachable(bloc
     play(scenario)
 
 
-def test_a_handler_ends_soon_after_its_caller_has_gone() -> None:
+def test_a_handler_ends_soon_after_its_caller_disconnects() -> None:
     async def scenario(world: World, wires: Wires, first: TroubledOperator, _: TroubledOperator) -> None:
         ended = list[float]()
 

@@ -121,7 +121,7 @@ def test_a_retry_owns_the_claim_before_it_needs_it() -> None:
     assert simulate(scenario, _CALM).violations == []
 
 
-def test_a_claim_of_another_client_is_left_alone() -> None:
+def test_a_claim_of_another_client_is_not_changed() -> None:
     async def scenario(world: World) -> None:
         claims = Claims(world)
         world.begin()

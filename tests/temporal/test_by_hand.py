@@ -56,7 +56,7 @@ def types(task: PollWorkflowTaskQueueResponse) -> list[str]:
     return [EventType.Name(event.event_type).removeprefix("EVENT_TYPE_") for event in task.history.events]
 
 
-async def test_30_timeouts_are_made_whole_and_cut_to_that_of_the_run(temporal: Temporal, hand: ByHand) -> None:
+async def test_30_missing_timeouts_are_filled_and_limited_to_the_run_timeout(temporal: Temporal, hand: ByHand) -> None:
     handle = await temporal.start(flows.Box.run, run_timeout=HOUR)
     queue = temporal.task_queue
     await hand.decide(
@@ -78,7 +78,7 @@ async def test_30_timeouts_are_made_whole_and_cut_to_that_of_the_run(temporal: T
     ],
     ids=["no timeout", "the same id twice"],
 )
-async def test_30_41_commands_that_cannot_be_obeyed_fail_the_task(
+async def test_30_41_invalid_commands_fail_the_task(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any], commands: list[dict[str, timedelta]], cause: str
 ) -> None:
     asked = hand.decide(*[schedule("same", temporal.task_queue, **timeouts) for timeouts in commands])
@@ -89,7 +89,7 @@ async def test_30_41_commands_that_cannot_be_obeyed_fail_the_task(
     assert (await hand.task()).attempt == 2
 
 
-async def test_32_what_happens_while_a_worker_decides_is_seen_afterwards_and_ends_of_activities_last(
+async def test_32_events_during_a_task_are_buffered_with_activity_completions_last(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     await hand.decide(schedule("a", temporal.task_queue, start_to_close_timeout=LONG))
@@ -113,7 +113,7 @@ async def test_32_what_happens_while_a_worker_decides_is_seen_afterwards_and_end
     ]
 
 
-async def test_33_a_hundred_events_wait_for_a_decision_and_one_more_fails_the_task(
+async def test_33_the_task_fails_with_more_than_a_hundred_buffered_events(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
@@ -125,7 +125,7 @@ async def test_33_a_hundred_events_wait_for_a_decision_and_one_more_fails_the_ta
     assert (await refused(hand.complete(task, close()))).status is RPCStatusCode.NOT_FOUND
 
 
-async def test_34_closing_with_something_unheard_fails_the_task_and_meanwhile_signals_are_refused(
+async def test_34_closing_with_unprocessed_events_fails_the_task_and_then_rejects_signals(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
@@ -140,7 +140,7 @@ async def test_34_closing_with_something_unheard_fails_the_task_and_meanwhile_si
     assert (await box.describe()).status is WorkflowExecutionStatus.COMPLETED
 
 
-async def test_35_36_further_attempts_come_at_once_and_leave_no_events_until_one_succeeds(
+async def test_35_36_further_attempts_follow_immediately_and_leave_no_events_until_one_succeeds(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     for attempt in (1, 2, 3):
@@ -177,7 +177,7 @@ async def test_40_no_command_can_follow_one_that_closes_the_run(
     assert "TimerStarted" not in names
 
 
-async def test_40_terminating_while_a_worker_decides_fails_its_task(
+async def test_40_termination_during_a_task_fails_it(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     task = await hand.task()
@@ -201,7 +201,7 @@ def query(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
     return temporal.client.workflow_service.query_workflow(request)
 
 
-async def test_42_ten_queries_wait_for_the_same_task_and_one_more_is_refused(
+async def test_42_at_most_ten_queries_wait_for_a_task(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     asked = [asyncio.create_task(query(temporal, box)) for _ in range(11)]
@@ -214,7 +214,7 @@ async def test_42_ten_queries_wait_for_the_same_task_and_one_more_is_refused(
     assert [answer.query_result.payloads[0].data for answer in answers] == [b"look"] * 10
 
 
-async def test_42_a_workflow_whose_code_fails_again_and_again_is_not_queried(
+async def test_42_a_workflow_whose_task_keeps_failing_cannot_be_queried(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     await hand.fail(await hand.task())
@@ -224,16 +224,14 @@ async def test_42_a_workflow_whose_code_fails_again_and_again_is_not_queried(
     assert "failed state" in error.message
 
 
-async def test_42_a_workflow_that_was_closed_before_it_decided_anything_cannot_be_queried(
+async def test_42_a_workflow_closed_before_its_first_decision_cannot_be_queried(
     temporal: Temporal, box: WorkflowHandle[Any, Any]
 ) -> None:
     await box.terminate()
     assert (await refused(query(temporal, box))).status is RPCStatusCode.FAILED_PRECONDITION
 
 
-async def test_43_ten_updates_may_be_under_way_and_one_more_is_refused(
-    temporal: Temporal, box: WorkflowHandle[Any, Any]
-) -> None:
+async def test_43_at_most_ten_updates_are_in_flight(temporal: Temporal, box: WorkflowHandle[Any, Any]) -> None:
     def update(number: int) -> Any:
         request = UpdateWorkflowExecutionRequest(namespace=temporal.operator.namespace)
         request.workflow_execution.workflow_id = box.id
@@ -255,7 +253,7 @@ async def test_43_ten_updates_may_be_under_way_and_one_more_is_refused(
         assert await box.query(flows.Box.look) == ["x"] * 10
 
 
-async def test_44_a_signal_that_is_sent_again_is_recorded_once(
+async def test_44_a_repeated_signal_request_is_recorded_once(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     for request_id in ("one", "one", "two"):
@@ -263,9 +261,7 @@ async def test_44_a_signal_that_is_sent_again_is_recorded_once(
     assert (await temporal.names(box)).count("WorkflowExecutionSignaled") == 2
 
 
-async def test_44_a_signal_before_the_first_task_is_due_does_not_bring_it_early(
-    temporal: Temporal, hand: ByHand
-) -> None:
+async def test_44_a_signal_does_not_end_the_start_delay(temporal: Temporal, hand: ByHand) -> None:
     handle = await temporal.start(flows.Box.run, start_delay=HOUR)
     await hand.signal(handle, "put")
     await handle.cancel()
@@ -278,7 +274,7 @@ async def test_44_a_signal_before_the_first_task_is_due_does_not_bring_it_early(
     await handle.terminate()
 
 
-async def test_52_two_thousand_activities_may_be_open_and_one_more_fails_the_task(
+async def test_52_the_task_fails_with_more_than_two_thousand_open_activities(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     def commands(count: int) -> list[Command]:
@@ -289,7 +285,7 @@ async def test_52_two_thousand_activities_may_be_open_and_one_more_fails_the_tas
     assert (await box.describe()).status is WorkflowExecutionStatus.RUNNING
 
 
-async def test_52_from_4096_events_on_a_worker_is_told_to_continue_as_new(
+async def test_52_continue_as_new_is_suggested_from_4096_events(
     temporal: Temporal, hand: ByHand, box: WorkflowHandle[Any, Any]
 ) -> None:
     taken = [(await hand.decide(*[marker("m")] * 500, prolong=True)).started_event_id for _ in range(10)]

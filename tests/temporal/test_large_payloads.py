@@ -19,7 +19,7 @@ def _content(size: int) -> bytes:
     return bytes(number % 251 for number in range(size))
 
 
-async def test_input_activities_children_and_continue_as_new_carry_two_megabytes(temporal: Temporal) -> None:
+async def test_inputs_of_activities_children_and_continue_as_new_can_have_two_megabytes(temporal: Temporal) -> None:
     content = _content(LARGE)
     async with temporal.worker():
         handle = await temporal.start(large_flows.Carries.run, content, 1)
@@ -30,7 +30,7 @@ async def test_input_activities_children_and_continue_as_new_carry_two_megabytes
     assert history.events[-1].workflow_execution_continued_as_new_event_attributes.input.payloads[0].data == content
 
 
-async def test_signals_and_updates_carry_two_megabytes_and_workers_replay_them(temporal: Temporal) -> None:
+async def test_signals_and_updates_can_have_two_megabytes_and_replay(temporal: Temporal) -> None:
     content = _content(LARGE)
     async with temporal.worker():
         handle = await temporal.start(large_flows.Carries.run, b"", -1)
@@ -45,7 +45,7 @@ async def test_signals_and_updates_carry_two_megabytes_and_workers_replay_them(t
         assert await handle.result() == b""
 
 
-async def test_a_start_with_a_large_signal_gives_it_to_the_workflow(temporal: Temporal) -> None:
+async def test_signal_with_start_delivers_a_large_signal(temporal: Temporal) -> None:
     async with temporal.worker():
         handle = await temporal.start(
             large_flows.Carries.run, b"", -1, start_signal="take", start_signal_args=[_content(LARGE)]

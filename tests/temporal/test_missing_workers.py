@@ -11,8 +11,8 @@ from temporal.conftest import Temporal
 pytestmark = pytest.mark.cluster
 
 
-async def lacks(temporal: Temporal, handle: Any) -> str:
-    """What the run says of the worker that it lacks, once it does."""
+async def missing_worker_message(temporal: Temporal, handle: Any) -> str:
+    """What the run says of the worker that it missing_worker_message, once it does."""
     cluster = temporal.cluster
     [name] = [
         run["metadata"]["name"]
@@ -24,29 +24,29 @@ async def lacks(temporal: Temporal, handle: Any) -> str:
 
 
 @pytest.mark.slow
-async def test_a_workflow_whose_worker_goes_away_says_so_although_nothing_else_happens(temporal: Temporal) -> None:
+async def test_a_missing_workflow_worker_is_reported_without_other_events(temporal: Temporal) -> None:
     async with temporal.worker():
         box = await temporal.start(flows.Box.run)
         await box.signal(flows.Box.put, "a")
         assert await box.query(flows.Box.look) == ["a"]
     await box.signal(flows.Box.close)  # it was polled a moment ago
-    assert await lacks(temporal, box) == f"no worker polls the task queue `{temporal.task_queue}`"
+    assert await missing_worker_message(temporal, box) == f"no worker polls the task queue `{temporal.task_queue}`"
     async with temporal.worker():
         assert await box.result() == ["a"]
 
 
-async def test_an_activity_that_nobody_asks_for_is_told_of_until_a_worker_takes_it(temporal: Temporal) -> None:
+async def test_a_missing_activity_worker_is_reported_until_one_polls(temporal: Temporal) -> None:
     elsewhere = f"{temporal.task_queue}-elsewhere"
     options = {"task_queue": elsewhere, "start_to_close_timeout": 60}
     async with temporal.worker():
         call = await temporal.start(flows.Call.run, "greet", ["ada"], options)
-        said = await lacks(temporal, call)
+        said = await missing_worker_message(temporal, call)
         assert said == f"activity `greet`: no worker polls the task queue `{elsewhere}` for activities"
         async with temporal.worker(task_queue=elsewhere, workflows=[]):
             assert await call.result() == "Hello, ada"
 
 
-async def test_a_step_that_nobody_asks_for_is_told_of(temporal: Temporal) -> None:
+async def test_a_missing_worker_of_a_step_is_reported(temporal: Temporal) -> None:
     cluster, queue = temporal.cluster, f"{temporal.task_queue}-elsewhere"
     work = {"name": "greet", "worker": {"taskQueue": queue}, "startToCloseTimeout": "1m"}
     steps = [{"name": "hello", "activity": {"name": "greet", "input": "ada"}}]

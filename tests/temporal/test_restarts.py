@@ -46,7 +46,7 @@ async def put(temporal: Temporal, box: WorkflowHandle[Any, Any], item: str) -> N
     await insist(lambda: temporal.client.workflow_service.signal_workflow_execution(request))
 
 
-async def test_killed_at_random_instants_every_workflow_ends_as_it_should(operator: Operator) -> None:
+async def test_every_workflow_completes_when_the_operator_is_killed(operator: Operator) -> None:
     chance = random.Random(SEED)
     print(f"seed {SEED}")
     client = await operator.connect()

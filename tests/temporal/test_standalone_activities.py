@@ -119,7 +119,7 @@ async def test_an_activity_that_fails_is_retried_with_its_heartbeat_details(temp
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_activity_that_may_not_be_retried_fails(temporal: Temporal) -> None:
+async def test_a_non_retryable_failure_fails_the_activity(temporal: Temporal) -> None:
     handle = await start(temporal, fail_until, 9, retry_policy=RetryPolicy(maximum_attempts=1))
     error = await failure(handle)
     assert isinstance(error, ApplicationError)
@@ -129,7 +129,7 @@ async def test_an_activity_that_may_not_be_retried_fails(temporal: Temporal) -> 
     assert isinstance(await told.outcome_failure(), ApplicationError)
 
 
-async def test_an_activity_that_nobody_starts_times_out(temporal: Temporal) -> None:
+async def test_an_activity_without_a_worker_times_out(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World", schedule_to_start_timeout=timedelta(milliseconds=200))
     error = await failure(handle)
     assert isinstance(error, TemporalTimeoutError)
@@ -138,7 +138,7 @@ async def test_an_activity_that_nobody_starts_times_out(temporal: Temporal) -> N
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_activity_that_runs_is_asked_to_cancel_itself(temporal: Temporal) -> None:
+async def test_a_running_activity_gets_a_cancellation_request(temporal: Temporal) -> None:
     handle = await start(temporal, wait_for_cancellation, heartbeat_timeout=timedelta(seconds=2))
 
     async def started() -> bool:
@@ -154,7 +154,7 @@ async def test_an_activity_that_runs_is_asked_to_cancel_itself(temporal: Tempora
     assert told.canceled_reason == "enough"
 
 
-async def test_an_activity_that_nobody_does_is_canceled_at_once(temporal: Temporal) -> None:
+async def test_a_pending_activity_is_canceled_immediately(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World")
     assert (await handle.describe()).run_state is PendingActivityState.SCHEDULED
     await handle.cancel(reason="enough")
@@ -178,7 +178,7 @@ async def test_an_activity_is_terminated(temporal: Temporal) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-async def test_an_activity_is_completed_from_elsewhere_by_its_id(temporal: Temporal) -> None:
+async def test_an_activity_is_completed_by_its_id(temporal: Temporal) -> None:
     handle = await start(temporal, complete_elsewhere)
 
     async def started() -> bool:
@@ -193,7 +193,7 @@ async def test_an_activity_is_completed_from_elsewhere_by_its_id(temporal: Tempo
 
 
 @pytest.mark.usefixtures("worker")
-async def test_the_policies_for_an_id_that_is_in_use(temporal: Temporal) -> None:
+async def test_the_conflict_policy_applies_to_an_id_in_use(temporal: Temporal) -> None:
     handle = await start(temporal, complete_elsewhere)
     with pytest.raises(ActivityAlreadyStartedError) as caught:
         await start(temporal, greet, "World", id=handle.id)
@@ -211,7 +211,7 @@ async def test_the_policies_for_an_id_that_is_in_use(temporal: Temporal) -> None
     assert await temporal.client.get_activity_handle(handle.id, run_id=handle.run_id).result() == "done"
 
 
-async def test_an_activity_and_a_workflow_may_have_the_same_id_and_are_listed_apart(temporal: Temporal) -> None:
+async def test_an_activity_and_a_workflow_with_the_same_id_are_listed_separately(temporal: Temporal) -> None:
     workflow = await temporal.start("Nobody")
     handle = await start(temporal, greet, "World", id=workflow.id)
     client, query = temporal.client, f"TaskQueue = '{temporal.task_queue}'"
@@ -244,7 +244,7 @@ async def test_an_activity_waits_for_its_start_delay(temporal: Temporal) -> None
     assert told.raw_info.user_metadata.summary.data == b'"in short"'
 
 
-async def test_an_activity_that_is_deleted_is_not_found_any_more(temporal: Temporal) -> None:
+async def test_a_deleted_activity_is_not_found(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World")
     await temporal.client.workflow_service.delete_activity_execution(
         DeleteActivityExecutionRequest(namespace=temporal.client.namespace, activity_id=handle.id)
@@ -259,7 +259,7 @@ async def test_an_activity_that_is_deleted_is_not_found_any_more(temporal: Tempo
 
 
 @pytest.mark.usefixtures("worker")
-async def test_what_is_large_goes_through(temporal: Temporal) -> None:
+async def test_a_large_input_and_result_are_passed(temporal: Temporal) -> None:
     name = "x" * 255_000
     handle = await start(temporal, greet, name)
     assert await handle.result() == f"Hello, {name}, from attempt 1"
@@ -267,7 +267,7 @@ async def test_what_is_large_goes_through(temporal: Temporal) -> None:
 
 
 @pytest.mark.parametrize("policy", [ActivityIDConflictPolicy.FAIL, ActivityIDConflictPolicy.USE_EXISTING])
-async def test_starts_at_the_same_time_make_one_activity(temporal: Temporal, policy: ActivityIDConflictPolicy) -> None:
+async def test_simultaneous_starts_create_one_activity(temporal: Temporal, policy: ActivityIDConflictPolicy) -> None:
     name = temporal.task_queue
     several = [start(temporal, greet, "World", id=name, id_conflict_policy=policy) for _ in range(5)]
     begun = await asyncio.gather(*several, return_exceptions=True)
@@ -279,7 +279,7 @@ async def test_starts_at_the_same_time_make_one_activity(temporal: Temporal, pol
 
 
 @pytest.mark.usefixtures("worker")
-async def test_a_client_pauses_an_activity_and_gives_it_another_task_queue(temporal: Temporal) -> None:
+async def test_a_client_can_pause_an_activity_and_change_its_task_queue(temporal: Temporal) -> None:
     handle = await start(temporal, greet, "World", task_queue="nobody")
     await handle.pause(reason="maintenance")
     told = await handle.describe()

@@ -48,7 +48,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
 
 @pytest.mark.usefixtures("api")
 @pytest.mark.parametrize("screen", SCREENS)
-def test_everyone_can_read_the_form_and_its_errors(browser: Any, screen: str, tmp_path: Path) -> None:
+def test_the_form_and_its_errors_are_accessible(browser: Any, screen: str, tmp_path: Path) -> None:
     with opened(browser, **SCREENS[screen]) as page:
         page.goto(PATH)
         page.screenshot(path=tmp_path / f"start-{screen}.png", full_page=True)
@@ -64,7 +64,7 @@ def test_everyone_can_read_the_form_and_its_errors(browser: Any, screen: str, tm
         check_everyone_can_read(page, "json")
 
 
-def test_the_keyboard_starts_a_run(browser: Any, api: ApiServer) -> None:
+def test_a_run_can_be_started_with_the_keyboard(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto("/namespaces/shop/workflows")
         page.get_by_role("link", name="Start order-flow").focus()
@@ -102,7 +102,7 @@ def test_a_double_click_starts_one_run(browser: Any, api: ApiServer) -> None:
     assert len(api.created) == 1
 
 
-def test_an_error_leads_to_its_field(browser: Any, api: ApiServer) -> None:
+def test_an_error_links_to_its_field(browser: Any, api: ApiServer) -> None:
     with opened(browser) as page:
         page.goto(PATH)
         page.get_by_label("Amount").fill("0")
@@ -126,7 +126,7 @@ def test_an_error_leads_to_its_field(browser: Any, api: ApiServer) -> None:
     assert len(api.created) == 1
 
 
-def test_what_users_have_written_is_not_executed(browser: Any, api: ApiServer) -> None:
+def test_user_input_is_not_executed(browser: Any, api: ApiServer) -> None:
     properties = {
         NASTY: {"title": NASTY, "description": NASTY, "enum": [NASTY, 1]},
         f"a{NASTY}": {"type": "string", "default": f"\n</textarea>{NASTY}"},

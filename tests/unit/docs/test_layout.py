@@ -79,7 +79,7 @@ def classes() -> list[tuple[Path, ast.ClassDef]]:
     return [(file, node) for file, tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
 
-def test_no_two_public_classes_have_one_name() -> None:
+def test_public_class_names_are_unique() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for file, node in classes():
         if not node.name.startswith("_"):
@@ -88,7 +88,7 @@ def test_no_two_public_classes_have_one_name() -> None:
     assert {name for name in SHARED_NAMES if len(found[name]) != 2} == set()
 
 
-def test_a_file_name_means_one_thing() -> None:
+def test_module_names_are_unique_except_listed_ones() -> None:
     found: dict[str, set[str]] = defaultdict(set)
     for file in OPERATOR.rglob("*.py"):
         if not file.name.startswith("__"):

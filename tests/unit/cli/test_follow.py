@@ -39,7 +39,7 @@ def test_each_change_is_a_line() -> None:
     """)
 
 
-def test_a_long_run_is_shown_where_something_happens() -> None:
+def test_a_long_run_is_shown_around_its_open_steps() -> None:
     steps = "".join(f"- {{name: nap-{i:02}, sleep: {{duration: 1s}}}}\n" for i in range(30))
     flow = Flow(f"steps:\n{steps}")
     for second in range(1, 16):
@@ -60,12 +60,12 @@ def test_a_long_run_is_shown_where_something_happens() -> None:
     """)
 
 
-def test_a_short_run_is_shown_whole() -> None:
+def test_a_short_run_is_shown_completely() -> None:
     flow = Flow()
     assert len(window(flow.run(), flow.page(), 24)) == 7
 
 
-def test_runs_are_a_table_that_programs_can_read() -> None:
+def test_runs_are_listed_as_a_machine_readable_table() -> None:
     done = charged_after_two_refusals().at(56)
     new = Flow(name="new")
     new.status = {}

@@ -114,21 +114,21 @@ def test_a_simulation_as_json_has_everything(folder: Path) -> None:
     assert told["unmet"] == []
 
 
-def test_a_manifest_alone_is_enough(folder: Path) -> None:
+def test_a_simulation_requires_only_a_manifest(folder: Path) -> None:
     flow = (folder / "order.yaml").read_text() + "---" + (folder / "policy.yaml").read_text()
     done = call("simulate", "-f", "-", "-o", "json", given=flow)
     assert done.exit_code == 0
     assert json.loads(done.stdout)["failure"]["type"] == "ExpressionError", "there are no items without an input"
 
 
-def test_whatever_becomes_of_the_run_is_an_answer(folder: Path) -> None:
+def test_any_outcome_of_the_run_has_exit_code_0(folder: Path) -> None:
     (folder / "fails.yaml").write_text("{input: {items: []}, activities: {charge: [{exitCode: 3}]}}")
     done = call("simulate", "-f", "order.yaml", "-f", "policy.yaml", "--scenario", "fails.yaml")
     assert done.exit_code == 0
     assert "caused by ExitCode3: container activity failed (exit code 3)" in done.stdout
 
 
-def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
+def test_an_unmet_expectation_has_exit_code_1(folder: Path) -> None:
     (folder / "scenarios" / "happy.yaml").write_text(HAPPY.replace("charge: 2}", "charge: 1}"))
     done = call("simulate", "--scenario", "scenarios/happy.yaml")
     assert done.exit_code == 1
@@ -148,7 +148,7 @@ def test_what_is_not_as_expected_is_status_1(folder: Path) -> None:
         ((), "set a manifest"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_status_2(folder: Path, arguments: tuple[str, ...], want: str) -> None:
+def test_an_invalid_file_has_exit_code_2(folder: Path, arguments: tuple[str, ...], want: str) -> None:
     (folder / "broken.yaml").write_text("a: [")
     (folder / "two.yaml").write_text("input: 1\n---\ninput: 2\n")
     (folder / "lost.yaml").write_text("files: [away.yaml]")
@@ -190,7 +190,7 @@ def test_a_folder_of_scenarios_is_tested(folder: Path) -> None:
     assert told["scenarios"][0]["errors"] == ["scenarios/a-typo.yaml: inptu: unknown field; did you mean `input`?"]
 
 
-def test_a_folder_without_scenarios_is_trouble(folder: Path) -> None:
+def test_a_folder_without_scenarios_is_an_error(folder: Path) -> None:
     (folder / "empty").mkdir()
     for name, want in (("empty", "empty has no scenarios"), ("away", "no such folder")):
         done = call("test", name)

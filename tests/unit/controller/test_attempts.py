@@ -108,7 +108,7 @@ def waiting_pod(number: int, reason: str, message: str = "") -> dict[str, Any]:
     return {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": "node"}, "status": status}
 
 
-async def test_what_is_in_the_way_for_a_while_is_told_once() -> None:
+async def test_a_lasting_obstacle_is_reported_once() -> None:
     async with attempts() as (found, told):
         state = state_of(2)
         found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
@@ -127,7 +127,7 @@ async def test_what_is_in_the_way_for_a_while_is_told_once() -> None:
         assert len(told) == 1
 
 
-async def test_what_passes_soon_is_not_told() -> None:
+async def test_a_short_obstacle_is_not_reported() -> None:
     async with attempts() as (found, told):
         state = state_of(2)
         found.observe(waiting_pod(2, "ErrImagePull", "no such image"))
@@ -139,7 +139,7 @@ async def test_what_passes_soon_is_not_told() -> None:
         assert told == []
 
 
-async def test_of_many_that_wait_alike_one_is_told() -> None:
+async def test_one_of_several_equal_obstacles_is_reported() -> None:
     async with attempts() as (found, told):
         state = state_of(2, 3)
         for number in (2, 3):
@@ -192,7 +192,7 @@ async def failing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[RunAtt
         yield found, node, woken
 
 
-async def test_a_failure_waits_for_its_log_and_nobody_waits_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_waits_for_its_log_without_blocking_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, node, woken):
         assert found.next_wake(state_of(2), at(2)) == at(2) + PATIENCE
         assert not found.settled
@@ -207,7 +207,7 @@ async def test_a_failure_waits_for_its_log_and_nobody_waits_with_it(monkeypatch:
         assert node.asked == 1
 
 
-async def test_a_failure_whose_log_does_not_come_is_told_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_reported_without_a_log_that_does_not_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, woken):
         assert await found.gather(state_of(2), at(11)) == []
         (told,) = await found.gather(state_of(2), at(2) + PATIENCE)
@@ -216,7 +216,7 @@ async def test_a_failure_whose_log_does_not_come_is_told_without_it(monkeypatch:
         assert woken == []
 
 
-async def test_a_failure_whose_log_cannot_be_read_is_told_without_it() -> None:
+async def test_a_failure_is_reported_without_an_unreadable_log() -> None:
     woken = asyncio.Event()
     async with attempts(woken.set) as (found, _):
         found.observe(failed_pod(2))
@@ -226,7 +226,7 @@ async def test_a_failure_whose_log_cannot_be_read_is_told_without_it() -> None:
         assert isinstance(told, AttemptFailed)
 
 
-async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_read(
+async def test_a_failure_precedes_a_deadline_that_passes_while_its_log_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with failing(monkeypatch) as (found, _, _):
@@ -245,7 +245,7 @@ async def test_a_failure_comes_before_the_deadline_that_is_due_while_its_log_is_
         assert isinstance(told, AttemptFailed)
 
 
-async def test_a_pod_whose_attempt_has_ended_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pod_of_a_closed_attempt_does_not_wait_for_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
     async with failing(monkeypatch) as (found, _, _):
         later, ended = RunState(start_time=T0, next_event_id=9), Retired(2, 1, AttemptOutcome.TIMED_OUT)
         found.retire(RunTransition(later, events=(), retired=(ended,), durable=True, more=False))
@@ -276,7 +276,7 @@ def test_a_pod_that_no_attempt_of_the_state_needs_is_released() -> None:
     assert dropped == [2]
 
 
-def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up() -> None:
+def test_a_pod_observed_after_the_state_was_confirmed_is_not_released() -> None:
     held, dropped = holding(failed_pod(2))
     older = RunState(start_time=T0, next_event_id=2)
     held.give_up(older, [])
@@ -285,7 +285,7 @@ def test_a_pod_that_was_seen_after_the_state_was_confirmed_is_not_given_up() -> 
     assert [key.scheduled_event_id for key in held.superfluous(older)] == [2]
 
 
-def test_all_pods_of_a_deleted_run_are_released_until_they_have_gone() -> None:
+def test_all_pods_of_a_deleted_run_are_released_until_they_are_deleted() -> None:
     pod = failed_pod(2)
     held, _ = holding(pod)
     held.let_all_go()

@@ -54,7 +54,7 @@ def late(**attributes: Any) -> Coded:
     ],
     ids=["no policy", "a final failure", "run timeout without a policy", "run timeout of the last attempt"],
 )
-async def test_a_parent_hears_why_its_child_was_not_retried(
+async def test_a_parent_gets_the_retry_state_of_its_child(
     child: Coded, outcome: ChildOutcome, want: RetryState
 ) -> None:
     parent = Coded.begin()

@@ -97,9 +97,7 @@ SECONDS = st.lists(st.integers(0, 1), min_size=6, max_size=6).map(sorted)
 
 
 @given(uids=UIDS, seconds=SECONDS, data=st.data())
-def test_one_operator_starts_one_run_whatever_it_hears_in_which_order(
-    uids: list[str], seconds: list[int], data: Any
-) -> None:
+def test_one_operator_starts_one_run_with_events_in_any_order(uids: list[str], seconds: list[int], data: Any) -> None:
     server = Server()
     operator = Operator(server)
     pending = list(zip(uids, seconds, strict=True))
@@ -119,7 +117,7 @@ def test_one_operator_starts_one_run_whatever_it_hears_in_which_order(
 
 
 @given(uids=UIDS, seconds=SECONDS, data=st.data())
-def test_two_operators_that_hear_in_order_start_one_run(uids: list[str], seconds: list[int], data: Any) -> None:
+def test_two_operators_with_ordered_events_start_one_run(uids: list[str], seconds: list[int], data: Any) -> None:
     server = Server()
     operators = [Operator(server), Operator(server)]
     pending = list(zip(uids, seconds, strict=True))
@@ -137,7 +135,7 @@ def test_two_operators_that_hear_in_order_start_one_run(uids: list[str], seconds
         assert len(server.open()) <= 1
 
 
-def test_who_was_told_to_go_is_not_overtaken_by_one_that_was_made_earlier_and_heard_of_later() -> None:
+def test_an_admitted_run_is_not_overtaken_by_an_older_one_observed_later() -> None:
     server = Server()
     operator = Operator(server)
     early, late = server.create("a", 0), server.create("b", 1)
@@ -166,7 +164,7 @@ def run(uid: str, version: int, status: Any = None) -> kube.Object:
     return {"metadata": meta, "spec": {"workflowId": "same"}, "status": status or {}}
 
 
-def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
+def test_a_run_and_its_successor_have_a_gap_between_them() -> None:
     directory, going_on = Directory(), {"status": "Failed", "successor": "run-b", "startSuccessor": True}
     directory.put(run("a", 1, {"state": {"successor": "run-b"}}))
     assert directory.current.gap("default", "same") is None
@@ -182,7 +180,7 @@ def test_between_a_run_and_the_one_that_follows_it_there_is_a_gap() -> None:
     assert directory.current.gap("default", "same") is None
 
 
-def test_owners_of_another_namespace_do_not_count() -> None:
+def test_owner_references_to_another_namespace_are_ignored() -> None:
     """UIDs can be read by others, and copied."""
     owner = {
         "apiVersion": labels.API_VERSION,
@@ -213,7 +211,7 @@ def test_owners_of_another_namespace_do_not_count() -> None:
     assert directory.children_of("shop", "of-parent") == []
 
 
-def test_a_completion_time_alone_closes_no_run() -> None:
+def test_a_completion_time_alone_does_not_close_a_run() -> None:
     directory = Directory()
     _, entry = directory.put(run("a", 1, {"state": {"nextEventId": 3}, "completionTime": "2020-01-01T00:00:00Z"}))
     assert (entry.standing, entry.closed) == (Standing.OPEN, "")

@@ -101,7 +101,7 @@ class Long:
     ],
     ids=["as wide as it gets", "with outputs that nobody asks for"],
 )
-def test_a_loop_over_thousands_of_items_keeps_only_what_is_open(
+def test_a_loop_over_thousands_of_items_keeps_only_open_ones(
     loop: dict[str, Any], items: int, at_once: int, output: Any
 ) -> None:
     long = Long(loop, items)

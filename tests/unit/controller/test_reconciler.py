@@ -63,20 +63,20 @@ def failing(error: Exception) -> Callable[[], Any]:
     return ends
 
 
-async def test_a_pass_says_when_the_next_one_comes(client: Client) -> None:
+async def test_a_reconciliation_returns_the_time_of_the_next_one(client: Client) -> None:
     thing = Thing(client, lambda: LATER)
     assert await thing.reconciler.advance() == LATER
     assert thing.called == ["pass"]
 
 
-async def test_what_a_watch_has_shown_is_read_before_the_pass(client: Client) -> None:
+async def test_an_observed_change_is_read_before_the_reconciliation(client: Client) -> None:
     thing = Thing(client, lambda: None)
     assert thing.record.observe({"metadata": {"resourceVersion": "9"}})
     await thing.reconciler.advance()
     assert thing.called == ["read again", "pass"]
 
 
-async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pass_succeeds(client: Client) -> None:
+async def test_conflicts_are_retried_immediately_and_then_with_backoff(client: Client) -> None:
     thing = Thing(client, failing(CONFLICT))
     pauses = []
     for _ in range(12):
@@ -95,14 +95,14 @@ async def test_conflicts_are_tried_again_at_once_and_then_ever_later_until_a_pas
     assert wake - before < timedelta(seconds=1)
 
 
-async def test_an_object_without_room_for_its_status_is_not_tried_again(client: Client) -> None:
+async def test_an_object_without_room_for_its_status_is_not_retried(client: Client) -> None:
     thing = Thing(client, failing(FULL))
     assert await thing.reconciler.advance() is None
     assert thing.called == ["pass", "full: 3 MiB"]
 
 
 @pytest.mark.parametrize("error", [kube.ApiError(500, "InternalError", "no"), TimeoutError(), OSError("reset")])
-async def test_trouble_with_the_api_server_says_nothing_about_the_object(client: Client, error: Exception) -> None:
+async def test_errors_of_the_api_server_are_not_reported_on_the_object(client: Client, error: Exception) -> None:
     thing = Thing(client, failing(error))
     with pytest.raises(type(error)):
         await thing.reconciler.advance()
@@ -110,7 +110,7 @@ async def test_trouble_with_the_api_server_says_nothing_about_the_object(client:
 
 
 @pytest.mark.parametrize("error", [ValueError("no such day"), kube.InvalidError(422, "Invalid", "no such day")])
-async def test_an_object_that_cannot_be_processed_says_so(client: Client, error: Exception) -> None:
+async def test_an_object_that_cannot_be_processed_is_reported(client: Client, error: Exception) -> None:
     thing = Thing(client, failing(error))
     with pytest.raises(type(error)):
         await thing.reconciler.advance()
@@ -118,14 +118,14 @@ async def test_an_object_that_cannot_be_processed_says_so(client: Client, error:
     assert "no such day" in thing.called[2]
 
 
-async def test_what_is_gone_winds_up_and_has_no_pass(client: Client) -> None:
+async def test_a_deleted_object_is_finalized_and_not_reconciled(client: Client) -> None:
     thing = Thing(client, lambda: LATER)
     thing.record.gone = True
     assert await thing.reconciler.advance() is None
     assert thing.called == ["wind up"]
 
 
-async def test_what_a_pass_finds_gone_winds_up_at_once(client: Client) -> None:
+async def test_an_object_found_deleted_during_a_reconciliation_is_finalized(client: Client) -> None:
     thing = Thing(client, lambda: LATER)
 
     def ends() -> datetime:

@@ -24,12 +24,12 @@ def test_each_shard_has_one_owner(members: set[str]) -> None:
 
 
 @given(st.sets(names, min_size=1, max_size=4))
-def test_all_members_with_the_same_view_give_the_same_answer(members: set[str]) -> None:
+def test_all_members_with_the_same_view_agree_on_owners(members: set[str]) -> None:
     assert len({owners(order) for order in permutations(members)}) == 1
 
 
 @given(fleets, names)
-def test_a_member_that_joins_gets_shards_and_moves_no_others(members: set[str], joins: str) -> None:
+def test_only_shards_of_the_joining_member_move(members: set[str], joins: str) -> None:
     before, after = owners(members), owners(members | {joins})
     assert all(new in {old, joins} for old, new in zip(before, after, strict=True))
 

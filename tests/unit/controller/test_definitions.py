@@ -116,7 +116,7 @@ async def test_a_shared_definition_does_not_wait_for_the_queue_of_another_namesp
     assert await behind is program
 
 
-async def test_a_compiled_definition_reaches_its_callers_even_if_it_is_not_cached(
+async def test_a_compiled_definition_is_returned_even_if_it_is_not_cached(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(definitions, "_CACHED_BYTES", 1)

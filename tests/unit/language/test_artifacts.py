@@ -145,7 +145,7 @@ def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | No
         ),
     ],
 )
-def test_what_is_wrong_with_artifacts_is_found(artifacts: Any, said: str) -> None:
+def test_invalid_artifacts_are_reported(artifacts: Any, said: str) -> None:
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}, "artifacts": artifacts}
     spec = WorkflowSpec.parse({"activities": [work], "steps": [{"name": "work", "activity": {"name": "work"}}]})
     assert any(

@@ -66,7 +66,7 @@ def test_an_expression_that_can_succeed_is_not_reported(expression: str) -> None
     assert of_value(expression) == []
 
 
-def test_without_a_schema_nothing_is_known_of_the_input() -> None:
+def test_without_a_schema_any_use_of_the_input_is_accepted() -> None:
     assert told(steps=[{"name": "s", "set": {"v": "${input.a.b + input.c}"}}]) == []
 
 
@@ -107,7 +107,7 @@ def test_a_name_out_of_scope_is_reported_with_the_place_where_it_is_defined() ->
 # Inputs and defaults
 
 
-def test_a_default_has_to_fit_its_schema_but_need_not_be_whole() -> None:
+def test_a_default_must_match_its_schema_but_can_be_partial() -> None:
     schema = {"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "integer"}}}
     assert told(input={"schema": schema, "default": {"a": 1}}) == []
     assert told(input={"schema": schema, "default": {"a": "x"}}) == [

@@ -63,7 +63,7 @@ def test_values_are_not_expanded_by_kubernetes() -> None:
     assert found["image"] == given  # nothing in it is expanded
 
 
-def test_a_definition_without_expressions_stays_what_it_is() -> None:
+def test_a_definition_without_expressions_is_unchanged() -> None:
     definition = activity(args=["a $b"], env=[{"name": "A", "value": "1"}], resources={"limits": {"cpu": 1}})
     assert containers.resolve(definition, input=1, run=RUN, attempt=1).dump() == definition.dump()
 
@@ -104,7 +104,7 @@ def test_a_run_of_an_older_version_keeps_its_literal_texts() -> None:
     assert compile_program(WorkflowSpec.parse(spec)).activities["a"].container is not None
 
 
-def test_a_trial_has_letters_in_the_place_of_expressions() -> None:
+def test_a_trial_has_placeholders_for_expressions() -> None:
     definition = activity(image="host/app:${input.tag}", args=["${input}", "a ${run.name} $${b}"])
     found = containers.with_placeholders(definition).container
     assert found is not None
@@ -140,7 +140,7 @@ def test_each_of_several_errors_is_reported() -> None:
     assert len(told('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
 
 
-def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
+def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
     (finding,) = told('container: {image: i, command: [echo, "${input.name}"]}')
     assert finding.startswith("Warning spec.activities[0].container.command[1]: `${…}` is not evaluated here")
     assert told('container: {image: i, workingDir: "/${run.name}"}')
@@ -162,7 +162,7 @@ def test_an_expression_where_none_is_evaluated_is_warned_of() -> None:
         'command: [sh], args: [-c, "echo ${input}"]',
     ],
 )
-def test_an_expression_in_a_program_is_warned_of(container: str) -> None:
+def test_an_expression_in_a_shell_program_causes_a_warning(container: str) -> None:
     (finding,) = told(f"container: {{image: i, {container}}}")
     assert finding.startswith("Warning spec.activities[0].container.args[")
     assert "anyone who can choose the value can run any command" in finding
@@ -182,7 +182,7 @@ def test_an_expression_next_to_a_program_is_safe(container: str) -> None:
     assert told(f"container: {{image: i, {container}}}") == []
 
 
-def test_tags_of_argo_are_warned_of_wherever_they_stand() -> None:
+def test_argo_tags_cause_a_warning_in_every_field() -> None:
     (finding,) = told('container: {image: i, command: [echo, "{{inputs.parameters.name}}"]}')
     assert finding.startswith(
         "Warning spec.activities[0].container.command[1]: `{{inputs.parameters.name}}` looks like"
@@ -197,7 +197,7 @@ def test_tags_of_argo_are_warned_of_wherever_they_stand() -> None:
     )
 
 
-def test_new_runs_are_refused_with_what_is_wrong_in_a_container() -> None:
+def test_new_runs_are_rejected_with_the_errors_of_containers() -> None:
     spec = {"activities": [activity(args=["${nope}"]).dump()], "steps": [{"name": "s", "activity": {"name": "a"}}]}
     checked = check(WorkflowSpec.parse(spec))
     with pytest.raises(InvalidWorkflowError, match="nope"):

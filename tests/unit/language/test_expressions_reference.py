@@ -293,7 +293,7 @@ dyn(1).map(x, x)
 
 
 @pytest.mark.parametrize("expression", AGREED.strip().splitlines())
-def test_it_agrees_with_cel_cpp(expression: str) -> None:
+def test_results_agree_with_cel_cpp(expression: str) -> None:
     want, got = reference(expression, DATA), ours(expression, DATA)
     assert got == want
     assert type(got) is type(want)

@@ -81,7 +81,7 @@ def test_unused_definitions_are_reported() -> None:
 # What may be missing
 
 
-def test_the_output_of_a_step_that_may_be_skipped_is_to_be_asked_for() -> None:
+def test_reading_the_output_of_a_step_that_can_be_skipped_causes_a_warning() -> None:
     maybe = {"name": "maybe", "when": "${input.x}", "activity": {"name": "work"}}
 
     def reader(expression: str, **more: Any) -> list[str]:
@@ -98,7 +98,7 @@ def test_the_output_of_a_step_that_may_be_skipped_is_to_be_asked_for() -> None:
     assert len(told(steps=[maybe], output="${steps.maybe.output.id}")) == 1
 
 
-def test_a_handler_asks_whether_a_step_has_begun() -> None:
+def test_reading_a_step_in_a_handler_without_a_check_causes_a_warning() -> None:
     def handler(expression: str) -> list[str]:
         return told(onFailure={"block": "idle", "input": expression}, blocks=[IDLE])
 
@@ -109,7 +109,7 @@ def test_a_handler_asks_whether_a_step_has_begun() -> None:
     assert handler("${error.typ}")[0].startswith("Error spec.onFailure.input: there is no field `typ` in `error`")
 
 
-def test_a_branch_that_need_not_win_may_be_missing() -> None:
+def test_reading_a_branch_that_can_be_missing_causes_a_warning() -> None:
     branches = [{"name": name, "block": "idle"} for name in ("a", "b")]
     reader = {"name": "s", "set": {"v": "${steps.race.output.a}"}}
     race = {"name": "race", "parallel": {"branches": branches, "wait": "Any"}}
@@ -150,7 +150,7 @@ def test_a_block_that_can_return_before_it_calls_itself_is_not_reported() -> Non
     assert told(steps=[{"name": "s", "call": {"block": "a"}}], blocks=[{"name": "a", "steps": steps}]) == []
 
 
-def test_waiting_without_limit_is_worth_a_note() -> None:
+def test_waiting_without_a_timeout_gets_a_note() -> None:
     (finding,) = told(steps=[{"name": "w", "waitForSignal": {"name": "paid"}}])
     assert finding.startswith("Note spec.steps[0].waitForSignal: waits without limit; set `timeout`")
     assert told(steps=[{"name": "w", "waitForSignal": {"name": "paid", "timeout": "1d"}}]) == []

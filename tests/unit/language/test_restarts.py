@@ -116,7 +116,7 @@ def as_inputs(state: RunState, kind: str, value: Any, drive: Drive) -> list[Atte
 
 
 @given(definitions, outcomes, st.sampled_from([{"n": 1}, {"n": "4s"}, None]))
-def test_a_restart_anywhere_changes_nothing_and_every_history_replays(
+def test_a_restart_at_any_point_changes_nothing_and_every_history_replays(
     definition: Json, happenings: list[Any], given_input: Any
 ) -> None:
     program = compile_program(WorkflowSpec.parse(definition))

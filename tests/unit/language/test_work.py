@@ -114,7 +114,7 @@ def test_a_valid_definition_is_not_reported() -> None:
         ),
     ],
 )
-def test_a_mistake_is_an_error_before_the_run(definition: dict[str, Any], message: str) -> None:
+def test_an_invalid_definition_is_an_error_before_the_run(definition: dict[str, Any], message: str) -> None:
     (finding,) = told(definition)
     assert finding.startswith("Error spec.activities[0].")
     assert message in finding
@@ -130,6 +130,6 @@ def test_a_mistake_is_an_error_before_the_run(definition: dict[str, Any], messag
         ({"nodeName": "${nope}"}, "podSpecPatch.nodeName: `nope`: unknown name `nope`"),
     ],
 )
-def test_a_mistake_in_a_patch_is_an_error(patch: dict[str, Any], place: str) -> None:
+def test_an_invalid_patch_is_an_error(patch: dict[str, Any], place: str) -> None:
     (finding,) = told(http() | {"podSpecPatch": patch})
     assert finding.startswith(f"Error spec.activities[0].{place}")

@@ -57,13 +57,13 @@ def test_valid_workspaces_are_accepted() -> None:
     ],
     ids=["unknown", "unused", "twice", "reserved", "outside", "expression"],
 )
-def test_what_is_wrong_is_found(mounts: list[dict[str, Any]], want: list[str]) -> None:
+def test_invalid_workspaces_are_reported(mounts: list[dict[str, Any]], want: list[str]) -> None:
     found = told(*mounts)
     assert len(found) == len(want), found
     assert all(each.startswith(part) for each, part in zip(found, want, strict=True)), found
 
 
-def test_volumes_and_mounts_of_a_template_do_not_take_the_names_of_workspaces() -> None:
+def test_volumes_of_a_template_must_not_have_names_of_workspaces() -> None:
     spec = {
         "volumes": [{"name": "workspace-files", "emptyDir": {}}],
         "containers": [{"name": "a", "image": "i", "volumeMounts": [{"name": "x", "mountPath": "/workspaces/files"}]}],
@@ -83,7 +83,7 @@ def test_volumes_and_mounts_of_a_template_do_not_take_the_names_of_workspaces() 
     ]
 
 
-def test_what_is_wrong_with_artifacts_is_found() -> None:
+def test_invalid_artifacts_are_reported() -> None:
     inputs = [
         {"name": "a", "path": "/workspaces/files/", "raw": {"data": "${input.text}"}},
         {"name": "b", "path": "/b", "http": {"url": "s3://bucket/file"}},

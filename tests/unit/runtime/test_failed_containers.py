@@ -66,7 +66,9 @@ from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of
         ),
     ],
 )
-def test_a_container_that_failed(make: Any, end: dict[str, Any], want_type: str, want_message: str) -> None:
+def test_a_failed_container_has_type_and_message(
+    make: Any, end: dict[str, Any], want_type: str, want_message: str
+) -> None:
     codes = [64, end.pop("mapped", 65)]
     definition = make.activity(failureTypes=[{"exitCodes": codes, "type": "InvalidInput", "nonRetryable": True}])
     code = end.pop("exit_code")
@@ -78,7 +80,7 @@ def test_a_container_that_failed(make: Any, end: dict[str, Any], want_type: str,
     assert told.started_time == STARTED
 
 
-def test_the_details_hold_what_the_message_says_in_words(make: Any) -> None:
+def test_the_details_contain_the_exit_code_and_signal(make: Any) -> None:
     failure = failure_of(tell(make, make.pod(make.terminated(137), phase="Failed")))
     assert failure.details == {"container": "activity", "exitCode": 137, "reason": "Error", "signal": "SIGKILL"}
 
@@ -90,7 +92,7 @@ def test_a_long_log_keeps_its_end(make: Any) -> None:
     assert "\n…" in message
 
 
-def test_a_failure_counts_though_a_sidecar_still_runs(make: Any) -> None:
+def test_a_failure_counts_while_a_sidecar_runs(make: Any) -> None:
     assert failure_of(tell(make, make.pod(make.running("sidecar"), make.terminated(1)))).type == "ExitCode1"
 
 
@@ -153,7 +155,7 @@ def test_an_error_document_describes_the_failure(make: Any, message: str, want: 
     assert failure == Failure(kind=FailureKind.APPLICATION, **want)
 
 
-def test_an_activity_that_stopped_when_asked_to_is_cancelled(make: Any) -> None:
+def test_an_activity_that_stops_on_request_is_cancelled(make: Any) -> None:
     message = document(cancelled=True, message="asked by ann", details=3)
     failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
     assert failure == Failure(kind=FailureKind.CANCELLED, message="asked by ann", details=3)
@@ -169,7 +171,7 @@ def test_an_activity_that_stopped_when_asked_to_is_cancelled(make: Any) -> None:
         pytest.param('log line\n{"error": {"type": "A"}}', id="a document among log lines"),
     ],
 )
-def test_what_is_no_error_document_is_the_end_of_a_log(make: Any, message: str) -> None:
+def test_a_message_that_is_not_an_error_document_is_a_log(make: Any, message: str) -> None:
     failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
     assert failure.type == "ExitCode1"
     assert failure.message.endswith(message)
@@ -178,7 +180,7 @@ def test_what_is_no_error_document_is_the_end_of_a_log(make: Any, message: str) 
 # --- Failed: the pod --------------------------------------------------------------------------------------------------
 
 
-def test_an_init_container_that_failed_is_named(make: Any) -> None:
+def test_a_failed_init_container_is_named(make: Any) -> None:
     definition = make.activity(failureTypes=[{"exitCodes": [64], "type": "InvalidInput"}])
     pod = make.pod(
         make.waiting("PodInitializing"), phase="Failed", init=(make.terminated(64, name="fetch", message="no route"),)
@@ -191,13 +193,13 @@ def test_an_init_container_that_failed_is_named(make: Any) -> None:
 
 
 @given(st.text(max_size=3000), st.integers(1, 4))
-def test_the_end_of_a_log_is_at_most_4_kib_and_ends_as_the_log(text: str, times: int) -> None:
+def test_the_tail_of_a_log_is_limited_to_4_kib(text: str, times: int) -> None:
     end = tail(text * times)
     assert len(end.encode()) <= LOG_LIMIT
     assert (text * times).rstrip().endswith(end)
 
 
-def test_the_end_of_a_log_begins_with_a_whole_line() -> None:
+def test_the_tail_of_a_log_starts_with_a_complete_line() -> None:
     log = "".join(f"line {number}\n" for number in range(1000))
     assert tail(log).startswith("line ")
     assert tail("x" * 5000) == "x" * LOG_LIMIT

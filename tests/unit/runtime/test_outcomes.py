@@ -36,7 +36,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
         ),
     ],
 )
-def test_nothing_is_told_yet_of(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+def test_a_pending_pod_has_no_outcome(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
     assert tell(make, pod(make)) is None
 
 
@@ -51,15 +51,15 @@ def test_nothing_is_told_yet_of(make: Any, pod: Callable[[Any], dict[str, Any]])
         ),
     ],
 )
-def test_an_attempt_has_started_when_its_container(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+def test_an_attempt_starts_with_its_container(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
     assert tell(make, pod(make)) == AttemptStarted(scheduled_event_id=5, attempt=2, time=STARTED)
 
 
-def test_the_start_of_another_container_is_not_the_activitys(make: Any) -> None:
+def test_the_start_of_a_sidecar_does_not_start_the_attempt(make: Any) -> None:
     assert tell(make, make.pod(make.running("sidecar"), make.waiting("ContainerCreating"))) is None
 
 
-def test_a_pod_of_another_attempt_proves_nothing(make: Any) -> None:
+def test_a_pod_of_another_attempt_is_ignored(make: Any) -> None:
     pod = make.pod(make.terminated(0), phase="Succeeded", attempt=make.with_attempt(attempt=1))
     assert tell(make, pod) is None
 
@@ -88,9 +88,7 @@ def test_a_pod_of_another_attempt_proves_nothing(make: Any) -> None:
         pytest.param(lambda m: m.pod(m.terminated(0), phase="Unknown"), id="the node is silent since"),
     ],
 )
-def test_exit_code_0_of_the_activitys_container_is_success_even_if(
-    make: Any, pod: Callable[[Any], dict[str, Any]]
-) -> None:
+def test_exit_code_0_of_the_activity_container_is_success(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
     assert tell(make, pod(make)) == AttemptCompleted(scheduled_event_id=5, attempt=2, result=None, started_time=STARTED)
 
 
@@ -130,7 +128,7 @@ def test_the_termination_message_is_the_result(make: Any, message: str, want: An
         pytest.param("x" * 2457, 5, id="five containers have 2,457 bytes each"),
     ],
 )
-def test_a_result_that_may_have_been_cut_is_refused(make: Any, message: str, containers: int) -> None:
+def test_a_possibly_truncated_result_is_rejected(make: Any, message: str, containers: int) -> None:
     pod = make.pod(make.terminated(0, message=message))
     pod["spec"]["containers"] += [{"name": f"sidecar-{n}"} for n in range(containers - 1)]
     failure = failure_of(tell(make, pod))
@@ -142,14 +140,14 @@ def test_a_result_that_may_have_been_cut_is_refused(make: Any, message: str, con
 # --- Large results ----------------------------------------------------------------------------------------------------
 
 
-def test_a_large_result_stands_on_the_lease(make: Any) -> None:
+def test_a_large_result_is_read_from_the_lease(make: Any) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0, message="ignored"), attempt=attempt)
     told = tell(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
     assert told.result == ["x" * 10_000]
 
 
-def test_a_large_activity_may_leave_a_small_result_as_its_message(make: Any) -> None:
+def test_a_small_result_of_a_large_activity_is_read_from_the_message(make: Any) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0, message="[1]"), attempt=attempt)
     assert tell(make, pod, make.lease(attempt), attempt=attempt).result == [1]
@@ -170,7 +168,7 @@ def test_a_large_activity_may_leave_a_small_result_as_its_message(make: Any) -> 
         ),
     ],
 )
-def test_a_large_result_is_missing_if(make: Any, lease: Callable[[Any, Any], Any]) -> None:
+def test_a_missing_large_result_fails_the_attempt(make: Any, lease: Callable[[Any, Any], Any]) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0), attempt=attempt)
     failure = failure_of(tell(make, pod, lease(make, attempt), attempt=attempt))
@@ -178,13 +176,13 @@ def test_a_large_result_is_missing_if(make: Any, lease: Callable[[Any, Any], Any
     assert "perdure.dev/result" in failure.message
 
 
-def test_a_small_activity_cannot_put_its_result_on_a_lease(make: Any) -> None:
+def test_a_result_in_the_lease_is_ignored_for_small_results(make: Any) -> None:
     attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
     pod = make.pod(make.terminated(0, message="1"), attempt=attempt)
     assert tell(make, pod, make.lease(attempt, result="2"), attempt=attempt).result == 1
 
 
-def test_a_sidecar_among_the_init_containers_decides_nothing(make: Any) -> None:
+def test_a_sidecar_init_container_does_not_determine_the_outcome(make: Any) -> None:
     definition = make.activity(
         podTemplate={
             "spec": {
@@ -197,13 +195,13 @@ def test_a_sidecar_among_the_init_containers_decides_nothing(make: Any) -> None:
     assert isinstance(tell(make, pod, definition=definition), AttemptStarted)
 
 
-def test_the_activity_is_found_by_its_name(make: Any) -> None:
+def test_the_activity_container_is_found_by_name(make: Any) -> None:
     definition = make.activity(podTemplate={"spec": {"containers": [{"name": "work", "image": "a"}, {"name": "side"}]}})
     pod = make.pod(make.terminated(1, name="side"), make.terminated(0, name="work"), definition=definition)
     assert isinstance(tell(make, pod, definition=definition), AttemptCompleted)
 
 
-def test_a_pod_over_its_own_storage_limits_failed_by_itself(make: Any) -> None:
+def test_exceeding_a_storage_limit_is_a_failure(make: Any) -> None:
     text = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'
     pod = make.pod(make.terminated(137), phase="Failed", reason="Evicted", message=text)
     failure = failure_of(tell(make, pod))
@@ -214,12 +212,12 @@ def test_a_pod_over_its_own_storage_limits_failed_by_itself(make: Any) -> None:
 
 
 @pytest.mark.parametrize("reason", ["SysctlForbidden", "AppArmor"])
-def test_a_node_that_refuses_what_the_definition_asks_for(make: Any, reason: str) -> None:
+def test_a_definition_rejected_by_the_node_is_a_failure(make: Any, reason: str) -> None:
     failure = failure_of(tell(make, make.pod(phase="Failed", reason=reason, message="not allowed")))
     assert failure.type == reason
 
 
-def test_the_deadline_on_the_node_is_a_start_to_close_timeout(make: Any) -> None:
+def test_the_deadline_of_the_pod_is_a_start_to_close_timeout(make: Any) -> None:
     attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
     end = make.terminated(143, finishedAt="2026-01-31T12:10:01Z", message=document(cancelled=True, message="SIGTERM"))
     pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", attempt=attempt)
@@ -232,13 +230,13 @@ def test_the_deadline_on_the_node_is_a_start_to_close_timeout(make: Any) -> None
     )
 
 
-def test_the_deadline_also_counts_while_init_containers_run(make: Any) -> None:
+def test_the_deadline_applies_while_init_containers_run(make: Any) -> None:
     end = make.terminated(137, name="fetch", finishedAt="2026-01-31T12:10:01Z")
     pod = make.pod(make.waiting("PodInitializing"), phase="Failed", reason="DeadlineExceeded", init=(end,))
     assert failure_of(tell(make, pod)).timeout_type is TimeoutType.START_TO_CLOSE
 
 
-def test_a_container_that_failed_before_the_deadline_failed_by_itself(make: Any) -> None:
+def test_a_container_that_failed_before_the_deadline_is_a_failure(make: Any) -> None:
     pod = make.pod(make.terminated(3), phase="Failed", reason="DeadlineExceeded")
     assert failure_of(tell(make, pod)).type == "ExitCode3"
 
@@ -257,7 +255,7 @@ NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt"
         (None, "NotStarted", "on the node longer than"),
     ],
 )
-def test_what_never_started_until_its_node_gave_up_has_failed_and_says_for_want_of_what(
+def test_an_attempt_that_never_started_before_the_deadline_fails_with_the_waiting_reason(
     make: Any, reason: str | None, want: str, told: str
 ) -> None:
     for end in (make.terminated(137, **NEVER_RAN), make.waiting("ContainerCreating")):
@@ -268,14 +266,14 @@ def test_what_never_started_until_its_node_gave_up_has_failed_and_says_for_want_
         assert not failure.non_retryable
 
 
-def test_what_had_started_and_is_unknown_at_the_deadline_is_lost(make: Any) -> None:
+def test_a_started_attempt_without_a_known_end_is_lost_at_the_deadline(make: Any) -> None:
     pod = make.pod(make.terminated(137, **NEVER_RAN), phase="Failed", reason="DeadlineExceeded")
     told = tell(make, pod, attempt=make.with_attempt(started=True))
     assert isinstance(told, AttemptLost)
     assert told.failure.details["reason"] == "ContainerStatusUnknown"
 
 
-def test_an_image_name_that_is_none_ends_the_attempt_for_good(make: Any) -> None:
+def test_an_invalid_image_name_is_not_retried(make: Any) -> None:
     pod = make.pod(make.waiting("InvalidImageName", 'couldn\'t parse "a b"'), phase="Pending")
     failure = failure_of(tell(make, pod))
     assert failure.type == "InvalidImageName"
@@ -293,7 +291,9 @@ def test_an_image_name_that_is_none_ends_the_attempt_for_good(make: Any) -> None
         (lambda m: m.pod(phase="Failed", reason="AppArmor"), None),
     ],
 )
-def test_whose_log_says_why(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
+def test_failed_container_is_the_one_whose_log_explains_the_failure(
+    make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None
+) -> None:
     assert failed_container(make.activity(), pod(make)) == want
 
 
@@ -325,7 +325,7 @@ STATES = st.one_of(
     deleted=st.sampled_from([None, BEFORE, AFTER]),
     node=st.sampled_from([None, "node-1"]),
 )
-def test_only_exit_code_0_completes_and_only_something_that_is_over_ends_an_attempt(  # noqa: PLR0917
+def test_random_pods_complete_only_with_exit_code_0_and_end_only_when_terminated(  # noqa: PLR0917
     state: dict[str, Any] | None,
     init: dict[str, Any] | None,
     phase: str,

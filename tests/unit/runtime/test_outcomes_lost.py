@@ -114,7 +114,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
         pytest.param(lambda m: m.pod(m.running(), phase="Unknown"), "NodeLost", id="the node does not answer"),
     ],
 )
-def test_an_attempt_is_lost_if(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
+def test_disruptions_lose_the_attempt(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
     told = tell(make, pod(make))
     assert isinstance(told, AttemptLost), told
     assert told.failure.kind is FailureKind.SERVER
@@ -144,11 +144,11 @@ def test_an_attempt_is_lost_if(make: Any, pod: Callable[[Any], dict[str, Any] | 
         ),
     ],
 )
-def test_a_container_that_failed_by_itself_before(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
+def test_a_failure_before_a_disruption_is_a_failure(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
     assert failure_of(tell(make, pod(make))).type == "ExitCode1"
 
 
-def test_a_loss_says_what_happened_and_where(make: Any) -> None:
+def test_a_loss_has_a_message_with_cause_and_node(make: Any) -> None:
     pod = make.pod(make.terminated(137), phase="Failed", conditions=[make.disruption("PreemptionByScheduler")])
     told = tell(make, pod)
     assert told.failure.message == (
@@ -158,12 +158,12 @@ def test_a_loss_says_what_happened_and_where(make: Any) -> None:
     assert told.started_time == STARTED
 
 
-def test_braces_in_a_kubelets_message_are_only_text(make: Any) -> None:
+def test_braces_in_a_message_of_the_kubelet_are_literal(make: Any) -> None:
     told = tell(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
     assert told.failure.message.endswith("OutOfcpu: {pod} {0} {")
 
 
-def test_a_silent_node_is_waited_for_a_while(make: Any) -> None:
+def test_an_unresponsive_node_gets_some_time(make: Any) -> None:
     pod = make.pod(make.running(), deleted_at="2026-01-31T12:00:20Z", grace=30)
     when = recheck_time(pod)
     assert when == datetime(2026, 1, 31, 12, 1, 20, tzinfo=UTC)
@@ -171,5 +171,5 @@ def test_a_silent_node_is_waited_for_a_while(make: Any) -> None:
     assert isinstance(tell(make, pod, now=when), AttemptLost)
 
 
-def test_there_is_no_need_to_look_again_at_a_pod_that_nobody_deletes(make: Any) -> None:
+def test_a_pod_that_is_not_terminating_has_no_recheck_time(make: Any) -> None:
     assert recheck_time(make.pod(make.running())) is None

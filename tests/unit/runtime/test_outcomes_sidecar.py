@@ -27,40 +27,40 @@ def ours(make: Any, exit_code: int | None, message: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
-def test_what_the_activity_left_in_files_is_waited_for(make: Any, exit_code: int) -> None:
+def test_an_attempt_waits_for_its_sidecar(make: Any, exit_code: int) -> None:
     assert beside(make, make.terminated(exit_code), ours(make, None)) is None
 
 
-def test_a_result_comes_with_the_end_of_the_sidecar(make: Any) -> None:
+def test_the_result_is_read_when_the_sidecar_ends(make: Any) -> None:
     told = beside(make, make.terminated(0), ours(make, 0, '{"a":1}'))
     assert isinstance(told, AttemptCompleted)
     assert told.result == {"a": 1}
 
 
-def test_a_large_one_stands_on_the_lease(make: Any) -> None:
+def test_a_large_result_is_read_from_the_lease(make: Any) -> None:
     told = beside(make, make.terminated(0), ours(make, 0), lease={"result": '"large"'})
     assert isinstance(told, AttemptCompleted)
     assert told.result == "large"
 
 
-def test_without_a_file_the_activitys_own_message_counts(make: Any) -> None:
+def test_without_a_result_file_the_message_of_the_activity_is_the_result(make: Any) -> None:
     told = beside(make, make.terminated(0, message="7"), ours(make, 0))
     assert isinstance(told, AttemptCompleted)
     assert told.result == 7
 
 
-def test_a_result_that_could_not_be_handed_over_fails_the_attempt(make: Any) -> None:
+def test_a_result_that_the_sidecar_cannot_report_fails_the_attempt(make: Any) -> None:
     document_ = document(type="PayloadTooLarge", message="too large", nonRetryable=True)
     failure = failure_of(beside(make, make.terminated(0), ours(make, 1, document_)))
     assert (failure.type, failure.non_retryable) == ("PayloadTooLarge", True)
     assert failure_of(beside(make, make.terminated(0), ours(make, 137))).type == "ResultMissing"
 
 
-def test_an_activity_that_failed_is_judged_by_itself(make: Any) -> None:
+def test_a_failed_activity_is_a_failure_whatever_the_sidecar_reports(make: Any) -> None:
     assert failure_of(beside(make, make.terminated(3), ours(make, 0, '"half"'))).type == "ExitCode3"
 
 
-def test_a_sidecar_whose_end_nobody_will_tell_is_not_waited_for(make: Any) -> None:
+def test_an_attempt_does_not_wait_for_a_sidecar_of_a_finished_pod(make: Any) -> None:
     told = beside(make, make.terminated(0, message="7"), ours(make, None), phase="Succeeded")
     assert isinstance(told, AttemptCompleted)
     assert told.result == 7

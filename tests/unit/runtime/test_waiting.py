@@ -52,7 +52,7 @@ from perdure.runtime.pod_waiting import hinders
         pytest.param(lambda m: m.pod(phase="Failed"), None, id="the pod ended"),
     ],
 )
-def test_a_pod_waits_for(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
+def test_a_waiting_pod_has_a_reason(make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None) -> None:
     assert waiting_reason(pod(make), make.activity()) == want
 
 
@@ -68,7 +68,7 @@ def test_a_pod_waits_for(make: Any, pod: Callable[[Any], dict[str, Any]], want: 
         ("init container fetch is running", False),
     ],
 )
-def test_what_is_in_the_way_of_a_pod(reason: str, want: bool) -> None:
+def test_only_lasting_reasons_block_a_pod(reason: str, want: bool) -> None:
     assert hinders(reason) is want
 
 

@@ -41,7 +41,7 @@ def breaker(**fields: Any) -> Json:
     return {"exponential": {}, "circuitBreaker": {"failureThreshold": 3, "openDuration": "60s", **fields}}
 
 
-def report(result: CircuitResult, ago: float = 0) -> CircuitReport:
+def report_of(result: CircuitResult, ago: float = 0) -> CircuitReport:
     return CircuitReport(policy="shared", result=result, time=now() - timedelta(seconds=ago))
 
 
@@ -92,7 +92,7 @@ async def test_an_outdated_observation_of_a_policy_is_ignored(store: Store) -> N
 async def test_concurrent_failures_reported_by_two_operators_are_counted_once_each(store: Store) -> None:
     store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1000))
     async with operator(store) as first, operator(store) as second:
-        reports = [(f"run-{n}/2/1", report(FAILED)) for n in range(50)]
+        reports = [(f"run-{n}/2/1", report_of(FAILED)) for n in range(50)]
         # Every run tells twice, the second time to the other operator: as one does that was killed before it noted the answer.
         both = [each.report("shop", who, report) for who, report in reports for each in (first, second)]
         await asyncio.gather(*both)
@@ -105,7 +105,7 @@ async def test_an_open_circuit_survives_a_restart_and_closes_after_its_trials(st
     store.put("retrypolicies", "shared", spec=breaker(failureThreshold=2, successThreshold=2))
     async with operator(store) as policies:
         for n in range(2):
-            await policies.report("shop", f"run-{n}/2/1", report(FAILED))
+            await policies.report("shop", f"run-{n}/2/1", report_of(FAILED))
         assert store.circuit["state"] == "Open"
         assert store.conditions()["CircuitClosed"] == ("False", "CircuitOpen")
         held = await policies.admit("shop", "shared", "run-9/2/1")
@@ -129,7 +129,7 @@ async def test_an_open_circuit_survives_a_restart_and_closes_after_its_trials(st
         for _ in range(2):
             await policies.admit("shop", "shared", "run-x/3/1")
             trial = store.circuit["trial"]
-            await policies.report("shop", trial, report(SUCCEEDED))
+            await policies.report("shop", trial, report_of(SUCCEEDED))
         assert store.circuit["state"] == "Closed"
         assert await policies.admit("shop", "shared", "run-z/3/1") is None
 
@@ -171,10 +171,10 @@ async def test_waiting_runs_are_woken_when_a_circuit_admits_more_attempts(store:
     woken: Counter[str] = Counter()
     async with operator(store) as policies:
         policies.changed = lambda namespace: woken.update([namespace])
-        await policies.report("shop", "run-a/2/1", report(FAILED, ago=100))
+        await policies.report("shop", "run-a/2/1", report_of(FAILED, ago=100))
         before = woken["shop"]
         assert await policies.admit("shop", "shared", "run-b/2/1") is None  # open for 60 s, 100 s ago: it is tried
-        await policies.report("shop", "run-b/2/1", report(SUCCEEDED))
+        await policies.report("shop", "run-b/2/1", report_of(SUCCEEDED))
         assert woken["shop"] > before
         policies.observe(obj, deleted=True)
         assert await policies.admit("shop", "shared", "run-c/2/1") is None
@@ -183,7 +183,7 @@ async def test_waiting_runs_are_woken_when_a_circuit_admits_more_attempts(store:
 async def test_removing_a_circuit_breaker_releases_waiting_attempts(store: Store) -> None:
     store.put("retrypolicies", "shared", spec=breaker(failureThreshold=1))
     async with operator(store) as policies:
-        await policies.report("shop", "run-a/2/1", report(FAILED))
+        await policies.report("shop", "run-a/2/1", report_of(FAILED))
         changed = store.put(
             "retrypolicies", "shared", spec={"exponential": {}}, status=store.objects["retrypolicies/shared"]["status"]
         )

@@ -15,14 +15,14 @@ BREAKER = CircuitBreaker(failure_threshold=3, open_duration=timedelta(seconds=60
 A, B = "run-a/2/1", "run-b/2/1"
 
 
-def report(result: CircuitResult, at: float = 0) -> CircuitReport:
+def report_of(result: CircuitResult, at: float = 0) -> CircuitReport:
     return CircuitReport(policy="shared", result=result, time=NOW + timedelta(seconds=at))
 
 
 def after(*results: str, circuit: Circuit | None = None) -> Circuit:
     circuit = circuit or Circuit()
     for number, result in enumerate(results):
-        circuit = count(BREAKER, circuit, f"run/{number}/1", report(CircuitResult(result), number))
+        circuit = count(BREAKER, circuit, f"run/{number}/1", report_of(CircuitResult(result), number))
     return circuit
 
 
@@ -47,7 +47,7 @@ def test_a_success_resets_the_count_of_failures() -> None:
 
 def test_a_late_report_of_an_earlier_success_does_not_reset_the_count() -> None:
     circuit = after("Failed", "Failed")
-    assert count(BREAKER, circuit, A, report(CircuitResult.SUCCEEDED, 0.5)) is circuit
+    assert count(BREAKER, circuit, A, report_of(CircuitResult.SUCCEEDED, 0.5)) is circuit
 
 
 def half_open(who: str = A) -> Circuit:
@@ -68,23 +68,23 @@ def test_a_half_open_circuit_admits_one_attempt_at_a_time() -> None:
 
 
 def test_enough_successful_trials_close_the_circuit_and_one_failure_reopens_it() -> None:
-    first = count(BREAKER, half_open(), A, report(CircuitResult.SUCCEEDED, 70))
+    first = count(BREAKER, half_open(), A, report_of(CircuitResult.SUCCEEDED, 70))
     assert (first.state, first.trial, first.consecutive_successes) == (CircuitState.HALF_OPEN, None, 1)
     second, _ = admit("shared", first, B, NOW)
-    closed = count(BREAKER, second, B, report(CircuitResult.SUCCEEDED, 80))
+    closed = count(BREAKER, second, B, report_of(CircuitResult.SUCCEEDED, 80))
     assert (closed.state, closed.consecutive_failures) == (CircuitState.CLOSED, 0)
-    opened = count(BREAKER, second, B, report(CircuitResult.FAILED, 80))
+    opened = count(BREAKER, second, B, report_of(CircuitResult.FAILED, 80))
     assert (opened.state, opened.open_until) == (CircuitState.OPEN, NOW + timedelta(seconds=140))
 
 
 def test_reports_of_other_attempts_are_ignored_while_open_or_half_open() -> None:
     for circuit in (OPEN, half_open()):
         for result in CircuitResult:
-            assert count(BREAKER, circuit, B, report(result, 100)) is circuit
+            assert count(BREAKER, circuit, B, report_of(result, 100)) is circuit
 
 
 def test_a_released_or_abandoned_trial_makes_room_for_the_next() -> None:
-    assert count(BREAKER, half_open(), A, report(CircuitResult.RELEASED)).trial is None
+    assert count(BREAKER, half_open(), A, report_of(CircuitResult.RELEASED)).trial is None
     assert release(half_open(), A).trial is None
     assert release(half_open(), B).trial == A
 
@@ -94,7 +94,7 @@ def test_repeated_reports_count_once(reports: list[tuple[int, CircuitResult]]) -
     once = twice = Circuit()
     for number, (run, result) in enumerate(reports):
         who = f"run-{run}/{number}/1"
-        report = report(result, number)
+        report = report_of(result, number)
         once = count(BREAKER, once, who, report)
         twice = count(BREAKER, count(BREAKER, twice, who, report), who, report)
         assert once == twice
@@ -113,7 +113,7 @@ def test_reports_of_a_recreated_run_count_separately() -> None:
     circuit = Circuit()
     for uid in ("first", "second", "third"):
         run = RunRef(namespace="shop", name="order", uid=uid, workflow_id="order")
-        circuit = count(BREAKER, circuit, holder(run, "2/1"), report(CircuitResult.FAILED))
+        circuit = count(BREAKER, circuit, holder(run, "2/1"), report_of(CircuitResult.FAILED))
     assert circuit.state is CircuitState.OPEN
 
 

@@ -202,7 +202,7 @@ def test_a_terminating_pod_is_adopted(make: Any) -> None:
         ),
     ],
 )
-def test_a_pod_with_another_identity_is_a_conflict(
+def test_a_pod_of_another_identity_conflicts(
     make: Any, metadata: dict[str, Any], want_message: str, want_passing: bool
 ) -> None:
     conflict = pod_conflict(changed(make.pod(), **metadata), make.run, make.attempt)

@@ -291,7 +291,7 @@ def test_an_invalid_image_name_is_not_retried(make: Any) -> None:
         (lambda m: m.pod(phase="Failed", reason="AppArmor"), None),
     ],
 )
-def test_failed_container_is_the_one_whose_log_explains_the_failure(
+def test_failed_container_explains_the_failure(
     make: Any, pod: Callable[[Any], dict[str, Any]], want: str | None
 ) -> None:
     assert failed_container(make.activity(), pod(make)) == want

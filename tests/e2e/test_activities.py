@@ -336,9 +336,9 @@ def test_a_run_reports_a_missing_image_once(namespace: Cluster) -> None:
     condition = namespace.condition("workflowrun", "missing", "AttemptNotStarting")
     assert "attempt 1 does not start: container" in condition["message"]
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         events = json.loads(namespace("get", "events", "-o", "json"))["items"]
         return [e["reason"] for e in events if e["involvedObject"]["name"] == "missing"]
 
-    namespace.wait("the Event", lambda: "AttemptNotStarting" in told())
-    assert told().count("AttemptNotStarting") == 1
+    namespace.wait("the Event", lambda: "AttemptNotStarting" in reported())
+    assert reported().count("AttemptNotStarting") == 1

@@ -107,12 +107,12 @@ def check_reported_once_and_restored(namespace: Cluster, name: str, change: Json
     assert run is not None
     check_history(run)
 
-    def told() -> int:
+    def reported() -> int:
         events = namespace.list("events.v1.events.k8s.io")
         return [e["reason"] for e in events if e["regarding"]["name"] == name].count("StateDamaged")
 
-    namespace.wait("that to be told", told)
-    assert told() == 1
+    namespace.wait("the Event", reported)
+    assert reported() == 1
 
 
 def edit(namespace: Cluster, name: str, change: Json) -> None:

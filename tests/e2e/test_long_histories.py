@@ -95,12 +95,12 @@ def test_damaged_segments_are_reported_and_the_run_continues(namespace: Cluster)
     go(2)
     assert namespace.closed("hurt", seconds=300)["phase"] == "Completed"
 
-    def told() -> int:
+    def reported() -> int:
         events = namespace.list("events.v1.events.k8s.io")
         return [e["reason"] for e in events if e["regarding"]["name"] == "hurt"].count("HistoryTruncated")
 
-    namespace.wait("both to be told", lambda: told() >= 2)
-    assert told() == 2
+    namespace.wait("both Events", lambda: reported() >= 2)
+    assert reported() == 2
     done = perdure(namespace, "history", "hurt")
     assert done.returncode == 2
     assert first["metadata"]["name"] in done.stderr

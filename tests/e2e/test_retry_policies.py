@@ -153,10 +153,10 @@ def test_a_circuit_breaker_is_shared_by_runs_and_survives_the_operator(
     namespace.condition("retrypolicy", "fragile", "CircuitClosed")
     assert circuit(namespace, "fragile")["state"] == "Closed"
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         return {e["reason"] for e in namespace.list("events", "--field-selector=involvedObject.kind=RetryPolicy")}
 
-    namespace.wait("that to be told", lambda: {"CircuitOpened", "CircuitHalfOpened"} <= told())
+    namespace.wait("the Event", lambda: {"CircuitOpened", "CircuitHalfOpened"} <= reported())
 
 
 def test_a_run_is_retried_by_a_shared_policy(namespace: Cluster) -> None:

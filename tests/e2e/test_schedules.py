@@ -106,10 +106,10 @@ def test_the_overlap_policy_skips_a_time_or_terminates_the_open_run(namespace: C
         namespace.wait(f"a run of {name} to be {phase}", lambda phases=phases, phase=phase: phase in phases())
         counted(namespace, name, "actions", 2)
 
-    def told() -> set[str]:
+    def reported() -> set[str]:
         return {e["reason"] for e in namespace.list("events", "--field-selector=involvedObject.name=skips")}
 
-    namespace.wait("that to be told", lambda: "RunSkipped" in told())
+    namespace.wait("the Event", lambda: "RunSkipped" in reported())
 
 
 def test_a_paused_schedule_starts_nothing_and_catches_up_on_nothing(namespace: Cluster) -> None:

@@ -64,10 +64,10 @@ def test_a_run_whose_spec_fills_the_object_is_reported_and_not_retried(namespace
         if namespace.run("create", "-f", "-", stdin=body).returncode == 0:
             break
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         events = namespace.list("events.v1.events.k8s.io")
         return [e["note"] for e in events if e["regarding"]["name"] == "full" and e["reason"] == "PayloadTooLarge"]
 
-    namespace.wait("an Event", told)
-    assert "larger than the API server accepts" in told()[0]
+    namespace.wait("an Event", reported)
+    assert "larger than the API server accepts" in reported()[0]
     assert not namespace.list("pods")

@@ -77,11 +77,11 @@ def test_a_signal_is_recorded_and_its_answer_is_in_the_status(namespace: Cluster
     assert shown[0].split() == ["NAME", "VERB", "NAME", "WORKFLOW-ID", "PHASE", "REASON", "AGE"]
     assert shown[1].split()[:-1] == ["tell", "signal", "A/1", "Complete", "Done"]
 
-    def told() -> list[Json]:
+    def reported() -> list[Json]:
         events = namespace.list("events.v1.events.k8s.io")
         return [e for e in events if e["regarding"]["name"] == "order" and e["reason"] == "OperationDone"]
 
-    (event,) = namespace.wait("an Event on the run", told)
+    (event,) = namespace.wait("an Event on the run", reported)
     assert (event["note"], event["related"]["name"]) == ("Operation tell: signal", "tell")
 
 

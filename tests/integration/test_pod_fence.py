@@ -117,12 +117,12 @@ def test_a_forged_pod_with_the_name_of_the_next_attempt_is_not_adopted(scene: Cl
     forged["spec"]["containers"][0] |= {"image": IMAGE, "command": ["python", "-c", program]}
     assert not create(scene, EDITOR, forged)
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         events = scene.list("events.v1.events.k8s.io")
         return [e["note"] for e in events if e["regarding"]["name"] == "order" and e["reason"] == "PodRefused"]
 
-    scene.wait("an Event that tells what is in the way", told)
-    assert "was not made by Perdure" in told()[0]
+    scene.wait("an Event with the conflict", reported)
+    assert "was not made by Perdure" in reported()[0]
     assert scene.pod("order-2-2", "Succeeded")
     scene("delete", EDITOR, "pod", "order-2-2")
     assert scene.closed("order")["output"] == "real"

@@ -45,9 +45,9 @@ def test_a_run_whose_name_is_taken_starts_under_another_name(namespace: Cluster)
     assert "ownerReferences" not in other["metadata"]
     assert not (other.get("status") or {}).get("completionTime")
 
-    def told() -> bool:
+    def reported() -> bool:
         events = namespace.list("events", "--field-selector=reason=RunNameTaken")
         return any(f"WorkflowRun `{taken}` exists" in event.get("message", event.get("note", "")) for event in events)
 
-    namespace.wait("an Event", told)
+    namespace.wait("an Event", reported)
     namespace.delete("schedule", "busy")

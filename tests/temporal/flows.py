@@ -214,7 +214,7 @@ class FailsTask:
         raise RuntimeError("a mistake in the code")
 
     @workflow.signal
-    def mend(self) -> None:
+    def fix(self) -> None:
         self.good = True
 
 

@@ -266,7 +266,7 @@ async def test_requests_to_a_damaged_run_fail_with_data_loss(temporal: Temporal)
             assert (await refused(asked)).status is RPCStatusCode.DATA_LOSS
     edit({"startTime": good["startTime"]})
 
-    async def mended() -> bool:
+    async def restored() -> bool:
         try:
             await service.terminate_workflow_execution(of(temporal, TerminateWorkflowExecutionRequest, handle))
         except RPCError as error:
@@ -275,7 +275,7 @@ async def test_requests_to_a_damaged_run_fail_with_data_loss(temporal: Temporal)
             raise
         return True
 
-    await until("the run to go on", mended)
+    await until("the run to continue", restored)
 
 
 async def test_a_namespace_that_is_not_watched_is_not_found(temporal: Temporal) -> None:

@@ -47,7 +47,7 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
-def told(what: str, queue: str) -> float | None:
+def metric(what: str, queue: str) -> float | None:
     """The count or the sum of the waits that a queue has reported."""
     return REGISTRY.get_sample_value(f"perdure_queue_wait_seconds_{what}", {"queue": queue})
 

@@ -19,7 +19,7 @@ class Server:
 
     def __init__(self) -> None:
         self.runs: dict[str, kube.Object] = {}
-        self.told: list[kube.Object] = []
+        self.events: list[kube.Object] = []
         self._version = 0
 
     def create(self, uid: str, second: int) -> kube.Object:
@@ -52,7 +52,7 @@ class Server:
         self._version += 1
         made = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
         self.runs[made["metadata"]["uid"]] = made
-        self.told.append(made)
+        self.events.append(made)
         return made
 
 
@@ -63,18 +63,18 @@ class Operator:
         self.directory, self._server = Directory(), server
         self.known: dict[str, kube.Object] = {}
         self.going: list[kube.Object] = []
-        self.heard = 0
+        self.observed = 0
 
-    def hear(self, obj: kube.Object) -> None:
+    def observe(self, obj: kube.Object) -> None:
         self.directory.put(obj)
         known = self.known.setdefault(obj["metadata"]["uid"], obj)
         if not kube.older(obj["metadata"]["resourceVersion"], known["metadata"]["resourceVersion"]):
             self.known[obj["metadata"]["uid"]] = obj
 
-    def hear_next(self) -> None:
-        if self.heard < len(self._server.told):
-            self.hear(self._server.told[self.heard])
-            self.heard += 1
+    def observe_next(self) -> None:
+        if self.observed < len(self._server.events):
+            self.observe(self._server.events[self.observed])
+            self.observed += 1
 
     def decide(self, uid: str) -> None:
         entry = self.directory.get(uid)
@@ -89,7 +89,7 @@ class Operator:
         if self.going:
             written = self._server.start(self.going.pop(0))
             if written is not None:
-                self.hear(written)
+                self.observe(written)
 
 
 UIDS = st.permutations([f"{n:x}" for n in range(6)])
@@ -102,11 +102,11 @@ def test_one_operator_starts_one_run_with_events_in_any_order(uids: list[str], s
     operator = Operator(server)
     pending = list(zip(uids, seconds, strict=True))
     for _ in range(60):
-        match data.draw(st.sampled_from(["create", "hear", "decide", "decide", "land", "close"])):
+        match data.draw(st.sampled_from(["create", "observe", "decide", "decide", "land", "close"])):
             case "create" if pending:
                 server.create(*pending.pop(0))
-            case "hear" if server.told:
-                operator.hear(data.draw(st.sampled_from(server.told)))
+            case "observe" if server.events:
+                operator.observe(data.draw(st.sampled_from(server.events)))
             case "decide":
                 operator.decide(data.draw(st.sampled_from(sorted(operator.known) or uids)))
             case "land":
@@ -123,11 +123,11 @@ def test_two_operators_with_ordered_events_start_one_run(uids: list[str], second
     pending = list(zip(uids, seconds, strict=True))
     for _ in range(60):
         operator = data.draw(st.sampled_from(operators))
-        match data.draw(st.sampled_from(["create", "hear", "hear", "decide", "decide", "land"])):
+        match data.draw(st.sampled_from(["create", "observe", "observe", "decide", "decide", "land"])):
             case "create" if pending:
                 server.create(*pending.pop(0))
-            case "hear":
-                operator.hear_next()
+            case "observe":
+                operator.observe_next()
             case "decide":
                 operator.decide(data.draw(st.sampled_from(sorted(operator.known) or uids)))
             case "land":
@@ -139,9 +139,9 @@ def test_an_admitted_run_is_not_overtaken_by_an_older_one_observed_later() -> No
     server = Server()
     operator = Operator(server)
     early, late = server.create("a", 0), server.create("b", 1)
-    operator.hear(late)
+    operator.observe(late)
     operator.decide("b")
-    operator.hear(early)
+    operator.observe(early)
     entry = operator.directory.get("a")
     assert entry is not None
     verdict = operator.directory.claims.claim(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perdure.controller.errors import NotYetError
 from perdure.observe.metrics import REGISTRY
-from unit.controller.queue_bench import HOUR, Bench, at, elapsed, in_virtual_time, told
+from unit.controller.queue_bench import HOUR, Bench, at, elapsed, in_virtual_time, metric
 
 # Single flight
 
@@ -80,9 +80,9 @@ async def test_a_tenant_with_thousands_of_keys_delays_another_by_at_most_one_key
         await asyncio.sleep(HOUR)
     assert bench.times("b") == [6]
     assert bench.times("b-due") == [11]
-    assert len(bench.done) == told("count", "thousands") == 2_002
+    assert len(bench.done) == metric("count", "thousands") == 2_002
     # Two of them a second: the last one waits for 1,000 s.
-    assert told("sum", "thousands") == pytest.approx(sum(n // 2 for n in range(2_002)), abs=2_002)
+    assert metric("sum", "thousands") == pytest.approx(sum(n // 2 for n in range(2_002)), abs=2_002)
 
 
 @in_virtual_time
@@ -331,8 +331,8 @@ async def test_each_queue_exposes_depth_waits_and_failures_as_metrics() -> None:
         assert value("perdure_queue_depth") == 1, "a, which failed, waits for its turn behind c"
         await asyncio.sleep(0.6)
         assert value("perdure_pass_failures_total") == 1
-        assert told("count", "tried") == 4
-        assert told("sum", "tried") == pytest.approx(0 + 1 + 2 + 1.8)
+        assert metric("count", "tried") == 4
+        assert metric("sum", "tried") == pytest.approx(0 + 1 + 2 + 1.8)
 
 
 # Keys of others

@@ -76,7 +76,7 @@ output: "${{steps.make.artifacts.map(each, each.report.key)}}"
     assert done.result == ["first", "second"]
 
 
-def told(steps: str) -> list[str]:
+def findings_of(steps: str) -> list[str]:
     spec = WorkflowSpec.parse(yaml.safe_load(f"{MAKE}\nsteps:\n{steps}"))
     return [f"{each.severity.value} {each.path}: {each.message}" for each in check(spec).findings]
 
@@ -111,7 +111,7 @@ def told(steps: str) -> list[str]:
 def test_lint_knows_the_artifacts_of_a_step(step: str, read: str, said: str | None) -> None:
     fields = step if step.startswith("{") else f"{{{step}}}"
     steps = f'- {{name: make, {fields[1:]}\n- {{name: use, set: {{x: "${{{read}}}"}}}}'
-    found = [each for each in told(steps) if "is not used" not in each and "no step runs" not in each]
+    found = [each for each in findings_of(steps) if "is not used" not in each and "no step runs" not in each]
     if said is None:
         assert [each for each in found if "artifacts" in each] == []
     else:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from unit.language.checking import told
+from unit.language.checking import findings_of
 
 WHERE = "spec.activities[0].cache"
 
@@ -12,7 +12,7 @@ WHERE = "spec.activities[0].cache"
 def of_activity(**fields: Any) -> list[str]:
     activity = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i", "args": ["${input.id}"]}}
     workspaces = [{"name": "files", "emptyDir": {}}] if "workspaces" in fields else []
-    return told(activities=[{**activity, **fields}], workspaces=workspaces)
+    return findings_of(activities=[{**activity, **fields}], workspaces=workspaces)
 
 
 @pytest.mark.parametrize(

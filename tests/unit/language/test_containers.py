@@ -25,7 +25,7 @@ def resolved(given: Any, **container: Any) -> dict[str, Any]:
     return found.dump()
 
 
-def told(text: str) -> list[str]:
+def findings_of(text: str) -> list[str]:
     spec = yaml.safe_load("startToCloseTimeout: 1m\nname: work\n" + text)
     steps = [{"name": "do", "activity": {"name": "work"}}]
     found = check(WorkflowSpec.parse({"activities": [spec], "steps": steps})).findings
@@ -131,24 +131,24 @@ def test_a_trial_has_placeholders_for_expressions() -> None:
 def test_an_expression_that_cannot_be_evaluated_is_an_error_before_the_run(
     container: str, place: str, message: str
 ) -> None:
-    (finding,) = told(f"container: {{image: i, {container}}}")
+    (finding,) = findings_of(f"container: {{image: i, {container}}}")
     assert finding.startswith(f"Error spec.activities[0].container.{place}: ")
     assert message in finding
 
 
 def test_each_of_several_errors_is_reported() -> None:
-    assert len(told('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
+    assert len(findings_of('container: {image: "${a}", args: ["${b}", "${input}", "${c}"]}')) == 3
 
 
 def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
-    (finding,) = told('container: {image: i, command: [echo, "${input.name}"]}')
+    (finding,) = findings_of('container: {image: i, command: [echo, "${input.name}"]}')
     assert finding.startswith("Warning spec.activities[0].container.command[1]: `${…}` is not evaluated here")
-    assert told('container: {image: i, workingDir: "/${run.name}"}')
+    assert findings_of('container: {image: i, workingDir: "/${run.name}"}')
     template = '{spec: {nodeSelector: {zone: "${input.zone}"}, containers: [{name: m, image: i}]}}'
-    (finding,) = told(f"podTemplate: {template}")
+    (finding,) = findings_of(f"podTemplate: {template}")
     assert finding.startswith("Warning spec.activities[0].podTemplate.spec.nodeSelector.zone: ")
     # A shell's own variables are none of ours.
-    assert told('container: {image: i, command: [sh, -c, "echo ${HOME} ${1:-x} $HOME $${input}"]}') == []
+    assert findings_of('container: {image: i, command: [sh, -c, "echo ${HOME} ${1:-x} $HOME $${input}"]}') == []
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
     ],
 )
 def test_an_expression_in_a_shell_program_causes_a_warning(container: str) -> None:
-    (finding,) = told(f"container: {{image: i, {container}}}")
+    (finding,) = findings_of(f"container: {{image: i, {container}}}")
     assert finding.startswith("Warning spec.activities[0].container.args[")
     assert "anyone who can choose the value can run any command" in finding
 
@@ -179,11 +179,11 @@ def test_an_expression_in_a_shell_program_causes_a_warning(container: str) -> No
     ],
 )
 def test_an_expression_next_to_a_program_is_safe(container: str) -> None:
-    assert told(f"container: {{image: i, {container}}}") == []
+    assert findings_of(f"container: {{image: i, {container}}}") == []
 
 
 def test_argo_tags_cause_a_warning_in_every_field() -> None:
-    (finding,) = told('container: {image: i, command: [echo, "{{inputs.parameters.name}}"]}')
+    (finding,) = findings_of('container: {image: i, command: [echo, "{{inputs.parameters.name}}"]}')
     assert finding.startswith(
         "Warning spec.activities[0].container.command[1]: `{{inputs.parameters.name}}` looks like"
     )
@@ -192,7 +192,9 @@ def test_argo_tags_cause_a_warning_in_every_field() -> None:
     assert found.path == "spec.steps[0].set.a.b[0]"
     # Programs have braces of their own.
     assert (
-        told("""container: {image: i, command: [python, -c, 'print(f"{{{x}}}") # {{"done": 1}} {{ .Values.x }}']}""")
+        findings_of(
+            """container: {image: i, command: [python, -c, 'print(f"{{{x}}}") # {{"done": 1}} {{ .Values.x }}']}"""
+        )
         == []
     )
 

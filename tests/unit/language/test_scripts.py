@@ -15,7 +15,7 @@ def activity(**script: Any) -> dict[str, Any]:
     return {"name": "a", "startToCloseTimeout": "1m", "script": {"image": "i", "source": "true", **script}}
 
 
-def told(**script: Any) -> list[str]:
+def findings_of(**script: Any) -> list[str]:
     steps = [{"name": "s", "activity": {"name": "a"}}]
     found = check(WorkflowSpec.parse({"activities": [activity(**script)], "steps": steps})).findings
     return [f"{finding.severity.value} {finding}" for finding in found]
@@ -43,11 +43,11 @@ def test_a_script_without_expressions_is_unchanged() -> None:
 
 
 def test_an_expression_in_the_source_causes_a_warning() -> None:
-    (finding,) = told(source="print(${input})", command=["/usr/bin/python3"])
+    (finding,) = findings_of(source="print(${input})", command=["/usr/bin/python3"])
     assert finding.startswith(
         "Warning spec.activities[0].script.source: the value becomes a part of the program that `pyth"
     )
-    assert told(source="echo $1 $${HOME}", args=["${input}"]) == []
+    assert findings_of(source="echo $1 $${HOME}", args=["${input}"]) == []
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_an_expression_in_the_source_causes_a_warning() -> None:
     ],
 )
 def test_an_invalid_script_is_an_error(script: dict[str, Any], message: str) -> None:
-    (finding,) = told(**script)
+    (finding,) = findings_of(**script)
     assert finding.startswith("Error spec.activities[0].")
     assert message in finding
 
 
 def test_an_expression_in_a_field_without_evaluation_causes_a_warning() -> None:
-    (finding,) = told(command=["sh", "${input}"])
+    (finding,) = findings_of(command=["sh", "${input}"])
     assert finding.startswith("Warning spec.activities[0].script.command[1]: `${…}` is not evaluated here")

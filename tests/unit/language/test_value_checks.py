@@ -8,7 +8,7 @@ import pytest
 from perdure.api.workflowrun import WorkflowRunSpec
 from perdure.language.checks import options
 from perdure.language.checks.reads import reads_of
-from unit.language.checking import SCHEMA, STEPS, of_value, told
+from unit.language.checking import SCHEMA, STEPS, findings_of, of_value
 
 
 def test_the_references_of_an_expression_are_collected() -> None:
@@ -117,7 +117,7 @@ def test_parts_that_have_values_are_not_reported(expression: str) -> None:
     ],
 )
 def test_an_invalid_literal_of_a_step_is_an_error(step: dict[str, Any], want: str) -> None:
-    (finding,) = told(steps=[STEPS["steps"][0], {"name": "s", **step}])
+    (finding,) = findings_of(steps=[STEPS["steps"][0], {"name": "s", **step}])
     assert finding.startswith("Error spec.steps[1].")
     assert want in finding
 
@@ -140,7 +140,7 @@ def test_an_invalid_literal_of_a_step_is_an_error(step: dict[str, Any], want: st
     ],
 )
 def test_a_valid_literal_is_not_reported(step: dict[str, Any]) -> None:
-    assert told(steps=[STEPS["steps"][0], {"name": "s", **step}]) == []
+    assert findings_of(steps=[STEPS["steps"][0], {"name": "s", **step}]) == []
 
 
 TEMPLATE = {"name": "work", "startToCloseTimeout": "1m"}
@@ -178,7 +178,7 @@ TEMPLATE = {"name": "work", "startToCloseTimeout": "1m"}
     ],
 )
 def test_reserved_names_in_a_pod_are_rejected(activity: dict[str, Any], want: str) -> None:
-    (finding,) = told(activities=[{**TEMPLATE, **activity}])
+    (finding,) = findings_of(activities=[{**TEMPLATE, **activity}])
     assert finding.startswith("Error spec.activities[0].")
     assert want in finding
 
@@ -192,7 +192,7 @@ def test_reserved_names_in_a_pod_are_rejected(activity: dict[str, Any], want: st
     ],
 )
 def test_names_of_the_sidecar_are_allowed_without_one(activity: dict[str, Any]) -> None:
-    assert told(activities=[{**TEMPLATE, **activity}]) == []
+    assert findings_of(activities=[{**TEMPLATE, **activity}]) == []
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_search_attributes_become_labels_and_annotations(attributes: dict[str, A
 def test_computed_timeouts_are_checked(step: dict[str, Any], path: str) -> None:
     def of(expression: str) -> list[str]:
         given = json.loads(json.dumps({"name": "s", **step}).replace("%", expression))
-        return told(SCHEMA, steps=[given])
+        return findings_of(SCHEMA, steps=[given])
 
     where = f"spec.steps[0].{path}: "
     assert of("${input.guest}") == of("${duration('1h')}") == []

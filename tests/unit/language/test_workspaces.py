@@ -14,7 +14,7 @@ RUN = {"name": "order-1", "namespace": "shop", "workflowId": "order", "runId": "
 _TAKEN = "Perdure reserves {} in the activity's pod; choose another one"
 
 
-def told(*mounts: dict[str, Any], **activity: Any) -> list[str]:
+def findings_of(*mounts: dict[str, Any], **activity: Any) -> list[str]:
     work = {"name": "work", "startToCloseTimeout": "1m", "container": {"image": "i"}, **activity}
     spec = {
         "workspaces": [{"name": "files", "emptyDir": {}}],
@@ -25,7 +25,7 @@ def told(*mounts: dict[str, Any], **activity: Any) -> list[str]:
 
 
 def test_valid_workspaces_are_accepted() -> None:
-    assert told({"name": "files"}, {"name": "files", "mountPath": "/parts", "subPath": "${input.part}/in"}) == []
+    assert findings_of({"name": "files"}, {"name": "files", "mountPath": "/parts", "subPath": "${input.part}/in"}) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_valid_workspaces_are_accepted() -> None:
     ids=["unknown", "unused", "twice", "reserved", "outside", "expression"],
 )
 def test_invalid_workspaces_are_reported(mounts: list[dict[str, Any]], want: list[str]) -> None:
-    found = told(*mounts)
+    found = findings_of(*mounts)
     assert len(found) == len(want), found
     assert all(each.startswith(part) for each, part in zip(found, want, strict=True)), found
 
@@ -68,7 +68,7 @@ def test_volumes_of_a_template_must_not_have_names_of_workspaces() -> None:
         "volumes": [{"name": "workspace-files", "emptyDir": {}}],
         "containers": [{"name": "a", "image": "i", "volumeMounts": [{"name": "x", "mountPath": "/workspaces/files"}]}],
     }
-    found = told({"name": "files"}, container=None, podTemplate={"spec": spec})
+    found = findings_of({"name": "files"}, container=None, podTemplate={"spec": spec})
     assert [each.partition(": ") for each in found] == [
         (
             "Error spec.activities[0].podTemplate.spec.volumes[0].name",
@@ -89,7 +89,7 @@ def test_invalid_artifacts_are_reported() -> None:
         {"name": "b", "path": "/b", "http": {"url": "s3://bucket/file"}},
         {"name": "c", "path": "/c", "http": {"url": "${input.url}", "sha256": "${nobody}"}},
     ]
-    found = told({"name": "files"}, artifacts={"inputs": inputs})
+    found = findings_of({"name": "files"}, artifacts={"inputs": inputs})
     assert [each.partition("; the available names")[0].removeprefix("Error spec.activities[0].") for each in found] == [
         "artifacts.inputs[0].path: another workspace or artifact is already mounted at `/workspaces/files`",
         "artifacts.inputs[1].http.url: must begin with `http://` or `https://`",

@@ -19,7 +19,7 @@ TOO_MUCH_MEMORY = (
 )
 
 
-def tell(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+def outcome_of(make: Any, pod: dict[str, Any] | None, lease: dict[str, Any] | None = None, **kwargs: Any) -> Any:
     return outcome(
         kwargs.get("attempt", make.attempt),
         kwargs.get("definition", make.activity()),

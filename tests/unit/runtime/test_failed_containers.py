@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perdure.engine.failures import Failure, FailureKind
 from perdure.runtime.outcomes import LOG_LIMIT, tail
-from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, tell
+from unit.runtime.outcomes import STARTED, TOO_MUCH_MEMORY, document, failure_of, outcome_of
 
 # --- Failed: exit codes -----------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def test_a_failed_container_has_type_and_message(
     codes = [64, end.pop("mapped", 65)]
     definition = make.activity(failureTypes=[{"exitCodes": codes, "type": "InvalidInput", "nonRetryable": True}])
     code = end.pop("exit_code")
-    told = tell(make, make.pod(make.terminated(code, **end), phase="Failed"), definition=definition)
+    told = outcome_of(make, make.pod(make.terminated(code, **end), phase="Failed"), definition=definition)
     failure = failure_of(told)
     assert (failure.type, failure.message) == (want_type, want_message)
     assert failure.kind is FailureKind.APPLICATION
@@ -81,19 +81,19 @@ def test_a_failed_container_has_type_and_message(
 
 
 def test_the_details_contain_the_exit_code_and_signal(make: Any) -> None:
-    failure = failure_of(tell(make, make.pod(make.terminated(137), phase="Failed")))
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(137), phase="Failed")))
     assert failure.details == {"container": "activity", "exitCode": 137, "reason": "Error", "signal": "SIGKILL"}
 
 
 def test_a_long_log_keeps_its_end(make: Any) -> None:
-    message = failure_of(tell(make, make.pod(make.terminated(1, message="x" * 3000 + "the end")))).message
+    message = failure_of(outcome_of(make, make.pod(make.terminated(1, message="x" * 3000 + "the end")))).message
     assert len(message) <= 2048
     assert message.endswith("the end")
     assert "\n…" in message
 
 
 def test_a_failure_counts_while_a_sidecar_runs(make: Any) -> None:
-    assert failure_of(tell(make, make.pod(make.running("sidecar"), make.terminated(1)))).type == "ExitCode1"
+    assert failure_of(outcome_of(make, make.pod(make.running("sidecar"), make.terminated(1)))).type == "ExitCode1"
 
 
 # --- Failed: error documents ------------------------------------------------------------------------------------------
@@ -151,13 +151,13 @@ def test_a_failure_counts_while_a_sidecar_runs(make: Any) -> None:
 )
 def test_an_error_document_describes_the_failure(make: Any, message: str, want: dict[str, Any]) -> None:
     definition = make.activity(failureTypes=[{"exitCodes": [1], "type": "Declared", "nonRetryable": True}])
-    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message)), definition=definition))
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(1, message=message)), definition=definition))
     assert failure == Failure(kind=FailureKind.APPLICATION, **want)
 
 
 def test_an_activity_that_stops_on_request_is_cancelled(make: Any) -> None:
     message = document(cancelled=True, message="asked by ann", details=3)
-    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(1, message=message))))
     assert failure == Failure(kind=FailureKind.CANCELLED, message="asked by ann", details=3)
 
 
@@ -172,7 +172,7 @@ def test_an_activity_that_stops_on_request_is_cancelled(make: Any) -> None:
     ],
 )
 def test_a_message_that_is_not_an_error_document_is_a_log(make: Any, message: str) -> None:
-    failure = failure_of(tell(make, make.pod(make.terminated(1, message=message))))
+    failure = failure_of(outcome_of(make, make.pod(make.terminated(1, message=message))))
     assert failure.type == "ExitCode1"
     assert failure.message.endswith(message)
 
@@ -185,7 +185,7 @@ def test_a_failed_init_container_is_named(make: Any) -> None:
     pod = make.pod(
         make.waiting("PodInitializing"), phase="Failed", init=(make.terminated(64, name="fetch", message="no route"),)
     )
-    told = tell(make, pod, definition=definition)
+    told = outcome_of(make, pod, definition=definition)
     failure = failure_of(told)
     assert failure.type == "InitContainerFailed"
     assert failure.message == "init container fetch failed (exit code 64):\nno route"

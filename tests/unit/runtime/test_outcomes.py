@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from perdure.engine.failures import Failure, FailureKind, TimeoutType
 from perdure.engine.inputs import AttemptCompleted, AttemptLost, AttemptStarted
 from perdure.runtime.outcomes import failed_container
-from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, tell
+from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 # --- Nothing yet, and started -----------------------------------------------------------------------------------------
 
@@ -37,7 +37,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
     ],
 )
 def test_a_pending_pod_has_no_outcome(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
-    assert tell(make, pod(make)) is None
+    assert outcome_of(make, pod(make)) is None
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_a_pending_pod_has_no_outcome(make: Any, pod: Callable[[Any], dict[str, 
     ],
 )
 def test_an_attempt_starts_with_its_container(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
-    assert tell(make, pod(make)) == AttemptStarted(scheduled_event_id=5, attempt=2, time=STARTED)
+    assert outcome_of(make, pod(make)) == AttemptStarted(scheduled_event_id=5, attempt=2, time=STARTED)
 
 
 def test_the_start_of_a_sidecar_does_not_start_the_attempt(make: Any) -> None:
-    assert tell(make, make.pod(make.running("sidecar"), make.waiting("ContainerCreating"))) is None
+    assert outcome_of(make, make.pod(make.running("sidecar"), make.waiting("ContainerCreating"))) is None
 
 
 def test_a_pod_of_another_attempt_is_ignored(make: Any) -> None:
     pod = make.pod(make.terminated(0), phase="Succeeded", attempt=make.with_attempt(attempt=1))
-    assert tell(make, pod) is None
+    assert outcome_of(make, pod) is None
 
 
 # --- Completed --------------------------------------------------------------------------------------------------------
@@ -89,7 +89,9 @@ def test_a_pod_of_another_attempt_is_ignored(make: Any) -> None:
     ],
 )
 def test_exit_code_0_of_the_activity_container_is_success(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
-    assert tell(make, pod(make)) == AttemptCompleted(scheduled_event_id=5, attempt=2, result=None, started_time=STARTED)
+    assert outcome_of(make, pod(make)) == AttemptCompleted(
+        scheduled_event_id=5, attempt=2, result=None, started_time=STARTED
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_exit_code_0_of_the_activity_container_is_success(make: Any, pod: Callab
     ],
 )
 def test_the_termination_message_is_the_result(make: Any, message: str, want: Any) -> None:
-    told = tell(make, make.pod(make.terminated(0, message=message)))
+    told = outcome_of(make, make.pod(make.terminated(0, message=message)))
     assert told.result == want
 
 
@@ -131,7 +133,7 @@ def test_the_termination_message_is_the_result(make: Any, message: str, want: An
 def test_a_possibly_truncated_result_is_rejected(make: Any, message: str, containers: int) -> None:
     pod = make.pod(make.terminated(0, message=message))
     pod["spec"]["containers"] += [{"name": f"sidecar-{n}"} for n in range(containers - 1)]
-    failure = failure_of(tell(make, pod))
+    failure = failure_of(outcome_of(make, pod))
     assert failure.type == "PayloadTooLarge"
     assert failure.non_retryable
     assert "resultSize: Large" in failure.message
@@ -143,14 +145,14 @@ def test_a_possibly_truncated_result_is_rejected(make: Any, message: str, contai
 def test_a_large_result_is_read_from_the_lease(make: Any) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0, message="ignored"), attempt=attempt)
-    told = tell(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
+    told = outcome_of(make, pod, make.lease(attempt, result=json.dumps(["x" * 10_000])), attempt=attempt)
     assert told.result == ["x" * 10_000]
 
 
 def test_a_small_result_of_a_large_activity_is_read_from_the_message(make: Any) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0, message="[1]"), attempt=attempt)
-    assert tell(make, pod, make.lease(attempt), attempt=attempt).result == [1]
+    assert outcome_of(make, pod, make.lease(attempt), attempt=attempt).result == [1]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_a_small_result_of_a_large_activity_is_read_from_the_message(make: Any) 
 def test_a_missing_large_result_fails_the_attempt(make: Any, lease: Callable[[Any, Any], Any]) -> None:
     attempt = make.with_attempt(large_result=True)
     pod = make.pod(make.terminated(0), attempt=attempt)
-    failure = failure_of(tell(make, pod, lease(make, attempt), attempt=attempt))
+    failure = failure_of(outcome_of(make, pod, lease(make, attempt), attempt=attempt))
     assert failure.type == "ResultMissing"
     assert "perdure.dev/result" in failure.message
 
@@ -179,7 +181,7 @@ def test_a_missing_large_result_fails_the_attempt(make: Any, lease: Callable[[An
 def test_a_result_in_the_lease_is_ignored_for_small_results(make: Any) -> None:
     attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
     pod = make.pod(make.terminated(0, message="1"), attempt=attempt)
-    assert tell(make, pod, make.lease(attempt, result="2"), attempt=attempt).result == 1
+    assert outcome_of(make, pod, make.lease(attempt, result="2"), attempt=attempt).result == 1
 
 
 def test_a_sidecar_init_container_does_not_determine_the_outcome(make: Any) -> None:
@@ -192,19 +194,19 @@ def test_a_sidecar_init_container_does_not_determine_the_outcome(make: Any) -> N
         }
     )
     pod = make.pod(make.running(), definition=definition, init=(make.terminated(1, name="proxy"),))
-    assert isinstance(tell(make, pod, definition=definition), AttemptStarted)
+    assert isinstance(outcome_of(make, pod, definition=definition), AttemptStarted)
 
 
 def test_the_activity_container_is_found_by_name(make: Any) -> None:
     definition = make.activity(podTemplate={"spec": {"containers": [{"name": "work", "image": "a"}, {"name": "side"}]}})
     pod = make.pod(make.terminated(1, name="side"), make.terminated(0, name="work"), definition=definition)
-    assert isinstance(tell(make, pod, definition=definition), AttemptCompleted)
+    assert isinstance(outcome_of(make, pod, definition=definition), AttemptCompleted)
 
 
 def test_exceeding_a_storage_limit_is_a_failure(make: Any) -> None:
     text = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".'
     pod = make.pod(make.terminated(137), phase="Failed", reason="Evicted", message=text)
-    failure = failure_of(tell(make, pod))
+    failure = failure_of(outcome_of(make, pod))
     assert failure.type == "Evicted"
     assert failure.message == (
         f"pod order-42-5-2 failed: Evicted: {text.rstrip('.')}; make it write less, or raise `resources.limits.ephemeral-storage`"
@@ -213,7 +215,7 @@ def test_exceeding_a_storage_limit_is_a_failure(make: Any) -> None:
 
 @pytest.mark.parametrize("reason", ["SysctlForbidden", "AppArmor"])
 def test_a_definition_rejected_by_the_node_is_a_failure(make: Any, reason: str) -> None:
-    failure = failure_of(tell(make, make.pod(phase="Failed", reason=reason, message="not allowed")))
+    failure = failure_of(outcome_of(make, make.pod(phase="Failed", reason=reason, message="not allowed")))
     assert failure.type == reason
 
 
@@ -221,7 +223,7 @@ def test_the_deadline_of_the_pod_is_a_start_to_close_timeout(make: Any) -> None:
     attempt = make.with_attempt(heartbeat_timeout=timedelta(seconds=5))
     end = make.terminated(143, finishedAt="2026-01-31T12:10:01Z", message=document(cancelled=True, message="SIGTERM"))
     pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", attempt=attempt)
-    told = tell(make, pod, make.lease(attempt, heartbeat_details='{"done": 3}'), attempt=attempt)
+    told = outcome_of(make, pod, make.lease(attempt, heartbeat_details='{"done": 3}'), attempt=attempt)
     assert failure_of(told) == Failure(
         kind=FailureKind.TIMEOUT,
         timeout_type=TimeoutType.START_TO_CLOSE,
@@ -233,12 +235,12 @@ def test_the_deadline_of_the_pod_is_a_start_to_close_timeout(make: Any) -> None:
 def test_the_deadline_applies_while_init_containers_run(make: Any) -> None:
     end = make.terminated(137, name="fetch", finishedAt="2026-01-31T12:10:01Z")
     pod = make.pod(make.waiting("PodInitializing"), phase="Failed", reason="DeadlineExceeded", init=(end,))
-    assert failure_of(tell(make, pod)).timeout_type is TimeoutType.START_TO_CLOSE
+    assert failure_of(outcome_of(make, pod)).timeout_type is TimeoutType.START_TO_CLOSE
 
 
 def test_a_container_that_failed_before_the_deadline_is_a_failure(make: Any) -> None:
     pod = make.pod(make.terminated(3), phase="Failed", reason="DeadlineExceeded")
-    assert failure_of(tell(make, pod)).type == "ExitCode3"
+    assert failure_of(outcome_of(make, pod)).type == "ExitCode3"
 
 
 NEVER_RAN = {"reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}
@@ -260,7 +262,7 @@ def test_an_attempt_that_never_started_before_the_deadline_fails_with_the_waitin
 ) -> None:
     for end in (make.terminated(137, **NEVER_RAN), make.waiting("ContainerCreating")):
         pod = make.pod(end, phase="Failed", reason="DeadlineExceeded", message="on the node longer than allowed")
-        failure = failure_of(tell(make, pod, attempt=make.with_attempt(waiting_reason=reason)))
+        failure = failure_of(outcome_of(make, pod, attempt=make.with_attempt(waiting_reason=reason)))
         assert failure.type == want
         assert told in failure.message
         assert not failure.non_retryable
@@ -268,14 +270,14 @@ def test_an_attempt_that_never_started_before_the_deadline_fails_with_the_waitin
 
 def test_a_started_attempt_without_a_known_end_is_lost_at_the_deadline(make: Any) -> None:
     pod = make.pod(make.terminated(137, **NEVER_RAN), phase="Failed", reason="DeadlineExceeded")
-    told = tell(make, pod, attempt=make.with_attempt(started=True))
+    told = outcome_of(make, pod, attempt=make.with_attempt(started=True))
     assert isinstance(told, AttemptLost)
     assert told.failure.details["reason"] == "ContainerStatusUnknown"
 
 
 def test_an_invalid_image_name_is_not_retried(make: Any) -> None:
     pod = make.pod(make.waiting("InvalidImageName", 'couldn\'t parse "a b"'), phase="Pending")
-    failure = failure_of(tell(make, pod))
+    failure = failure_of(outcome_of(make, pod))
     assert failure.type == "InvalidImageName"
     assert failure.non_retryable
     assert 'couldn\'t parse "a b"; fix the image name' in failure.message
@@ -345,7 +347,7 @@ def test_random_pods_complete_only_with_exit_code_0_and_end_only_when_terminated
         deleted_at=deleted,
         conditions=[make.disruption("EvictionByEvictionAPI")] if condition else [],
     )
-    told = tell(make, pod)
+    told = outcome_of(make, pod)
     ended = state is not None and state.get("terminated", {}).get("exitCode") == 0
     assert isinstance(told, AttemptCompleted) is ended
     over = ended or phase in {"Succeeded", "Failed", "Unknown"} or deleted or "terminated" in (state or init or {})

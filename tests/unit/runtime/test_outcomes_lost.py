@@ -9,7 +9,7 @@ import pytest
 from perdure.engine.failures import FailureKind
 from perdure.engine.inputs import AttemptLost, AttemptStarted
 from perdure.runtime import recheck_time
-from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, tell
+from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failure_of, outcome_of
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ from unit.runtime.outcomes import AFTER, BEFORE, SAME, STARTED, document, failur
     ],
 )
 def test_disruptions_lose_the_attempt(make: Any, pod: Callable[[Any], dict[str, Any] | None], want_reason: str) -> None:
-    told = tell(make, pod(make))
+    told = outcome_of(make, pod(make))
     assert isinstance(told, AttemptLost), told
     assert told.failure.kind is FailureKind.SERVER
     assert told.failure.details["reason"] == want_reason
@@ -145,12 +145,12 @@ def test_disruptions_lose_the_attempt(make: Any, pod: Callable[[Any], dict[str, 
     ],
 )
 def test_a_failure_before_a_disruption_is_a_failure(make: Any, pod: Callable[[Any], dict[str, Any]]) -> None:
-    assert failure_of(tell(make, pod(make))).type == "ExitCode1"
+    assert failure_of(outcome_of(make, pod(make))).type == "ExitCode1"
 
 
 def test_a_loss_has_a_message_with_cause_and_node(make: Any) -> None:
     pod = make.pod(make.terminated(137), phase="Failed", conditions=[make.disruption("PreemptionByScheduler")])
-    told = tell(make, pod)
+    told = outcome_of(make, pod)
     assert told.failure.message == (
         "pod order-42-5-2 was disrupted on node node-1: PreemptionByScheduler: told by PreemptionByScheduler"
     )
@@ -159,7 +159,7 @@ def test_a_loss_has_a_message_with_cause_and_node(make: Any) -> None:
 
 
 def test_braces_in_a_message_of_the_kubelet_are_literal(make: Any) -> None:
-    told = tell(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
+    told = outcome_of(make, make.pod(phase="Failed", reason="OutOfcpu", message="{pod} {0} {"))
     assert told.failure.message.endswith("OutOfcpu: {pod} {0} {")
 
 
@@ -167,8 +167,8 @@ def test_an_unresponsive_node_gets_some_time(make: Any) -> None:
     pod = make.pod(make.running(), deleted_at="2026-01-31T12:00:20Z", grace=30)
     when = recheck_time(pod)
     assert when == datetime(2026, 1, 31, 12, 1, 20, tzinfo=UTC)
-    assert isinstance(tell(make, pod, now=when - timedelta(microseconds=1)), AttemptStarted)
-    assert isinstance(tell(make, pod, now=when), AttemptLost)
+    assert isinstance(outcome_of(make, pod, now=when - timedelta(microseconds=1)), AttemptStarted)
+    assert isinstance(outcome_of(make, pod, now=when), AttemptLost)
 
 
 def test_a_pod_that_is_not_terminating_has_no_recheck_time(make: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from perdure.api.reserved import SIDECAR
 from perdure.engine.inputs import AttemptCompleted
-from unit.runtime.outcomes import document, failure_of, tell
+from unit.runtime.outcomes import document, failure_of, outcome_of
 
 
 def beside(make: Any, main: dict[str, Any], sidecar: dict[str, Any], **fields: Any) -> Any:
@@ -16,7 +16,7 @@ def beside(make: Any, main: dict[str, Any], sidecar: dict[str, Any], **fields: A
     fields.setdefault("phase", "Running")
     lease = fields.pop("lease", None)
     pod = make.pod(main, attempt=attempt, definition=definition, init=(sidecar,), **fields)
-    return tell(make, pod, lease and make.lease(attempt, **lease), attempt=attempt, definition=definition)
+    return outcome_of(make, pod, lease and make.lease(attempt, **lease), attempt=attempt, definition=definition)
 
 
 def ours(make: Any, exit_code: int | None, message: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Threads of tests: waits for their end that are bounded, and say what keeps a thread busy."""
+"""Threads of tests: bounded waits for their end that show what a busy thread is doing."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""The artifacts of deleted runs are deleted from a real S3 server, and nothing else is, whatever fails."""
+"""Only the artifacts of deleted runs are deleted from a real S3 server, even if requests fail."""
 
 import json
 import os

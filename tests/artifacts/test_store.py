@@ -1,4 +1,4 @@
-"""Output artifacts are uploaded to a real S3 server, and come back as input artifacts, whatever fails in between."""
+"""Output artifacts are uploaded to a real S3 server and downloaded as input artifacts, even if requests fail."""
 
 import hashlib
 import json

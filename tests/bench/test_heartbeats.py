@@ -45,7 +45,7 @@ def process(namespace: Cluster, program: str, *arguments: str) -> Iterator[subpr
 
 
 def read(found: subprocess.Popen[str], key: str, enough: Callable[[Any], bool]) -> list[Any]:
-    """What a process says of something, until that is enough."""
+    """Read a value that a process prints, until it is sufficient."""
     assert found.stdout is not None
     values = []
     for line in found.stdout:

@@ -170,9 +170,7 @@ async def test_duration_of_a_small_run_next_to_noisy_neighbors(
         await noise
         ended, told = await theirs.closed_or_reported()
         runs = 0 if make is failing_pod else count
-        while (await theirs.closed_or_reported())[
-            1
-        ] < runs:  # whatever they are, the operator says something about each
+        while (await theirs.closed_or_reported())[1] < runs:  # the operator reports each of them in some way
             assert time.monotonic() - begun < PATIENCE + MEASURED
             await asyncio.sleep(1)
         settled = time.monotonic() - begun

@@ -154,7 +154,7 @@ async def test_many_schedules_that_fire_at_different_times(namespace: Cluster) -
 
 
 def actions_of(namespace: Cluster) -> int:
-    """How many actions the schedules of a namespace have taken."""
+    """The number of actions of the schedules in a namespace."""
     return sum((each.get("status") or {}).get("counts", {}).get("actions", 0) for each in namespace.list("schedules"))
 
 

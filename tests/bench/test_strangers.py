@@ -1,6 +1,6 @@
-"""Strangers at the Temporal frontend: what running workflows notice, and what the operator takes.
+"""Unauthenticated callers of the Temporal frontend: their effect on running workflows and on the operator.
 
-PERDURE_STRANGERS says how many connections they have (20 by default), PERDURE_SECONDS for how long (10 by default). Every
+PERDURE_STRANGERS sets the number of their connections (20 by default), PERDURE_SECONDS how long they last (10 by default). Every
 other one sends tokens that only the API server can tell from real ones; all send messages of 4 MiB. Figures are printed, and
 nothing is decided by them.
 """
@@ -55,7 +55,7 @@ async def steps(client: Client, queue: str, until: asyncio.Event) -> list[float]
 
 
 async def measured(operator: Operator, client: Client, queue: str, *, strangers: int, authority: Path) -> str:
-    """The figures of some seconds with so many strangers."""
+    """Measure for some seconds with a number of unauthenticated callers."""
     over, peak = asyncio.Event(), memory(operator)
     cpu = await figure(operator, "process_cpu_seconds_total")
     running = asyncio.create_task(steps(client, queue, over))
@@ -89,7 +89,7 @@ async def test_cost_of_unauthenticated_callers(operator: Operator, tmp_path: Pat
         for strangers in (0, 0, STRANGERS):  # nothing is cold any more the second time
             print(await measured(operator, client, queue, strangers=strangers, authority=authority))
     for outcome in ("Valid", "Invalid", "Limited"):
-        with suppress(StopIteration, RuntimeError):  # there was none
+        with suppress(StopIteration, RuntimeError):  # no previous value
             number = await figure(operator, f'perdure_temporal_token_reviews_total{{outcome="{outcome}"}}')
             print(f"token reviews {outcome}: {number:.0f}")
     print(f"connections closed: {await figure(operator, 'perdure_temporal_connections_closed_total'):.0f}")

@@ -59,7 +59,7 @@ async def working(client: Client) -> AsyncIterator[str]:
 
 
 async def at_once(number: int, work: Callable[[int], Awaitable[Any]]) -> float:
-    """Do something so many times, some at once; seconds that it took."""
+    """Do something a number of times, some concurrently, and return the seconds that it took."""
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(which: int) -> None:

@@ -1,4 +1,4 @@
-"""Three operators that serve SDKs: one of them is killed, cut off, deleted, or suspended, and the others take its part over.
+"""Three operators that serve SDKs: one of them is killed, cut off, deleted, or suspended, and the others take over its shards.
 
 PERDURE_LONGER says how many trials there are, and for how many half minutes operators are killed.
 """
@@ -213,7 +213,7 @@ def fleet(system: Cluster, namespace: Cluster) -> Fleet:
 
 
 async def connected(fleet: Fleet) -> Client:
-    """A client of its own connection, with the token of a ServiceAccount that may do everything that SDKs do."""
+    """A client with its own connection and the token of a ServiceAccount that has all permissions of SDKs."""
     cluster = fleet.cluster
 
     def credentials() -> tuple[str, bytes, str]:
@@ -245,7 +245,7 @@ async def connected(fleet: Fleet) -> Client:
 
 @asynccontextmanager
 async def working(fleet: Fleet) -> AsyncIterator[Client]:
-    """Four workers, each with a connection of its own, and a client."""
+    """Four workers, each with its own connection, and a client."""
     workers = [
         Worker(
             await connected(fleet),

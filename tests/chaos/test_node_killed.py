@@ -47,7 +47,7 @@ def nodes(cluster: Cluster) -> Iterator[tuple[str, str]]:
 
 
 def loop(doomed: str, **options: Any) -> Json:
-    """A run of several activities that never end on the doomed node, and at once on any other."""
+    """A run of several activities that never end on the node to kill, and end immediately on any other."""
     code = (
         "import os, time\n"
         "def work(_):\n"
@@ -80,7 +80,7 @@ def test_activities_on_a_killed_node_run_on_another_node(namespace: Cluster, nod
     namespace("cordon", safe)
     retries = {"exponential": {"initialInterval": "1s", "maximumAttempts": 2}}
     namespace.start("beats", loop(doomed, heartbeatTimeout="5s", startToCloseTimeout="1h", retryPolicy=retries))
-    # A node that is lost uses up none of the attempts that there may be.
+    # A lost node does not count against the maximum number of attempts.
     once = {"exponential": {"maximumAttempts": 1}}
     namespace.start("plain", loop(doomed, startToCloseTimeout="1h", retryPolicy=once))
 

@@ -47,7 +47,7 @@ COLLECTOR: Json = {
 
 
 def asks(chance: random.Random, first: int, last: int) -> str:
-    """Operations, whose names tell nothing of their order."""
+    """Operations whose names do not depend on their order."""
     return yaml.safe_dump_all(
         {
             "apiVersion": "perdure.dev/v1alpha1",

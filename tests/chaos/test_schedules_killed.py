@@ -1,4 +1,4 @@
-"""kill -9 of the operator, again and again, while schedules fire: each time leads to one run, and to one only.
+"""Kill the operator repeatedly while schedules fire: each scheduled time starts exactly one run.
 
 The operator runs as a process of this machine, so that a kill hits at the very instant; the API server is real. Every run is
 kept, and has its time in its name, so that what is there is all that was ever started. Set PERDURE_LONGER for a longer trial,

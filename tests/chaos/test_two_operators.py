@@ -1,4 +1,4 @@
-"""Two operators over the same runs, one of them killed again and again: neither stops nor repeats what the other began."""
+"""Two operators with the same runs, one of them killed repeatedly: neither stops nor repeats work of the other."""
 
 import random
 import subprocess

@@ -1,4 +1,4 @@
-"""Activities as real pods: what they return, how they fail, when they are retried, what is left of them."""
+"""Activities as real pods: results, failures, retries, and cleanup."""
 
 import json
 import os
@@ -201,7 +201,7 @@ def test_schedule_to_start_ends_an_activity_that_never_gets_a_node(namespace: Cl
 def test_schedule_to_close_bounds_all_attempts_together(namespace: Cluster) -> None:
     retry = {
         "exponential": {"initialInterval": "10m"}
-    }  # the second attempt would begin too late, however slow the first is
+    }  # the second attempt would start too late, however slow the first is
     work = python("raise SystemExit(1)", scheduleToCloseTimeout="5m", retryPolicy=retry)
     namespace.start("bounded", one_step(work))
     status = namespace.closed("bounded")

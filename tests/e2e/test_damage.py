@@ -120,7 +120,7 @@ def edit(namespace: Cluster, name: str, change: Json) -> None:
 
 
 def refused(namespace: Cluster, name: str, change: Json) -> str:
-    """What the API server says of a change that it does not take."""
+    """The error message of the API server for a rejected change."""
     done = namespace.run("patch", "wfr", name, "--subresource=status", "--type=merge", "-p", json.dumps(change))
     assert done.returncode != 0
     return done.stderr

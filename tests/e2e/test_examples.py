@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 
 class Example:
-    """An example in a namespace of its own."""
+    """An example in its own namespace."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
@@ -38,7 +38,7 @@ class Example:
         self.cluster.start(run, {"workflow": {"name": self.workflow}, **({"input": given} if given else {})})
 
     def signal(self, workflow_id: str, signal: str, given: Any = None) -> None:
-        """Give a run a signal, as people can: by a run that does."""
+        """Signal a run with another run, as users can."""
         step = {"name": "signal", "signal": {"workflowId": workflow_id, "name": signal, "input": given}}
         self.cluster.start(f"signal-{workflow_id}", {"inline": {"steps": [step]}})
         assert self.cluster.closed(f"signal-{workflow_id}")["phase"] == "Completed"
@@ -64,7 +64,7 @@ class Example:
         self.cluster.wait(f"{workflow_id} to sleep at {timer}", asleep)
 
     def ended(self, workflow_id: str) -> Json:
-        """The last run of a workflow id, once it has closed for good; the histories of all of them are whole."""
+        """The last run of a workflow ID, once it has closed. Checks that the histories of all its runs are complete."""
 
         def last() -> Json | None:
             runs = self.chain(workflow_id)

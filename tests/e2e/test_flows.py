@@ -1,4 +1,4 @@
-"""How steps hang together, on a real cluster: the manifests of docs/flows*.md, and what runs are to each other."""
+"""Control flow on a real cluster: the manifests of docs/flows*.md, and relations between runs."""
 
 from datetime import datetime, timedelta
 

@@ -68,7 +68,7 @@ def test_damaged_segments_are_reported_and_the_run_continues(namespace: Cluster)
     namespace.start("hurt", {"inline": {"steps": [step for part in parts for step in part]}})
 
     def sealed(count: int) -> list[Json]:
-        """All segments, once the run waits for the next word and has so many."""
+        """All segments, once the run waits for the next signal and has a number of them."""
         run = namespace.get("workflowrun", "hurt")
         found = namespace.segments(run) if run else []
         return found if len(found) == count else []
@@ -82,7 +82,7 @@ def test_damaged_segments_are_reported_and_the_run_continues(namespace: Cluster)
     condition = namespace.condition("workflowrun", "hurt", "SegmentMissing")
     assert (condition["type"], condition["status"]) == ("HistoryTruncated", "True")
     assert "was deleted" in condition["message"]
-    # Whoever puts something else in its place is found out too.
+    # A replaced segment is detected, too.
     (other,) = namespace.wait("another segment", lambda: sealed(1))
     forged = {key: other[key] for key in ("apiVersion", "kind", "spec")}
     metadata = {key: other["metadata"][key] for key in ("name", "ownerReferences")}

@@ -1,4 +1,4 @@
-"""Schedules on a real cluster: runs with real pods, overlap, pauses, results that are handed on, what is kept."""
+"""Schedules on a real cluster: runs with real pods, overlap, pauses, results passed on, and retention."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def status(namespace: Cluster, name: str) -> Json:
 
 
 def counted(namespace: Cluster, name: str, count: str, least: int) -> Json:
-    """The status of a schedule, once it has counted so many."""
+    """The status of a schedule, once a counter has reached a value."""
 
     def look() -> Json | None:
         found = status(namespace, name)
@@ -258,7 +258,7 @@ def test_after_downtime_times_within_the_window_start_and_others_are_missed(
 
 @pytest.mark.parametrize("policy", ["TerminateOther", "CancelOther"])
 def test_the_overlap_policy_stops_a_run_that_keeps_continuing_as_new(namespace: Cluster, policy: str) -> None:
-    """However quickly link follows link: none of the chain that is in the way stays open."""
+    """No run of the blocking chain stays open, however quickly its runs follow each other."""
     steps = [
         {"name": "wait", "sleep": {"duration": "100ms"}},
         {"name": "anew", "continueAsNew": {"input": "${input}"}},

@@ -1,4 +1,4 @@
-"""The sidecar beside a container that has no library and no token, on a real cluster."""
+"""The sidecar of a container without a library and a token, on a real cluster."""
 
 import pytest
 

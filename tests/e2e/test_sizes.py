@@ -58,7 +58,7 @@ def test_a_run_that_outgrows_its_object_is_terminated_and_keeps_its_history(name
 
 
 def test_a_run_whose_spec_fills_the_object_is_reported_and_not_retried(namespace: Cluster) -> None:
-    # The largest that etcd takes: nothing can be written beside it.
+    # The largest object that etcd accepts: nothing can be added to it.
     for size in range(OBJECT - 600, OBJECT - 8_000, -100):
         body = yaml.safe_dump(run_manifest("full", one_step(padded("pass", size))))
         if namespace.run("create", "-f", "-", stdin=body).returncode == 0:

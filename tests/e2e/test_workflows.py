@@ -1,4 +1,4 @@
-"""Workflows on a real cluster: definitions found and pinned, steps, failure, timeouts, and what kubectl shows."""
+"""Workflows on a real cluster: pinned definitions, steps, failures, timeouts, and the output of kubectl."""
 
 import json
 

@@ -37,7 +37,7 @@ MOST_HEARD = 60
 
 
 class Chance:
-    """Draws what a run is like, and what happens to it."""
+    """Draws the properties of a run and its events."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -145,7 +145,7 @@ class Whim:
             known["heard"] += 1
         if isinstance(event, ev.WorkflowExecutionSignaled):
             known["signals"] = [*known["signals"], event.identity]
-        # In the end it falls silent: it may go round and round by itself, by cancelling what it has just asked for.
+        # It ends eventually: otherwise it could loop forever by cancelling its own commands.
         batch = self.batches[known["heard"] % len(self.batches)] if known["heard"] < MOST_HEARD else [[]]
         commands: list[cmd.Command] = [self.command(known, wish) for wish in batch[known["part"]]]
         known["part"] = (known["part"] + 1) % len(batch)
@@ -387,7 +387,7 @@ class World:
         ]
         if (
             stale and not self.state.undecided and not self.state.unfinished
-        ):  # else a made-up one may come true in the pass
+        ):  # otherwise an invented one may become real in the step
             without = step(self.state, (), self.now, self.decider)
             for report in stale:
                 assert step(self.state, (report,), self.now, self.decider) == without
@@ -402,14 +402,14 @@ class World:
                 assert request_id in transition.state.requests or request_id in self.forgotten
 
     def check_silence(self, before: RunState, transition: RunTransition) -> None:
-        """Nothing is decided while that may not be."""
+        """No decision is made while it is not allowed."""
         first = before.first_decision_time
         if before.paused or (first and first > self.now):
             assert transition.state.memory == before.memory
             assert not any(isinstance(event, ev.WorkflowExecutionCompleted) for event in transition.events)
 
     def check_replay(self) -> None:
-        """The history leads to the state; with a decider of the same program, and as it comes back from the API server."""
+        """The history replays to the state, with a decider of the same program and in its stored form."""
         undecided, unfinished = len(self.state.undecided), self.state.unfinished
         for events in (self.history, history.decode_events(history.encode(self.history))):
             decider = Whim(self.program)

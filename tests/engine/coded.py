@@ -1,4 +1,4 @@
-"""A run that workers decide, driven by hand: what tests of the workflow task machine work with."""
+"""A run decided by workers and driven manually, for tests of workflow tasks."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -23,7 +23,7 @@ STICKY = "sticky-of-worker"
 
 
 class Nobody:
-    """No decider of this process is ever asked."""
+    """A decider that is never called."""
 
     def decide(self, memory: Any, event: Any, *, continue_as_new_suggested: bool = False) -> Decision:  # noqa: ARG002
         raise AssertionError("a run that workers decide asks nobody in this process")
@@ -78,7 +78,7 @@ class Coded:
         return done.answers[request.request_id]
 
     def restart(self, epoch: str) -> None:
-        """The operator was killed: only what was written is left."""
+        """Restart the operator: only written state is left."""
         self.epoch = epoch
         stored = history.decode_state(history.encode(self.state))
         self.state = reclaim(stored, epoch)
@@ -117,7 +117,7 @@ class Coded:
         return self.ask(inp.TaskCompleted, seconds, token=token or self.token, commands=commands, **said)
 
     def decide(self, *commands: cmd.Command, seconds: float | None = None, **said: Any) -> Answer:
-        """Take the task and complete it at once."""
+        """Take the task and complete it immediately."""
         self.take(seconds)
         return self.complete(*commands, **said)
 

@@ -1,4 +1,4 @@
-"""Open activities that clients change: attempts that count anew, other options."""
+"""Changes of open activities by clients: resets of attempts, and options."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Attempts raced against each other: whatever an earlier one still reports, and whenever, there is one result."""
+"""Races between attempts: late reports of an earlier attempt never cause a second result."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from perdure.engine.failures import Failure, FailureKind
 from perdure.engine.inputs import AttemptCompleted, AttemptFailed, AttemptLost, HeartbeatRead
 from perdure.engine.retry import RetryPolicy
 
-# What an attempt reports: which one, counted back from the one that is due, and what.
+# A report: the number of attempts before the due one, and its kind.
 reports = st.tuples(st.integers(0, 4), st.sampled_from(["completed", "failed", "lost", "heartbeat"]))
 
 

@@ -1,4 +1,4 @@
-"""RetryPolicies that are meant by name: looked up when something is scheduled, recorded, and never asked again."""
+"""References to RetryPolicies: read when something is scheduled, recorded, and never read again."""
 
 from datetime import timedelta
 from typing import Any
@@ -35,7 +35,7 @@ def test_the_contents_of_a_policy_are_recorded_and_pinned() -> None:
     scheduled = drive.history[1]
     assert isinstance(scheduled, ev.ActivityTaskScheduled)
     assert scheduled.retry_policy == SHARED
-    drive.failed(1)  # without any policies: what is recorded counts
+    drive.failed(1)  # without any policies: the recorded ones are used
     assert drive.open.scheduled_time == T0 + seconds(8)
     drive.check_replay()
     assert history.decode_events(history.encode(drive.history)) == tuple(drive.history)

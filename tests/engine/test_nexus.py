@@ -303,7 +303,7 @@ def test_the_end_of_a_run_completes_the_operations_that_started_it() -> None:
     request = inp.CallbacksAttached(request_id="again", **attached)
     run.at(0, request)
     run.at(0, request)
-    assert run.names.count("WorkflowExecutionOptionsUpdated") == 1, "a request that was heeded changes nothing"
+    assert run.names.count("WorkflowExecutionOptionsUpdated") == 1, "a repeated request changes nothing"
     assert effects(run.state) == ()
     run.decide(cmd.CompleteWorkflowExecution(result=1))
     assert effects(run.state) == (CompleteOperation("1"), CompleteOperation("2"))

@@ -1,4 +1,4 @@
-"""A run that begins with another one's history, and decides anew what follows."""
+"""A run that starts with the history of another one and decides again from there."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ TELL = cmd.SignalExternalWorkflowExecution(signal_id="tell", workflow_id="other"
 def reset(
     drive: Drive, point: int, at: float, decider: Any, *, signals: bool = True, requests: Sequence[str] = ()
 ) -> Drive:
-    """A run that begins with the first events of another one."""
+    """A run that starts with the first events of another one."""
     now = T0 + seconds(at)
     first: Any = drive.history[0]
     state = history.fork(drive.history, point, decider)
@@ -63,7 +63,7 @@ def test_later_signals_are_received_again_unless_the_request_excludes_them() -> 
         (e.signal_name, e.input, e.identity) for e in other.history[4:] if isinstance(e, ev.WorkflowExecutionSignaled)
     ]
     assert got == [("late", 1, "ada"), ("later", 2, "")]
-    # Whoever has asked, and does not know yet that it was heeded, asks again: nothing changes.
+    # A requester that has not seen the result repeats its request: nothing changes.
     assert other.ask(10, inp.SignalRequested(request_id="late@2", signal_name="late")).ok
     assert other.new() == []
     other.check_replay()

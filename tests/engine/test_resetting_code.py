@@ -1,4 +1,4 @@
-"""Code that begins with another run's history: a worker decides anew what follows."""
+"""Code that starts with the history of another run: a worker decides again from there."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from perdure.engine.step import step
 
 
 def reset(coded: Coded, point: int, *, signals: bool = True) -> Coded:
-    """A run that begins with the first events of another one."""
+    """A run that starts with the first events of another one."""
     first: Any = coded.events[0]
     task: Any = coded.events[point - 1]
     state = history.fork_of_code(coded.events, point)
@@ -66,7 +66,7 @@ def test_signals_are_omitted_if_the_request_excludes_them() -> None:
 
 
 def updated() -> Coded:
-    """A run that has accepted an update, completed it, and gone on."""
+    """A run that has accepted an update, completed it, and continued."""
     coded = Coded.begin()
     coded.decide(timer("t", 60))
     coded.ask(inp.TaskWanted, 1)

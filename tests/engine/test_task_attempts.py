@@ -138,7 +138,7 @@ def test_30_41_bad_attributes_fail_the_task_and_the_workflow_continues() -> None
 
 
 def test_30_a_task_whose_commands_are_refused_again_times_out() -> None:
-    """Or the worker, which would answer the same, would be asked again at once, for ever."""
+    """Otherwise, a worker that repeats its answer would get the task again immediately, without end."""
     run = Coded.begin()
     twice = [activity("a"), activity("a")]
     assert run.decide(*twice).reason == "BadCommand"

@@ -1,4 +1,4 @@
-"""Several operators over one API server in memory, in real time, that serve SDKs together. Any of them can be killed.
+"""Several operators that serve SDKs together, in real time, with one API server in memory. Any of them can be killed.
 
 Their connections to each other are real. A Service stands before them, as in a cluster: each new connection goes to one of those
 that are ready.
@@ -187,7 +187,7 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @dataclass(frozen=True)
 class ServedFleet:
-    """A fleet in a thread of its own, as tests use it."""
+    """A fleet in its own thread, for tests."""
 
     fleet: Fleet
     address: str

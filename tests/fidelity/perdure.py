@@ -72,7 +72,7 @@ def in_memory(
 
 
 def _run(loop: ClusterLoop, port: Future[int], stop: asyncio.Event, crashes: list[str], deployment: Deployment) -> None:
-    asyncio.set_event_loop(loop)  # gRPC asks for the loop of its thread
+    asyncio.set_event_loop(loop)  # gRPC uses the loop of its thread
     try:
         loop.run_until_complete(_operate(loop, port, stop, crashes, deployment))
     except Exception as error:

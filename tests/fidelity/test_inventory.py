@@ -1,4 +1,4 @@
-"""Scenarios set every field that requests can set, and see every RPC answer and refuse, but for what is listed here."""
+"""Scenarios set every field of requests and cover a success and an error of every RPC, except those listed here."""
 
 import json
 from collections.abc import Iterator

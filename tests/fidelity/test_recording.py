@@ -1,4 +1,4 @@
-"""Responses are compared by what is on the wire: presence, values, the order of events."""
+"""Responses are compared in their wire form: presence, values, and the order of events."""
 
 from datetime import UTC, datetime
 

@@ -55,7 +55,7 @@ async def test_a_cron_schedule_starts_one_run_an_hour_and_survives_a_restart(her
         end = (await here.history(run_id=runs[-1]))[-1].workflow_execution_completed_event_attributes
         assert end.new_execution_run_id
         runs.append(end.new_execution_run_id)
-    await asyncio.sleep(60)  # lists show what the watches have shown
+    await asyncio.sleep(60)  # lists depend on the watches
     listed = await here.call("ListWorkflowExecutions", query="ExecutionStatus = 'Running'")
     assert [each.execution.run_id for each in listed.executions] == runs[-1:]
     assert len(here.world.runs()) == len(runs), "one run for each hour"

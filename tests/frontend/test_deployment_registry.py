@@ -217,7 +217,7 @@ def counted(client: Any, verb: str, requests: list[str]) -> None:
 
 
 def unreadable(here: Served) -> None:
-    """Let no more reads of the ConfigMap succeed."""
+    """Make all reads of the ConfigMap fail."""
     client = here.frontend.runs.manager.client
     get = client.get
 

@@ -1,4 +1,4 @@
-"""Several operators serve SDKs together: each RPC and each task gets to the right one, also while operators come and go."""
+"""Several operators serve SDKs together: RPCs and tasks reach the right one, also while operators join and leave."""
 
 import asyncio
 import json

@@ -18,7 +18,7 @@ from frontend.http_calls import Http, free_port
 
 @workflow.defn(name="Greeting", sandboxed=False)
 class Greeting:
-    """Greets whom it is told to greet."""
+    """Greets the given name."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

@@ -1,4 +1,4 @@
-"""The examples of docs/http-api.md, run by bash and curl as they stand there."""
+"""The examples of docs/http-api.md, run by bash and curl."""
 
 import asyncio
 import json

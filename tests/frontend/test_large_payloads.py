@@ -1,4 +1,4 @@
-"""Large payloads: where they are, who owns them, what they cost, and that no fault loses one or leaves one behind."""
+"""Large payloads: storage, ownership, cost, and that no fault loses or leaks one."""
 
 import asyncio
 import hashlib
@@ -191,7 +191,7 @@ async def test_successors_and_children_own_the_payloads_passed_to_them(it: Serve
     assert given == some(payload(40_000))
     await it.complete(of_child, complete(payload(50_000)))
     await it.decide()
-    for run in list(it.world.runs()):  # the first run, and the child: what the open one has is its own too
+    for run in list(it.world.runs()):  # the first run, and the child: the open run owns its payload, too
         if not it.world.run(run)["status"].get("completionTime"):
             continue
         it.world.delete("workflowruns", run)
@@ -247,7 +247,7 @@ async def test_a_deleted_payload_is_reported_as_an_error(it: Served) -> None:
 
 
 class _Client:
-    """A client and a worker that try again until they know that it was done, over operators that are killed."""
+    """A client and a worker that retry until their call has succeeded, while operators are killed."""
 
     def __init__(self, it: Served, random: Random) -> None:
         self.it = it
@@ -300,7 +300,7 @@ def test_no_fault_loses_or_leaks_a_payload(seed: int, kills: int) -> None:
         for segment in world.server.of("historysegments"):
             used |= referred_to(orjson.dumps(segment)).keys()
         assert used <= first_parts(world).keys()
-        await client.insist(lambda: signal(it, payload(10), "last"))  # the next commit knows that no other is under way
+        await client.insist(lambda: signal(it, payload(10), "last"))  # the next commit runs alone
         await asyncio.sleep(1_200)
         left = first_parts(world).keys() - used
         assert len(left) <= kills, "what a killed operator had stored and not committed goes with its run"

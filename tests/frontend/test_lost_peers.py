@@ -1,4 +1,4 @@
-"""What is on its way through an operator that is lost: the others notice, and start it again."""
+"""Calls and tasks forwarded by a lost operator: the others detect the loss and repeat them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ _TASK_TIMEOUT = timedelta(minutes=5)
 
 @dataclass
 class Wire:
-    """Carries connections to a port, until it is cut: both sides keep their connections, and hear nothing anymore."""
+    """Forwards connections to a port until it is cut: both sides keep their connections but receive nothing."""
 
     port: int
     is_cut: bool = False

@@ -290,7 +290,7 @@ async def test_a_result_that_does_not_fit_into_the_run_fails_the_operation(here:
     await here.decide(*(schedule() for _ in range(9)))
     await answer(here, await handle(here), sync_success=StartOperationResponse.Sync(payload=FIVE))
     deciding = await here.task()
-    for _ in range(8):  # what happens meanwhile waits in the status
+    for _ in range(8):  # events during that time wait in the status
         await answer(here, await handle(here), sync_success=StartOperationResponse.Sync(payload=_filling(200)))
     await here.complete(deciding)
     events = names(await here.history())
@@ -305,7 +305,7 @@ def _filling(kibibytes: int) -> Payload:
 
 
 async def _worker(here: Served, rpc: str, namespace: str, act: Callable[[Any], Awaitable[None]]) -> None:
-    """Poll, and act on each task. A call that an operator takes with it is repeated, as SDKs do."""
+    """Poll, and process each task. Calls lost with an operator are repeated, as SDKs do."""
     queue = HANDLERS if rpc == "PollNexusTaskQueue" else TaskQueue(name=QUEUE)
     while True:
         try:

@@ -78,7 +78,7 @@ async def _updated(here: Served) -> tuple[PollNexusTaskQueueResponse, Message]:
 
 
 def _request(message: Message) -> Request:
-    """The request of an update, as sdk-core repeats it: only what workflows see."""
+    """The request of an update, as sdk-core repeats it: only the fields that workflows see."""
     asked = Request()
     message.body.Unpack(asked)
     return Request(meta=asked.meta, input=asked.input)

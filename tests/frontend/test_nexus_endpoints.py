@@ -1,4 +1,4 @@
-"""Nexus endpoints: how they are stored, who may call them, and whether workers poll for them."""
+"""Nexus endpoints: storage, allowed callers, and missing workers."""
 
 import asyncio
 import base64
@@ -99,7 +99,7 @@ async def test_an_unreadable_entry_is_kept_and_admits_no_callers(here: Served) -
     assert len((await here.call("ListNexusEndpoints")).endpoints) == 2
 
 
-# Who may call
+# Allowed callers
 
 
 @served
@@ -165,14 +165,14 @@ def stored(here: Served) -> dict[str, Any]:
 
 
 def missing_worker_message(here: Served) -> str:
-    """What the workflow says of workers that are missing."""
+    """The message of the workflow about missing workers."""
     return lacks_worker(stored(here)["status"])
 
 
 @served
 async def test_an_endpoint_without_workers_is_reported_until_one_polls(here: Served) -> None:
     await endpoint(here)
-    await asyncio.sleep(30)  # the time that workers have to come after a restart
+    await asyncio.sleep(30)  # workers have that time to connect after a restart
     await here.start()
     await here.decide(schedule())
     await asyncio.sleep(8)
@@ -194,7 +194,7 @@ async def test_an_endpoint_without_workers_is_reported_until_one_polls(here: Ser
 @served
 async def test_a_missing_worker_is_reported_once_across_operator_restarts(here: Served) -> None:
     await endpoint(here)
-    await asyncio.sleep(30)  # the time that workers have to come after a start
+    await asyncio.sleep(30)  # workers have that time to connect after a start
     await here.start()
     await here.decide(schedule())
     await here.start("unpolled", queue=TaskQueue(name="unpolled"))

@@ -46,7 +46,7 @@ class Charge:
 
 @nexusrpc.handler.service_handler(name="Billing")
 class Billing:
-    """What can be called."""
+    """The operations that can be called."""
 
     @nexusrpc.handler.sync_operation
     async def quote(self, context: nexusrpc.handler.StartOperationContext, name: str) -> str:  # noqa: ARG002

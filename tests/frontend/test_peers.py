@@ -51,7 +51,7 @@ OPERATOR = "system:serviceaccount:orders:shop"
 
 
 def certificate(*, authority: bool = True) -> Served:
-    """A certificate; without its authority if nobody knows where it is from."""
+    """A certificate, without its authority if that is unknown."""
     made = renewed({}, ["perdure-temporal.perdure-system.svc"], now())
     return Served(Material(made[TLS_KEY], made[TLS_CERT], None), made[CA_CERT].decode() if authority else "")
 
@@ -60,7 +60,7 @@ def certificate(*, authority: bool = True) -> Served:
 async def guarded(
     fleet: ServedFleet, path: Path, user: str, api: ApiServer, *, authority: bool = True
 ) -> AsyncIterator[tuple[PeerClient, list[str]]]:
-    """A member that knows other members by their tokens; gives a client for it, and who has called."""
+    """Serve a member that authenticates other members, and yield a client of it and its callers."""
     api.audiences = [AUDIENCE]
     own = path / "token"
     own.write_text(token(aud=[AUDIENCE], sub=user))

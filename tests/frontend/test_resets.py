@@ -29,7 +29,7 @@ def message(number: int, said: ProtoMessage) -> Message:
 
 
 def answer() -> dict[str, Any]:
-    """What a worker says that accepts the update and completes it."""
+    """The messages of a worker that accepts and completes the update."""
     ended = Response()
     ended.meta.update_id = "u"
     ended.outcome.success.payloads.append(RESULT)

@@ -1,4 +1,4 @@
-"""Standalone activities without an SDK: long polls, restarts, manifests, and what clients change of them."""
+"""Standalone activities without an SDK: long polls, restarts, manifests, and changes by clients."""
 
 import asyncio
 from datetime import timedelta
@@ -50,7 +50,7 @@ async def fail(here: Served, task: PollActivityTaskQueueResponse) -> None:
 
 
 async def restart(here: Served) -> None:
-    """Kill the operator, and wait until another one knows which runs there are."""
+    """Kill the operator, and wait until another one has listed the runs."""
     await here.operator.kill()
     here.world.operators.remove(here.operator)
     await asyncio.sleep(10)

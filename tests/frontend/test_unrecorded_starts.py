@@ -1,4 +1,4 @@
-"""The start of a workflow is recorded with its first decision: what that saves, and that nothing is lost by it."""
+"""The start of a workflow is recorded with its first decision: saved requests, and no loss after a crash."""
 
 import asyncio
 from collections import Counter

@@ -73,7 +73,7 @@ data: {{signing-key: {base64.b64encode(SECRET.encode()).decode()}}}
 
 
 def objects() -> list[dict[str, Any]]:
-    """Those of the example, the first Webhook of the page, and others for what they do not show."""
+    """The objects of the example, the first Webhook of the documentation, and some for other features."""
     first = next(block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))
     files = [(EXAMPLES / name).read_text(encoding="utf-8") for name in ("order.yaml", "webhooks.yaml")]
     return [each for text in (*files, first, OTHERS) for each in yaml.safe_load_all(text)]

@@ -1,4 +1,4 @@
-"""One version of Python everywhere: how deep JSON may nest before Python gives up depends on it."""
+"""One version of Python everywhere: the maximum nesting of JSON depends on it."""
 
 import re
 import sys

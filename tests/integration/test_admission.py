@@ -1,4 +1,4 @@
-"""A real API server takes and refuses manifests, and says why in words: the table of `admission.yaml`."""
+"""A real API server accepts and rejects manifests with clear messages: the table of `admission.yaml`."""
 
 import secrets
 from collections.abc import Iterator

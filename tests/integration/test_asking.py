@@ -1,4 +1,4 @@
-"""The verbs of the command line that ask for something, against a real cluster and the operator."""
+"""The verbs of the command line that make requests, with a real cluster and the operator."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The commit against a real API server: only one of two writers wins, and the other hears of it as a conflict."""
+"""Commits with a real API server: only one of two writers succeeds, and the other gets a conflict."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

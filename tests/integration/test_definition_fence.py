@@ -98,7 +98,7 @@ def test_writing_a_definition_requires_permission_to_create_pods(scene: Cluster)
     by_name = {"workflow": {"name": "written"}}
     assert not create(scene, OWNER, run_manifest("by-name", by_name))
     assert not create(scene, OWNER, schedule("by-name", **by_name))
-    # What a start by an Operation holds is no definition: the API server does not know the field.
+    # A start by an Operation cannot contain a definition: the API server does not know the field.
     start = {"workflow": {"name": "written"}, "inline": STEPS}
     asked = {"target": {"kind": "WorkflowRun", "workflowId": "a"}, "signalWithStart": {"name": "go", "start": start}}
     refused = create(scene, OWNER, manifest("Operation", "smuggled", asked))
@@ -144,7 +144,7 @@ def test_changing_a_definition_requires_permission_to_write_it(scene: Cluster) -
         assert not patch(scene, who, "schedule", marked | {"spec": {"notes": f"seen by {who[5:]}"}})
     assert not patch(scene, EDITOR, "workflow", {"spec": OTHER})
     assert not patch(scene, EDITOR, "schedule", other)
-    # A definition may go: the owner refers to a Workflow instead.
+    # A definition can be removed: the owner refers to a Workflow instead.
     named = {"spec": {"workflowRunTemplate": {"spec": {"inline": None, "workflow": {"name": "written"}}}}}
     assert not patch(scene, OWNER, "schedule", named)
     assert "perdure-definitions" in patch(
@@ -179,7 +179,7 @@ def strict(scene: Cluster) -> Iterator[Cluster]:
     assert not create(scene, EDITOR, schedule("before", inline=STEPS))
     scene("apply", "-f", "-", stdin=rendered)
     try:
-        # An API server takes a moment to hear of a policy.
+        # An API server takes a moment to apply a policy.
         scene.wait("the policy", lambda: create(scene, EDITOR, DEFINITIONS["spec.inline"], "--dry-run=server"))
         yield scene
     finally:
@@ -195,7 +195,7 @@ def test_inline_definitions_can_be_denied(strict: Cluster) -> None:
     by_name = {"workflow": {"name": "written"}}
     assert not create(strict, EDITOR, run_manifest("by-name", by_name))
     assert not create(strict, EDITOR, schedule("by-name", **by_name))
-    # What was admitted before may be paused, and must not change.
+    # A run admitted earlier can be paused, but its definition must not change.
     before = ("patch", EDITOR, "schedule", "before", "--type=merge", "-p")
     strict(*before, json.dumps({"spec": {"notes": "to be replaced"}}))
     change = json.dumps({"spec": {"workflowRunTemplate": {"spec": {"inline": OTHER}}}})

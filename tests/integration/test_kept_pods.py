@@ -1,4 +1,4 @@
-"""Pods of attempts that have succeeded stay for a while, against a real API server and the operator."""
+"""Pods of successful attempts are kept for a while, with a real API server and the operator."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ async def test_a_successful_pod_is_kept_for_its_log_until_it_expires(
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         assert await delete_expired(client, KEPT_PODS, namespace.namespace, expires - timedelta(seconds=1)) == 0
         deleted = 0
-        while not deleted:  # only as it was listed: the kubelet may still be writing its last status
+        while not deleted:  # only in the listed version: the kubelet may still write its last status
             deleted = await delete_expired(client, KEPT_PODS, namespace.namespace, expires)
         assert deleted == 1
     await asyncio.to_thread(namespace.wait, "the pod to be deleted", lambda: not namespace.list("pods"))

@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the API server said: `message` is empty where it agreed."""
+    """The response of the API server; `message` is empty on success."""
 
     code: int
     message: str
@@ -74,7 +74,7 @@ class Cluster:
         return done.stdout
 
     def apply(self, *manifests: Json) -> list[Json]:
-        """Create objects, and return them as the API server knows them."""
+        """Create objects, and return them as stored."""
         text = self.kubectl("create", "-o", "json", "-f", "-", stdin=yaml.safe_dump_all(manifests))
         decoder, objects, position = json.JSONDecoder(), [], 0
         while position < len(text):
@@ -159,7 +159,7 @@ def make_lease(name: str, owner: Json | None = None) -> Json:
 
 
 def make_role(name: str, rules: list[Json], *subjects: Json) -> tuple[Json, Json]:
-    """A Role and who has it."""
+    """A Role and its binding."""
     api = "rbac.authorization.k8s.io"
     reference = {"apiGroup": api, "kind": "Role", "name": name}
     role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
@@ -174,7 +174,7 @@ def make_role(name: str, rules: list[Json], *subjects: Json) -> tuple[Json, Json
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The scene: two attempts of one activity, an activity with an identity of its own, and bystanders."""
+    """Two attempts of one activity, an activity with another ServiceAccount, and pods that are not activities."""
 
     cluster: Cluster
     first: str
@@ -214,7 +214,7 @@ def chart(cluster: Cluster, *, reach: str) -> list[Json]:
 
 
 def warn_everywhere(policy: Json) -> Json:
-    """A binding of a policy that reaches the whole cluster and only warns: the cluster is shared."""
+    """A cluster-wide binding of a policy that only warns, because the cluster is shared."""
     name = policy["metadata"]["name"]
     return {
         "apiVersion": policy["apiVersion"],

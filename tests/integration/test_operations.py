@@ -1,4 +1,4 @@
-"""Operations against a real API server and the operator: what is asked is done once, and answered."""
+"""Operations with a real API server and the operator: each request is executed once and answered."""
 
 import json
 from typing import Any
@@ -46,7 +46,7 @@ def answer(namespace: Cluster, name: str) -> Json:
 
 
 def ask(namespace: Cluster, name: str, target: str | Json, **spec: Any) -> tuple[str, str]:
-    """Ask, and give the reason and the message of the answer."""
+    """Make a request, and return the reason and the message of its answer."""
     namespace.create(operation(name, target, **spec))
     status = answer(namespace, name)
     (condition,) = status["conditions"]
@@ -265,7 +265,7 @@ def test_hostile_requests_are_rejected_without_side_effects(namespace: Cluster) 
         assert refused(namespace, broken)
     change = json.dumps({"spec": {"signal": {"name": "y"}}})
     assert "must not change" in namespace.run("patch", "wop", "large", "--type=merge", "-p", change).stderr
-    # Each of these fits, all of them do not: the run lives, and tells which did not.
+    # Each of these fits, but not all of them: the run continues and reports the ones that do not.
     many = [operation(f"fill-{n}", "order", signal={"name": "x", "input": "x" * 120_000}) for n in range(12)]
     namespace.create(*many)
     reasons = [answer(namespace, f"fill-{n}")["conditions"][0]["reason"] for n in range(12)]

@@ -1,4 +1,4 @@
-"""Nobody but the operator makes a pod or a Lease that passes for an activity's: the policy of the chart, as installed.
+"""Only the operator can create pods and Leases of activities: the policy of the chart, as installed.
 
 The callers are impersonated: an editor of the namespace, who may create and change pods there, and the operator.
 """
@@ -39,13 +39,13 @@ def pod(name: str, marks: Json, **metadata: Any) -> Json:
 
 
 def create(scene: Cluster, who: str, manifest: Json) -> str:
-    """Create as somebody; the refusal, or nothing."""
+    """Create an object as a user, and return the error, if any."""
     done = scene.run("create", who, "-f", "-", stdin=yaml.safe_dump(manifest))
     return done.stderr if done.returncode else ""
 
 
 def patch(scene: Cluster, who: str, name: str, change: Json) -> str:
-    """Patch a pod as somebody; the refusal, or nothing."""
+    """Patch a pod as a user, and return the error, if any."""
     done = scene.run("patch", who, "pod", name, "-p", json.dumps(change))
     return done.stderr if done.returncode else ""
 

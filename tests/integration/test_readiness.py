@@ -1,4 +1,4 @@
-"""The condition `Ready` of a Workflow, as the operator writes it, and the Event that goes with it."""
+"""The condition `Ready` of a Workflow and its Event."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def workflow(*steps: Json, **container: Any) -> Json:
 
 
 def condition_of(scene: Cluster) -> Json:
-    """What is said of the Workflow as it is now."""
+    """The condition for the current generation of the Workflow."""
 
     def look() -> Json | None:
         found = scene.get("workflow", "order")
@@ -35,7 +35,7 @@ def condition_of(scene: Cluster) -> Json:
 
 
 def warned(scene: Cluster, reason: str) -> str:
-    """The note of the Event with that reason, once it is there."""
+    """The note of the Event with that reason, once it exists."""
 
     def look() -> list[str]:
         events = scene.list("events.v1.events.k8s.io")

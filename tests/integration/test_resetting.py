@@ -1,4 +1,4 @@
-"""Resets, against a real API server and the operator: one new run, whole, whatever happens meanwhile."""
+"""Resets with a real API server and the operator: exactly one complete new run, whatever happens meanwhile."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,7 +41,7 @@ def signal(namespace: Cluster, name: str, value: object, workflow_id: str = "lon
 
 
 def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -> int:
-    """Id of an event of a run, once it is there."""
+    """The ID of an event of a run, once it exists."""
 
     def look() -> int:
         if "history" not in ((namespace.get("workflowrun", run) or {}).get("status") or {}):
@@ -56,7 +56,7 @@ def event(namespace: Cluster, run: str, kind: type[ev.Event], number: int = 0) -
 
 @pytest.fixture
 async def ask(namespace: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Asker]:
-    """Asks for a reset, as whoever sees to an Operation does."""
+    """Request a reset, as the controller of Operations does."""
     monkeypatch.setenv("KUBECONFIG", str(namespace.kubeconfig))
     async with Client.open(find_access(), user_agent="perdure-test") as client:
         definitions = Definitions(client)
@@ -90,7 +90,7 @@ async def test_a_failed_run_is_reset_and_continues_with_the_fixed_workflow(names
     made = await ask("fails", eventId=event(namespace, "fails", ev.ActivityTaskCompleted), reason="mended")
     status = namespace.closed(made.name)
     assert status["phase"] == "Completed"
-    # What had been done is not done again, and what `run` means does not change.
+    # Completed work is not repeated, and the meaning of `run` does not change.
     assert status["output"] == f"worked by fails {before['runId']}"
     assert status["firstRunId"] == before["runId"]
     assert status["runId"] == made.run_id != before["runId"]
@@ -198,7 +198,7 @@ async def test_a_reset_keeps_earlier_children_and_closes_later_ones(namespace: C
     assert kept is not None
     assert [owner["uid"] for owner in kept["metadata"]["ownerReferences"]] == [made.run_id]
     check_history(namespace.whole(made.name))
-    # The child stays when the run goes that it was of.
+    # The child is kept when its former parent is deleted.
     namespace.delete("workflowrun", "parent")
     assert namespace.get("workflowrun", early["name"]) is not None
 

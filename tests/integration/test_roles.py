@@ -1,4 +1,4 @@
-"""Who may do what: the roles of the chart, as installed, asked as the people that they are bound to."""
+"""Permissions: the roles of the chart, as installed, checked by impersonating the users that they are bound to."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_each_role_has_exactly_its_permissions(namespace: Cluster, role: str) ->
             resource += rest.split()[0] if rest.startswith("/") else ""
             granted |= {f"{verb} {resource}" for verb in rule.rpartition("[")[2].rstrip("] ").split()}
     assert granted & asked == MAY[role]
-    # The API server's own word, for some of each.
+    # The review of the API server, for some of each.
     for one in ("create operations", "create workflowruns", "get workflows", "patch workflowruns/status"):
         verb, _, resource = one.partition(" ")
         whole = f"{resource.partition('/')[0]}.perdure.dev"

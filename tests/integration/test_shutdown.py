@@ -1,4 +1,4 @@
-"""An operator that is told to stop has nothing to wait for, and stops."""
+"""An operator stops immediately on a signal."""
 
 import http.client
 import os

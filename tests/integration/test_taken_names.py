@@ -18,7 +18,7 @@ WAITS = {"workflow": {"name": "not-there"}}
 
 def test_a_run_whose_name_is_taken_starts_under_another_name(namespace: Cluster) -> None:
     first = datetime.fromtimestamp(now().timestamp() // EVERY * EVERY, UTC)
-    # All that the next minutes may need: which time is the first that is started is not decided here.
+    # All names of the next minutes: the test does not determine which time starts first.
     times = [first + timedelta(seconds=EVERY * number) for number in range(30)]
     names = [Start(nominal=time, actual=time).run_name("busy") for time in times]
     foreign = [run_manifest(name, WAITS) for name in names]

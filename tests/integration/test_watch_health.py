@@ -1,4 +1,4 @@
-"""An operator whose watches are dead: the sweep finds what they have not told, and the liveness probe says so.
+"""An operator with stale watches: resyncs find the missed changes, and the liveness probe fails.
 
 The operator of these tests has no watches at all; the API server is real.
 """
@@ -73,11 +73,11 @@ async def test_missed_changes_are_found_by_the_second_resync_and_fail_the_probe_
         await manager.first_lists.wait()
         number = 0
         while manager.trouble() is None:
-            assert number < 10, "no number of missed changes makes a dead watch"
+            assert number < 10, "missed changes never make the watch stale"
             start(namespace, f"nap-{number}", "1h")
             # The deployed operator writes to a new run; a second write between the two resyncs would hide that it was missed.
             await asyncio.to_thread(namespace.condition, "workflowrun", f"nap-{number}", "Running")
-            await manager.resync()  # sees it for the first time: the watch may be about to tell
+            await manager.resync()  # sees it for the first time: the event may still arrive
             await manager.resync()  # sees it again
             number += 1
         assert number >= 3

@@ -193,7 +193,7 @@ def test_4_jitter_is_the_same_each_time_and_never_reaches_the_next_time() -> Non
     other = list(islice(found.dues(utc(2026, 1, 1), "default/weekly"), 500))
     assert [due.actual for due in other] != [due.actual for due in dues]
     assert [due.nominal for due in other] == [due.nominal for due in dues]
-    # A search that begins later sees the same.
+    # A search that starts later finds the same.
     assert list(islice(found.dues(dues[9].nominal, "default/nightly"), 10)) == dues[10:20]
 
 

@@ -1,4 +1,4 @@
-"""What was acknowledged more than once, or is not recorded, is found."""
+"""Repeated and unrecorded acknowledgments are reported."""
 
 from typing import Any
 

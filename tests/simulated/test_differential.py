@@ -38,7 +38,7 @@ class Real:
             return response.status, orjson.loads(await response.read())
 
     async def clear(self, namespace: str) -> None:
-        """Delete everything that a seed has made."""
+        """Delete all objects of a seed."""
         for kind in KINDS:
             url = f"{kind.root}/namespaces/{namespace}/{kind.plural}"
             _, found = await self(Asked("GET", url, {}, {}, None))

@@ -74,11 +74,11 @@ def test_a_run_that_was_deleted_is_not_confirmed(place: Place) -> None:
     place.run(play())
 
 
-# What waits for the end of a run
+# Objects that wait for the outcome of a run
 
 
 def finished(place: Place, name: str, *, minutes: float = 10, **meta: Any) -> Any:
-    """A run that has closed a while ago, and whose time is over."""
+    """A run that closed a while ago and has expired."""
     place.server.create("workflowruns", {"metadata": {"name": name, **meta}, "spec": {"ttlSecondsAfterFinished": 0}})
     closed = (START - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
     status = {"completionTime": closed, "phase": "Completed", "state": {"status": "Completed"}}
@@ -112,7 +112,7 @@ def by_schedule(place: Place) -> tuple[Any, ObjectKey]:
 
 
 def by_letter(place: Place) -> tuple[Any, ObjectKey]:
-    """A run that re-drives a DeadLetter, which has yet to say how that has ended."""
+    """A run that re-drives a DeadLetter, which has not recorded its outcome yet."""
     letter = place.server.create("deadletters", {"metadata": {"name": "letter"}, "spec": {}})
     key = ObjectKey("deadletters", "default", "letter")
     status = {"redrives": 1, "conditions": [{"type": "Redriven", "status": "Unknown"}]}
@@ -158,7 +158,7 @@ def test_a_surplus_run_is_kept_until_its_outcome_is_recorded_with_any_watch_lag(
         run, other = waiting(place)
         finished(place, "younger", minutes=5)
         index = Index()
-        for each in ("younger", run["metadata"]["name"]):  # no watch has shown what waits
+        for each in ("younger", run["metadata"]["name"]):  # no watch has shown the objects that wait
             index.directory.put(place.server.get(ObjectKey("workflowruns", "default", each)))
         recorder = Recorder(place.client, instance="test")
         retention = NamespaceRetention(
@@ -228,7 +228,7 @@ def test_a_child_unseen_by_a_lagging_watch_is_closed_with_its_parent(policy: str
         world.create("WorkflowRun", "parent", {"inline": {"steps": steps}})
         await asyncio.sleep(10)
         first, second = world.operators
-        second.interrupt(60, "workflowruns")  # then it hears of the parent first, and of the child a while later
+        second.interrupt(60, "workflowruns")  # then it sees the parent first, and the child a while later
 
         closed = asyncio.Event()
 

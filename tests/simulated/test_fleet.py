@@ -1,4 +1,4 @@
-"""A fleet takes over and hands over in time, and what one member asks of another member's run happens once."""
+"""A fleet takes over and hands over in time, and requests between members are executed once."""
 
 import asyncio
 from typing import Any
@@ -152,7 +152,7 @@ def test_runs_of_a_killed_operator_are_read_in_pages(monkeypatch: pytest.MonkeyP
         for number in range(400):
             world.create("WorkflowRun", f"waits-{number}", {"inline": _SIGNALLED})
         await until(lambda: all(run.get("status", {}).get("phase") == "Running" for run in world.runs().values()))
-        await asyncio.sleep(30)  # watches lag, and a run that a watch shows is read by itself
+        await asyncio.sleep(30)  # watches lag, and a run shown by a watch is read individually
         handle = world.server.handle
 
         def noted(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""What is wrong with a Lease, or with the requests of one member, costs no shard its owner for long."""
+"""An invalid Lease or failing requests of a member leave no shard without an owner for long."""
 
 import asyncio
 
@@ -91,7 +91,7 @@ def test_a_member_that_cannot_list_the_others_gives_up_its_shards(monkeypatch: p
 
 
 def test_a_member_that_cannot_renew_its_lease_knows_who_owns_its_shards() -> None:
-    """It forwards what clients ask it to their new owners."""
+    """It forwards requests of clients to the new owners."""
 
     async def scenario(world: World) -> None:
         world.begin()

@@ -21,7 +21,7 @@ def conditions(world: World, plural: str, name: str) -> list[tuple[str, str, str
 
 
 def play(begin: Callable[[World], None], check: Callable[[World], None], seconds: float = SECONDS) -> None:
-    """Let something happen, and look what has become of it."""
+    """Run a simulation, and check its result."""
 
     async def scenario(world: World) -> None:
         world.begin()
@@ -95,7 +95,7 @@ def test_an_operation_with_an_invalid_status_is_answered_and_blocks_no_others(ti
             world.operate(name, "run", signal={"name": "note"})
         world.edit("operations", "odd", lambda obj: obj.update(status={"completionTime": time}))
 
-    def check(world: World) -> None:  # after the operator has looked at all Operations
+    def check(world: World) -> None:  # after the operator has reconciled all Operations
         for name in ("odd", "other"):
             assert conditions(world, "operations", name) == [("Complete", "True", "SignalNotAwaited")]
 

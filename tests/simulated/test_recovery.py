@@ -1,4 +1,4 @@
-"""Attempts whose pods an operator does not find after a restart, or of which it hears late."""
+"""Attempts whose pods an operator does not find after a restart, or observes late."""
 
 from datetime import timedelta
 from typing import Any
@@ -59,7 +59,7 @@ def attempts_of(place: Place, obj: Any) -> RunAttempts:
 
 
 async def restart(place: Place, *, started: bool) -> list[AttemptInput]:
-    """Recover a run without pods and apply its state; what the operator has observed."""
+    """Recover a run without pods and apply its state, and return the operator's observations."""
     attempts = attempts_of(place, await place.client.get(URL))
     state = open_activity(started=started)
     await attempts.recover(state)

@@ -1,4 +1,4 @@
-"""A replay of a workflow finds what its code would not decide."""
+"""A replay of a workflow reports events that its code would not cause."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -34,7 +34,7 @@ def beginning() -> list[HistoryEvent]:
 
 
 def decided() -> list[Decision]:
-    """What the code decides in the first task."""
+    """The decision of the code in the first task."""
     replay = Replay()
     replay.feed(beginning())
     return replay.decide()

@@ -24,7 +24,7 @@ def _calm(seed: int = 1, operators: int = 1) -> Setting:
 
 
 async def _without_events(world: World) -> None:
-    """Begin with an operator that hears nothing of runs."""
+    """Start with an operator that receives no events of runs."""
     world.begin()
     await asyncio.sleep(5)
     world.operators[0].interrupt(600, "workflowruns")
@@ -34,7 +34,7 @@ def test_a_failed_resync_is_retried_soon() -> None:
     async def scenario(world: World) -> None:
         await _without_events(world)
         world.create("WorkflowRun", "unseen", {"inline": _NAP})
-        world.faults.outages.append((110, 126))  # the resync after two minutes would take it
+        world.faults.outages.append((110, 126))  # the resync after two minutes would find it
         await asyncio.sleep(145 - world.loop.time())
         assert world.run("unseen")["status"]["phase"] == "Completed"
         await world.rest()

@@ -97,7 +97,7 @@ class World:
         if self.tracer is not None:
             self.tracer(line, about)
 
-    # What people do
+    # Actions of users
 
     def create(self, kind: str, name: str, spec: Object, **meta: Any) -> Object:
         """Create an object of Perdure."""
@@ -130,10 +130,10 @@ class World:
         """All WorkflowRuns, by name."""
         return {obj["metadata"]["name"]: self.checker.decoded.of(obj) for obj in self.server.of("workflowruns")}
 
-    # What happens to operators
+    # Faults of operators
 
     def begin(self) -> None:
-        """Start as many operators as the setting says."""
+        """Start the number of operators in the setting."""
         self.checker.removals.limits = self.limits
         for _ in range(self.setting.operators):
             self.start()
@@ -178,7 +178,7 @@ class World:
         return operator
 
     async def trouble(self, lasting: float) -> None:
-        """Kill, freeze and deafen operators for a while."""
+        """Kill, freeze and disconnect operators for a while."""
         random = self.random("trouble")
         if self.setting.faults and random.random() < 0.5:
             begin = random.uniform(0, lasting)
@@ -212,7 +212,7 @@ class World:
         self._calm_at = max(self._calm_at, self.loop.time() + seconds)
 
     async def calm(self, earliest: float) -> None:
-        """Wait until that time, and until every operator has had the time to do what was left undone in trouble."""
+        """Wait until that time, and until every operator has had time to finish its pending work."""
         await asyncio.sleep(max(earliest, self._calm_at + _RECOVERY_SECONDS) - self.loop.time())
 
     # Coming to rest
@@ -300,7 +300,7 @@ def simulate(scenario: Scenario, setting: Setting, trace: Callable[[float, str, 
             for operator in world.operators:
                 await operator.kill()
 
-    gc.disable()  # what it collects, and when, differs between two processes
+    gc.disable()  # the garbage collector runs at different times in each process
     try:
         with seeded_ids(world.random("ids")):
             loop.run_until_complete(play())

@@ -1,4 +1,4 @@
-"""What a worker is told and what becomes of its answers, with a worker that answers just when the test wants it to.
+"""Tasks and responses of a worker that responds when the test decides.
 
 The numbers in names are the points of Temporal's semantics that they try.
 """
@@ -33,7 +33,7 @@ def hand(temporal: Temporal) -> ByHand:
 
 @pytest.fixture
 async def box(temporal: Temporal) -> AsyncIterator[WorkflowHandle[Any, Any]]:
-    """A workflow that nobody works on yet; closed at the end of the test."""
+    """A workflow without a worker; closed at the end of the test."""
     handle = await temporal.start(flows.Box.run, task_timeout=timedelta(seconds=120))
     yield handle
     if (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
@@ -41,7 +41,7 @@ async def box(temporal: Temporal) -> AsyncIterator[WorkflowHandle[Any, Any]]:
 
 
 async def failed_task(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> str:
-    """Why the one workflow task that has failed so far has."""
+    """The cause of the only failed workflow task so far."""
     [failed] = [said for name, said in await temporal.history(handle) if name == "WorkflowTaskFailed"]
     return WorkflowTaskFailedCause.Name(failed.cause).removeprefix("WORKFLOW_TASK_FAILED_CAUSE_")
 
@@ -194,7 +194,7 @@ async def test_40_termination_during_a_task_fails_it(
 
 
 def query(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
-    """A query, asked once: the SDK's own client tries again where the operator is busy."""
+    """A query without retries: the SDK's client retries while the operator is busy."""
     request = QueryWorkflowRequest(namespace=temporal.operator.namespace)
     request.execution.workflow_id = handle.id
     request.query.query_type = "look"

@@ -152,7 +152,7 @@ def payout(name: str, bank: str) -> dict[str, Any]:
 
 
 async def kept(temporal: Temporal, app: Any) -> dict[str, str]:
-    """The dead letters, and why each is there."""
+    """The dead letters, each with its failure."""
     letters = temporal.client.get_workflow_handle(f"{temporal.task_queue}-dead-letters")
     found: dict[str, str] = await letters.query(app.DeadLettersWorkflow.kept)
     return found

@@ -38,7 +38,7 @@ async def test_signals_and_updates_can_have_two_megabytes_and_replay(temporal: T
         await handle.signal(large_flows.Carries.take, content)
         assert await handle.execute_update(large_flows.Carries.change, content, id="one") == content[::-1]
         await handle.signal(large_flows.Carries.take, b"x" * 20_000)
-    async with temporal.worker():  # it has nothing in memory, and replays the whole history
+    async with temporal.worker():  # it has nothing in memory, and replays the complete history
         assert await handle.query(large_flows.Carries.sizes) == [0, LARGE, LARGE, 20_000]
         assert await handle.execute_update(large_flows.Carries.change, content, id="one") == content[::-1]
         await handle.signal(large_flows.Carries.close)

@@ -1,4 +1,4 @@
-"""What a run says while nobody asks for what waits in its task queues."""
+"""Reports of runs whose task queues have no workers."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.cluster
 
 
 async def missing_worker_message(temporal: Temporal, handle: Any) -> str:
-    """What the run says of the worker that it missing_worker_message, once it does."""
+    """The message of the run about its missing worker, once it has one."""
     cluster = temporal.cluster
     [name] = [
         run["metadata"]["name"]

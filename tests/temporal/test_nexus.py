@@ -25,7 +25,7 @@ pytestmark = pytest.mark.cluster
 
 @nexusrpc.handler.service_handler(name=nexus_flows.BILLING)
 class Billing:
-    """What the other namespace offers."""
+    """The service of the other namespace."""
 
     @nexusrpc.handler.sync_operation
     async def quote(self, context: nexusrpc.handler.StartOperationContext, name: str) -> str:  # noqa: ARG002

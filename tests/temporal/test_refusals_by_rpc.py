@@ -1,4 +1,4 @@
-"""What a real operator refuses, RPC by RPC: by name, at once, and so that the workflow goes on when the code was mended."""
+"""Invalid requests by RPC: rejected immediately with the field, and without harm to the workflow."""
 
 from datetime import timedelta
 from typing import Any

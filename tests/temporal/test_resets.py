@@ -29,7 +29,7 @@ from temporal.conftest import Temporal, until
 
 
 async def reset(temporal: Temporal, handle: WorkflowHandle, event_id: int, **said: object) -> WorkflowHandle:
-    """Reset a workflow; asked twice, as after a lost answer."""
+    """Reset a workflow, with a repeated request, as after a lost response."""
     request = ResetWorkflowExecutionRequest(
         namespace=temporal.operator.namespace,
         workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.result_run_id or ""),
@@ -148,7 +148,7 @@ async def test_resetting_a_paused_activity_restarts_its_attempts(temporal: Tempo
 
 async def test_an_activity_option_that_cannot_change_is_rejected_by_name(temporal: Temporal) -> None:
     handle = await temporal.start(flows.Greet.run, "Ada")
-    async with temporal.worker(activities=[]):  # the activity stays open: nobody polls it
+    async with temporal.worker(activities=[]):  # the activity stays open: no worker polls it
         waiting = await open_activity(handle)
         for path, options in (("start_delay", {}), ("task_queue", {"task_queue": {"name": "pods/tool"}})):
             with pytest.raises(RPCError, match=path) as caught:

@@ -25,7 +25,7 @@ SEED = int(os.environ.get("PERDURE_SEED", "0")) or random.SystemRandom().randran
 
 
 async def insist(asked: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask until the operator answers: it may take longer to come back than the SDK tries by itself."""
+    """Retry until the operator responds: a restart can take longer than the SDK's own retries."""
     while True:
         try:
             return await asked()

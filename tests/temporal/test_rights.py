@@ -1,4 +1,4 @@
-"""Who may do what: ServiceAccount tokens of a real API server, and roles of its own."""
+"""Permissions: ServiceAccount tokens and roles of a real API server."""
 
 import json
 from collections.abc import Iterator

@@ -187,7 +187,7 @@ async def test_52_ids_have_at_most_a_thousand_characters(temporal: Temporal) -> 
 
 
 async def test_52_a_result_that_does_not_fit_into_the_status_terminates_the_workflow(temporal: Temporal) -> None:
-    """A worker that knows the limit fails its task until somebody mends the code; one that does not ends the workflow."""
+    """A worker that knows the limit fails its task until the code is fixed; one that does not ends the workflow."""
     async with temporal.worker(disable_payload_error_limit=True):
         handle = await temporal.start(flows.Returns.run, 2 * 1024 * 1024)
         with pytest.raises(WorkflowFailureError) as caught:

@@ -1,4 +1,4 @@
-"""What is asked of workflows whose runs close, follow one another, are damaged and deleted meanwhile."""
+"""Requests to workflows whose runs close, are succeeded by others, are damaged, or are deleted meanwhile."""
 
 import asyncio
 import itertools
@@ -48,7 +48,7 @@ async def refused(asked: Any) -> RPCError:
 
 
 async def accepted(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """Ask again while the run is closing: the SDK gives up after ten seconds, which may be too soon on a busy machine."""
+    """Retry while the run is closing: the SDK gives up after ten seconds, which can be too soon on a busy machine."""
     while True:
         try:
             return await ask()
@@ -72,7 +72,7 @@ def update(temporal: Temporal, handle: WorkflowHandle[Any, Any]) -> Any:
 
 
 async def results(temporal: Temporal, workflow_id: str) -> list[str]:
-    """What all runs of a workflow id have returned together."""
+    """The results of all runs of a workflow ID."""
     query = f"WorkflowId = '{workflow_id}'"
     runs = [run async for run in temporal.client.list_workflows(query)]
     handles = [temporal.client.get_workflow_handle(run.id, run_id=run.run_id) for run in runs]
@@ -199,7 +199,7 @@ async def test_every_update_with_start_reaches_a_short_workflow(temporal: Tempor
         )
 
     async with temporal.worker():
-        for first in range(0, STORM, 8):  # ten may be under way
+        for first in range(0, STORM, 8):  # ten can be in flight
             asked = range(first, first + 8)
             assert await asyncio.gather(*map(ask, asked)) == list(map(str, asked))
         assert Counter(await results(temporal, name)) == Counter(map(str, range(STORM)))

@@ -1,4 +1,4 @@
-"""Schedules, as the SDK's own client makes and asks them; they are Perdure's Schedules."""
+"""Schedules created by the SDK's client, which are Perdure's Schedules."""
 
 import json
 import uuid
@@ -31,7 +31,7 @@ from temporal.conftest import Temporal, until
 
 
 class Maker:
-    """Makes schedules, and removes them at the end."""
+    """Creates schedules, and deletes them at the end."""
 
     def __init__(self, temporal: Temporal) -> None:
         self.temporal = temporal
@@ -129,7 +129,7 @@ async def test_18_a_failure_pauses_a_schedule_until_it_is_unpaused(make: Maker) 
 async def test_overlap_policies_behave_as_in_temporal(make: Maker) -> None:
     handle = await make(flows.Sleeper.run, 600)
     await handle.trigger()
-    await handle.trigger()  # skipped, without a word, as by Temporal's server
+    await handle.trigger()  # silently skipped, as by Temporal's server
     info = (await handle.describe()).info
     assert (info.num_actions, info.num_actions_skipped_overlap, len(info.running_actions)) == (1, 1, 1)
     await handle.trigger(overlap=ScheduleOverlapPolicy.TERMINATE_OTHER)

@@ -197,7 +197,7 @@ async def test_task_queues_and_workers_are_described(temporal: Temporal) -> None
         told = (await service.describe_task_queue(asked)).versions_info[""].types_info
         assert [each.identity for each in told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].pollers] == ["the-worker"]
         assert told[TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW].stats.tasks_dispatch_rate > 0
-    # A worker that has gone has said so, which is what it tells of itself even within the first minute.
+    # A worker reports its shutdown, even within its first minute.
     query = f"TaskQueue = '{temporal.task_queue}' AND Status = 'ShuttingDown'"
     [worker] = (await service.list_workers(ListWorkersRequest(namespace=namespace, query=query))).workers
     assert (worker.worker_identity, worker.sdk_name) == ("the-worker", "temporal-python")

@@ -1,4 +1,4 @@
-"""A worker is killed with -9 in the middle of its work: another one goes on with it."""
+"""A worker is killed with -9 in the middle of its work, and another one continues."""
 
 import asyncio
 import sys

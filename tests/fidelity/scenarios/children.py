@@ -1,4 +1,4 @@
-"""Child workflows, and what workflows do with others."""
+"""Child workflows, and requests to other workflows."""
 
 from functools import partial
 from typing import Any

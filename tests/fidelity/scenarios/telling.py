@@ -1,4 +1,4 @@
-"""Signals, cancellation, termination, queries, updates: what clients tell and ask workflows."""
+"""Requests of clients to workflows: signals, cancellation, termination, queries, and updates."""
 
 from typing import Any
 
@@ -436,7 +436,7 @@ def query_options(s: Session) -> None:
 
 @scenario
 def update_with_start_refused(s: Session) -> None:
-    """Nothing is started, and each operation says why."""
+    """Nothing is started, and each operation has an error."""
 
     def both(note: str, start: dict[str, Any] | None = None, **options: Any) -> None:
         started = {"namespace": s.server.namespace, **s.started(**start or {})}

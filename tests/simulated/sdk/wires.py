@@ -67,7 +67,7 @@ class Wires:
         work.add_done_callback(_retrieved)
         try:
             await self._wait(source, target, work, until, asyncio.get_running_loop().time() + breaks)
-        except BaseException:  # the handler notices soon that its caller has gone
+        except BaseException:  # the handler notices soon that its caller has disconnected
             asyncio.get_running_loop().call_later(random.uniform(*usual), work.cancel)
             raise
         if work.cancelled():
@@ -117,6 +117,6 @@ class Wires:
 
 
 def _retrieved(work: "asyncio.Task[Any]") -> None:
-    """Mark the error of a call as seen: its caller may have gone."""
+    """Mark the error of a call as seen: its caller may have disconnected."""
     if not work.cancelled():
         work.exception()

@@ -164,7 +164,7 @@ class WorkflowWorker:
         """Send a decision.
 
         Raises:
-            BrokenError, RpcError: It was not accepted, or nobody knows.
+            BrokenError, RpcError: It was not accepted, or the outcome is unknown.
         """
         request = self._completion(task, made)
         sent = [self._send(task, request) for _ in range(1 + manners.twice)]
